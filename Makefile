@@ -28,7 +28,7 @@ help:
 	@echo "make peers     Kafka, NATS JetStream and Liftbridge into build/peers, from Maven Central, the Go module proxy and PyPI"
 	@echo "make bench-peers [ROUNDS=5]   Tidelog beside them: one table, figures.json and plots in build/peers"
 	@echo "make pages     write the pages of docs/ that come from the code"
-	@echo "make lock      renew constraints.txt from pyproject.toml"
+	@echo "make lock      renew constraints.txt and what images install, from pyproject.toml"
 
 venv: $(STAMP)
 
@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidelog needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
@@ -161,9 +161,12 @@ soak: $(STAMP)
 pages: $(STAMP)
 	$(BIN)/python deploy/pages.py
 
+LOCKED := --quiet --generate-hashes --python-version 3.11 --universal --no-header
 lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet "uv>=0.8,<0.14"
-	$(BIN)/uv pip compile --quiet --upgrade --extra dev --python-version 3.11 --universal --no-header --output-file constraints.txt pyproject.toml
+	$(BIN)/uv pip compile $(LOCKED) --upgrade --extra dev --output-file constraints.txt pyproject.toml
+	$(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --extra server --extra security --extra oidc --output-file deploy/docker/requirements.txt pyproject.toml
+	echo hatchling | $(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --output-file deploy/docker/build-requirements.txt -
 
 clean:
 	rm -rf .venv build dist

@@ -1,14 +1,18 @@
 # A Tidelog replica server. From the root of the repository:
 #   docker build -f deploy/docker/replica.Dockerfile -t tidelog/replica .
-FROM python:3.12-slim-bookworm AS build
+FROM python:3.12-slim-bookworm@sha256:782412e85d0f0984994c290652577d4018aff08145c85b262bb63dc0c7522254 AS build
 WORKDIR /source
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY deploy/docker/requirements.txt deploy/docker/build-requirements.txt ./
+RUN pip install --no-cache-dir --require-hashes --requirement build-requirements.txt \
+ && python -m venv /opt/tidelog \
+ && /opt/tidelog/bin/pip install --no-cache-dir --require-hashes --requirement requirements.txt
+COPY pyproject.toml README.md LICENSE ./
 COPY shared shared
 COPY services services
-RUN python -m venv /opt/tidelog \
- && /opt/tidelog/bin/pip install --no-cache-dir --constraint constraints.txt ".[replica,security]"
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel . \
+ && /opt/tidelog/bin/pip install --no-cache-dir --no-deps --no-index /wheel/*.whl
 
-FROM python:3.12-slim-bookworm
+FROM python:3.12-slim-bookworm@sha256:782412e85d0f0984994c290652577d4018aff08145c85b262bb63dc0c7522254
 RUN groupadd --gid 10001 tidelog \
  && useradd --uid 10001 --gid tidelog --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin tidelog \
  && install --directory --owner tidelog --group tidelog --mode 0700 /var/lib/tidelog

@@ -77,6 +77,9 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None:
         """Make creations, renames and removals in this directory durable."""
 
+    def modified_ms(self, path: str) -> int | None:
+        """When something was last written to the file, by the wall clock (ms since 1970); None: not known."""
+
     def free(self, path: str) -> int:
         """How many bytes may still be written below this directory."""
 
@@ -191,6 +194,9 @@ class RealDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def modified_ms(self, path: str) -> int | None:
+        return Path(path).stat().st_mtime_ns // 1_000_000
 
     def free(self, path: str) -> int:
         found = os.statvfs(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.health import WhyNot, health_pages
 from tidelog.link import Link, OnRefused, serve_links
 from tidelog.metrics import told
+from tidelog.pages import METRICS_PATH
 from tidelog.transport import Page, Transport
 from tidelog.wire.messages import (
     DescribeMetrics,
@@ -22,8 +23,6 @@ from tidelog.wire.messages import (
     UnreadablePlace,
     Welcome,
 )
-
-METRICS_PATH = "/metrics"
 
 
 class Shell(Protocol):
@@ -75,6 +74,7 @@ class Entrance:
         port: int,
         allowed: Mapping[str, frozenset[str]],
         *,
+        hosts: Collection[str] = (),
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Listen until cancelled; reports the URL. See ``serve_links``."""
@@ -92,6 +92,7 @@ class Entrance:
                 **({METRICS_PATH: self._show_metrics} if self._with_metrics else {}),
                 **health_pages(lambda: self._why_not_ready()),
             },
+            hosts=hosts,
             task_status=task_status,
         )
 

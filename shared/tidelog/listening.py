@@ -24,6 +24,12 @@ class Listening:
         False, "Listen on an address that others can reach although anybody could connect and read along."
     )
 
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        "Names (log.example) under which /metrics may be asked for without TLS, besides addresses and localhost. A"
+        " page whose name was made to lead here uses another.",
+    )
+
     feature_level_max: int = setting(
         NEWEST,
         "Highest feature level that this process says it understands; lower to act as an earlier release.",

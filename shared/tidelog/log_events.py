@@ -482,15 +482,31 @@ GATEWAY = (
     LogEvent(
         "client_refused",
         "warning",
-        "There is no room for another client; reason says which bound.",
-        "More gateways, or a higher client_max_connections.",
+        "There is no room for another client; reason says which bound. A line for each address and minute;"
+        " suppressed: so many more were not written.",
+        "More gateways, or a higher client_max_connections; see whether one address or principal has too many.",
         counted=False,
     ),
     LogEvent(
         "authentication_failed",
         "warning",
-        "A client showed no token, or one that is not good.",
+        "A client showed no token, or one that is not good. A line for each address and minute; suppressed: so many"
+        " more were not written.",
         "Where it is one of yours: give it a token. Where not: see who it is (remote).",
+        counted=False,
+    ),
+    LogEvent(
+        "issuer_keys_changed",
+        "info",
+        "The keys of the tokens' issuer (oidc.jwks) were read for the first time, or are others than before.",
+        counted=False,
+    ),
+    LogEvent(
+        "issuer_keys_not_read",
+        "warning",
+        "The keys of the tokens' issuer could not be read, or are none. The former ones stay in force for"
+        " oidc.max_age_s; without any no token of the issuer is taken.",
+        "See whether the gateway reaches oidc.jwks, and what is there.",
         counted=False,
     ),
     LogEvent(

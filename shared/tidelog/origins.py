@@ -29,6 +29,8 @@ class Origins:
     """The port is for this machine: pages that this machine serves to itself may come."""
     secure: bool = False
     """The port speaks TLS."""
+    hosts: Collection[str] = ()
+    """Names of this port itself, without a port number."""
 
     def admits(self, origin: str, host: str) -> bool:
         """Whether who sends these headers (empty: none) may connect."""
@@ -41,6 +43,19 @@ class Origins:
             return True
         same = here is not None and _place(page) == _place(here)
         return same and (self.secure or _is_address(page.hostname or ""))
+
+    def knows(self, host: str) -> bool:
+        """Whether that ``Host`` is this port's own name: an address, ``localhost``, or one that is listed. Behind TLS
+        every name is, since the certificate proves it. A page whose name was made to lead here (DNS rebinding) names
+        itself."""
+        here = _split(f"http://{host}")
+        if self.secure:
+            return True
+        if here is None or here.username is not None:
+            return False
+        name = here.hostname or ""
+        listed = {one.lower() for one in self.hosts} | {page.hostname for page in map(_split, self.allowed) if page}
+        return _is_address(name) or name in listed
 
 
 def is_origin(text: str) -> bool:

@@ -11,6 +11,8 @@ from tidelog.origins import Origins
 from tidelog.transport import SUBPROTOCOL, Page, Pages
 
 NO_ORIGINS = Origins()
+METRICS_PATH = "/metrics"
+"""Shown to those only who name this port as its own (``Origins.knows``)."""
 
 
 def answer(head: bytes, pages: Pages, origins: Origins = NO_ORIGINS) -> bytes | None:
@@ -25,7 +27,7 @@ def answer(head: bytes, pages: Pages, origins: Origins = NO_ORIGINS) -> bytes | 
     if not isinstance(request, h11.Request):
         return None
     if "upgrade" not in _header(request, b"connection").lower():
-        page = _page(request, pages)
+        page = _page(request, pages, origins)
     elif origins.admits(origin := _header(request, b"origin"), _header(request, b"host")):
         return None
     else:
@@ -39,13 +41,16 @@ def answer(head: bytes, pages: Pages, origins: Origins = NO_ORIGINS) -> bytes | 
     return out if request.method == b"HEAD" else out + page.body
 
 
-def _page(request: h11.Request, pages: Pages) -> Page:
+def _page(request: h11.Request, pages: Pages, origins: Origins) -> Page:
     path = request.target.split(b"?")[0].decode("ascii")
     if request.method not in (b"GET", b"HEAD"):
         return Page(b"pages are for GET\n", status=405)
     if path not in pages:
         there = "".join(f"{name}\n" for name in pages if "." not in name)
         return Page(f"there is no {path}; this port speaks WebSocket, {SUBPROTOCOL}\n{there}".encode(), status=404)
+    if path == METRICS_PATH and not origins.knows(host := _header(request, b"host")):
+        why = f"{host} is not known as a name of this service; allowed_hosts lists those that are\n"
+        return Page(why.encode(), status=403)
     return pages[path](_header(request, b"accept"))
 
 

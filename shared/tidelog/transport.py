@@ -48,6 +48,8 @@ class Accepting(TypedDict, total=False):
     """For whoever asks for a page instead."""
     origins: Collection[str]
     """Web pages of these origins connect, too, besides those of the port itself (``origins.py``)."""
+    hosts: Collection[str]
+    """Names of the port itself."""
     until: trio.Event
     """When it is set nobody else is accepted; who is connected stays."""
 

@@ -206,7 +206,9 @@ class WebSocketTransport:
     ) -> None:
         """See ``Transport.serve``."""
         until = accepting.get("until", trio.Event())
-        judge = Origins(accepting.get("origins", ()), is_loopback(host), self._accepts_tls)
+        judge = Origins(
+            accepting.get("origins", ()), is_loopback(host), self._accepts_tls, accepting.get("hosts", ())
+        )
         try:
             listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
         except OSError as error:

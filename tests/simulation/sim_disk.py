@@ -140,6 +140,8 @@ class SimDisk:
         """Bytes that all files together may have."""
         self._allocated: dict[str, int] = {}
         self._quiet = False
+        self.modified: dict[str, int] = {}
+        """When files were last written, ms, where a test says so."""
         self.rots = False
         """Some bit has flipped, some time."""
 
@@ -221,6 +223,10 @@ class SimDisk:
         self._syncs.strike(path)
         for change in self._pending.pop(path, []):
             _apply(self._stable, change)
+
+    def modified_ms(self, path: str) -> int | None:
+        """See ``Disk``."""
+        return self.modified.get(path)
 
     def free(self, path: str) -> int:
         """See ``Disk``: of the whole disk."""
@@ -343,6 +349,7 @@ class SimDisk:
         other._listing = Listing()
         other._writes, other._reads, other._syncs = map(copy.copy, (self._writes, self._reads, self._syncs))
         other._allocated = dict(self._allocated)
+        other.modified = dict(self.modified)
         return other
 
     # --- inside ------------------------------------------------------------------------------------------

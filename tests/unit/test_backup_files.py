@@ -235,3 +235,65 @@ async def test_a_manifest_with_a_gap_is_refused(tmp_path: Path) -> None:
     del fields["partitions"][0]["segments"][1]
     with pytest.raises(BadBackup, match="begins at 2, and is to begin at 1"):
         Manifest.from_bytes(json.dumps(fields).encode(), "manifest.json")
+
+
+# --- a backup that somebody else has made --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../secret",
+        "0/../../secret",
+        "/etc/passwd",
+        "0/00000000000000000003-00000000000000000014.segment/../../../secret",
+        "//etc/passwd",
+        "file:///etc/passwd",
+        "0\\..\\secret",
+        "1/00000000000000000003-00000000000000000014.segment",
+        "0/00000000000000000003-00000000000000000014.segment\x00",
+        "",
+        "manifest.json",
+        7,
+        None,
+    ],
+)
+async def test_a_manifest_names_no_file_but_its_own_segments(tmp_path: Path, name: object) -> None:
+    folder = tmp_path / "backup"
+    await save(with_everything(), str(folder))
+    (tmp_path / "secret").write_bytes(next(folder.glob("0/*.segment")).read_bytes())
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["partitions"][0]["segments"][0]["file"] = name
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BadBackup, match="is not the name of a segment"):
+        Store(str(folder)).manifest()
+
+
+@pytest.mark.parametrize("field", ["start", "end"])
+async def test_a_manifest_whose_offsets_are_no_numbers_is_none(tmp_path: Path, field: str) -> None:
+    await save(with_everything(), str(tmp_path))
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["partitions"][0]["segments"][0][field] = "../.."
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BadBackup, match="is not the manifest of a backup"):
+        Store(str(tmp_path)).manifest()
+
+
+@pytest.mark.parametrize("link", ["file", "folder", "manifest"])
+async def test_no_symbolic_link_leads_out_of_the_folder(tmp_path: Path, link: str) -> None:
+    folder, outside = tmp_path / "backup", tmp_path / "outside"
+    outside.mkdir()
+    await save(with_everything(), str(folder))
+    [segment] = folder.glob("0/*.segment")
+    moved = {"file": segment, "folder": folder / "0", "manifest": folder / "manifest.json"}[link]
+    moved.rename(outside / moved.name)
+    moved.symlink_to(outside / moved.name)
+    store = Store(str(folder))
+    with pytest.raises(BadBackup, match="leads out of the folder"):
+        store.read(store.manifest().partitions[0].segments[0].file)
+    with pytest.raises(BadBackup, match="leads out of the folder"):
+        store.write("manifest.json" if link == "manifest" else f"0/{segment.name}", b"x")
+    assert b"x" not in [path.read_bytes() for path in outside.rglob("*") if path.is_file()]
+    (tmp_path / "name").symlink_to(folder)
+    if link == "file":
+        Store(str(tmp_path / "name")).manifest()  # the folder itself may be reached by one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -30,7 +31,10 @@ from tidelog.probe import main as probe
 FOLDER = DEPLOY / "docker"
 COMPOSE = FOLDER / "compose.yaml"
 BIN = Path(sys.executable).parent
+MORE = ("security", "oidc")
+"""Extras that every image has."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 
 
 def test_hadolint_finds_nothing() -> None:
@@ -53,11 +57,38 @@ def test_what_is_copied_is_what_the_wheel_is_made_of(service: str) -> None:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_what_is_installed_is_what_the_service_needs(service: str) -> None:
-    (install,) = [value for name, value in instructions(service) if name == "RUN" and "pip install" in value]
-    assert f'".[{service},security]"' in install and "--constraint constraints.txt" in install
-    assert {service, "security"} <= set(PROJECT["optional-dependencies"])
+    installs = [value for name, value in instructions(service) if name == "RUN" and "pip install" in value]
+    needed = [*PROJECT["dependencies"], *(one for extra in (service, *MORE) for one in EXTRAS[extra])]
+    assert {re.split(r"[<>=]", one)[0] for one in needed} <= set(pinned(FOLDER / "requirements.txt"))
+    for step in [step.strip() for install in installs for step in install.split("&&") if "pip install" in step]:
+        files = re.findall(r"--requirement (\S+)", step)
+        assert ("--require-hashes" in step and files) or "--no-deps --no-index" in step, step
+        assert all((FOLDER / name).exists() for name in files)
+    assert any("--require-hashes" in install for install in installs)
     stages = [value for name, value in instructions(service) if name == "FROM"]
     assert stages[0].removesuffix(" AS build") == stages[1], "what is compiled in one stage runs in the other"
+
+
+def pinned(path: Path) -> dict[str, str]:
+    """What a file of requirements names, each with its version. Each has hashes."""
+    found = {}
+    for entry in re.split(r"\n(?=\S)", re.sub(r"(?m)^ *#.*\n?", "", path.read_text())):
+        name, version = re.match(r"(\S+)==(\S+)", entry).groups()  # type: ignore[union-attr]
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), f"{name} is installed unseen"
+        found[name] = version
+    return found
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "build-requirements.txt"])
+def test_images_have_what_the_tests_ran_with(name: str) -> None:
+    assert pinned(FOLDER / name).items() <= pinned(ROOT / "constraints.txt").items()
+    assert "--require-hashes -r constraints.txt" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_an_image_is_made_from_is_named_by_its_digest(service: str) -> None:
+    stages = [value for name, value in instructions(service) if name == "FROM"]
+    assert len(stages) == 2 and all(re.search(r"@sha256:[0-9a-f]{64}( |$)", stage) for stage in stages)
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -30,6 +30,7 @@ from tidelog.wire.messages import (
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.guard import Client, Guard, GuardSettings
 from tidelog_gateway.core.named_fields import ROWS
+from tidelog_gateway.core.settings import DoorSettings
 from tidelog_gateway.door import Door, View
 from tidelog_gateway.requests import Requests
 from tidelog_gateway.server import CLIENT_OPS
@@ -169,7 +170,7 @@ class Gateway:
         self.came: list[Message] = []
         self.refused: list[str] = []
         leaving: Any = SimpleNamespace(why_not=lambda: None)
-        tickets = SimpleNamespace(use=lambda *_: None, release=lambda *_: None)
+        tickets = SimpleNamespace(use=lambda *_: None, release=lambda *_: None, refuse_batch=lambda *_: None)
         shell: Any = SimpleNamespace(
             clock=lambda: 0.0,
             cluster=self.cluster,
@@ -179,7 +180,7 @@ class Gateway:
             on_message=lambda link, id, message: self.came.append(message),
         )
         requests: Any = SimpleNamespace(on_message=lambda link, id, message, view: self.came.append(message))
-        self.door = Door(shell, requests, self.guard, audit, lambda: 0, leaving, 1, 1)
+        self.door = Door(shell, requests, self.guard, audit, lambda: 0, leaving, DoorSettings())
         self.link: Any = End(self.refused)
         self.door._clients[self.link] = Client("alice")
         self.door._metering.on_open(self.link, "alice")

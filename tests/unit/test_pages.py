@@ -12,6 +12,7 @@ import h11
 import pytest
 import trio
 from link_peers import ALLOWED, HELLO, WELCOME
+from test_hosts import REBOUND
 from tidelog.link import connect_link, serve_links
 from tidelog.pages import answer
 from tidelog.transport import Page, Pages
@@ -61,7 +62,8 @@ async def ask(target: str, method: str = "GET", **headers: str) -> Reply:
 async def ask_at(url: str, target: str, method: str = "GET", **headers: str) -> Reply:
     """One request to a server, which then hangs up."""
     connection = h11.Connection(h11.CLIENT)
-    request = h11.Request(method=method, target=target, headers=[("host", "x"), *headers.items()])
+    named = {"host": url.partition("://")[2]} | headers
+    request = h11.Request(method=method, target=target, headers=list(named.items()))
     stream = await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2]))
     async with stream:
         await stream.send_all((connection.send(request) or b"") + (connection.send(h11.EndOfMessage()) or b""))
@@ -110,6 +112,20 @@ async def test_metrics_can_be_turned_off(tmp_path: Path, metrics: bool, status: 
     async with trio.open_nursery() as nursery:
         url = await nursery.start(partial(serve_controller, config, transport=WebSocketTransport()))
         assert (await ask_at(url, "/metrics")).status == status
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("host", REBOUND)
+async def test_metrics_are_for_who_names_this_service_as_its_own(tmp_path: Path, host: str) -> None:
+    """The page of a name that was made to lead here is of the same origin as the metrics, and sends no Origin."""
+    config = ControllerConfig(port=0, data_dir=str(tmp_path), shutdown_s=0, allowed_hosts=("C1.example",))
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(partial(serve_controller, config, transport=WebSocketTransport()))
+        for own in ("127.0.0.1", "localhost:80", "LOCALHOST", "[::1]:9192", "10.0.0.7:9192", "c1.example:9192"):
+            assert (await ask_at(url, "/metrics", host=own)).status == 200
+        reply = await ask_at(url, "/metrics", host=host)
+        assert reply.status == 403 and b"allowed_hosts" in reply.body and b"tidelog_" not in reply.body
+        assert (await ask_at(url, "/healthz", host=host)).status == 200, "whoever balances load may ask by any name"
         nursery.cancel_scope.cancel()
 
 

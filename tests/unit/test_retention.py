@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 from dataclasses import replace
 
 import pytest
 from replica_net import KEY, Net, code
+from tidelog.disk import RealDisk
+from tidelog.records import NewRecord, encode_batch
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import ListOffset
 from tidelog_replica.core.retention import Extent, log_start
@@ -171,6 +174,37 @@ def test_a_full_segment_has_the_state_of_the_producers_written_down_by_a_job():
     net.work("r2", job)
     net.run()
     assert net.stopped == ["r2"], "no room for it, no room for records"
+
+
+def test_a_timestamp_of_the_far_future_keeps_nothing_for_ever():
+    """It counts as the time of the last write to its file, also for who has just started."""
+    net = Net(config=CONFIG, settings=ReplicaSettings(retention_check_interval_s=10))
+    net.start()
+    net.create()
+    for number in range(30):
+        stamp = 1 << 60 if number in (0, 15) else 0
+        net.send_batch("r1", encode_batch([NewRecord(b"%d" % number, None, stamp)]))
+    net.wall_ms = 3_600_000
+    for name in net.names:
+        for path in net.disks[name].files():
+            net.disks[name].modified[path] = net.wall_ms - (CONFIG.retention_ms if f"/{0:020d}.log" in path else 0)
+    net.advance(11)
+    assert starts(net) == [0, 0, 0], "not before its time"
+    net.wall_ms += 1
+    net.advance(40)
+    assert 0 < starts(net)[0] <= 15, "the next one was written an hour later"
+    net.wall_ms += CONFIG.retention_ms
+    net.stop("r1")
+    net.lead("r2", "r2 r3")
+    net.advance(40)
+    assert net.partition("r2").log.start > 20
+
+
+def test_the_real_disk_says_when_a_file_was_written(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    os.utime(path, ns=(0, 1_700_000_000_123_456_789))
+    assert RealDisk().modified_ms(str(path)) == 1_700_000_000_123
 
 
 def test_while_another_job_works_on_the_log_its_start_waits():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,11 @@ def test_the_unit_starts_the_service_with_its_configuration(service: str) -> Non
     if hasattr(config, "data_dir"):
         assert config.data_dir == f"/var/lib/{section['StateDirectory']}"
         assert config.data_dir == section["WorkingDirectory"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_takes_too_much_memory_ends_before_the_machine_has_none(service: str) -> None:
+    assert re.fullmatch(r"\d+G|[1-8]\d%", unit(service)["Service"]["MemoryMax"])
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -43,6 +43,18 @@ class Audit:
             self._journal.on_change(who, request, answer, self._shell.clock(), self._wall_ms())
             self._news.set()
 
+    def on_deed(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
+        """A request was answered that is worth telling and needs few rights."""
+        if self._journal is not None:
+            self._journal.on_deed(who, request, answer, self._shell.clock(), self._wall_ms())
+            self._news.set()
+
+    def on_login(self, who: Mapping[str, str]) -> None:
+        """Somebody came in."""
+        if self._journal is not None:
+            self._journal.on_login(who, self._shell.clock(), self._wall_ms())
+            self._news.set()
+
     def on_failure(self, event: str, who: Mapping[str, str], op: str, error: TidelogError) -> None:
         """Somebody was refused."""
         if self._journal is not None:

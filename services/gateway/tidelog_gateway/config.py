@@ -3,19 +3,84 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from tidelog.config import setting
 from tidelog.link import OUTBOX_BYTES
 from tidelog.listening import Listening
-from tidelog.origins import is_origin
+from tidelog.origins import is_loopback, is_origin
 
 from tidelog_gateway.core.guard import GuardSettings
-from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
+from tidelog_gateway.core.settings import (
+    OIDC_ALGORITHMS,
+    DoorSettings,
+    OidcRules,
+    RouterSettings,
+    SubscriptionSettings,
+)
 
 _ROUTER = RouterSettings()
 _SUBSCRIPTIONS = SubscriptionSettings()
+_DOOR = DoorSettings()
+_OIDC = OidcRules("", ())
 LEAST_BYTES = 2 << 20
 """Room for two of the largest batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OidcConfig:
+    """Whose tokens are taken besides the cluster's own: those of one OpenID Connect issuer."""
+
+    issuer: str = setting(
+        "", "Take the tokens (JWT) of this OpenID Connect issuer: its URL, as their iss says it. Empty: of none."
+    )
+    audience: tuple[str, ...] = setting((), "The aud of a token must name one of these.")
+    jwks: str = setting("", "The issuer's keys (JWKS): an https:// URL, or a file.")
+    ca: str = setting(
+        "", "PEM file of the authorities of that URL's certificate; empty: those that the system trusts."
+    )
+    algorithms: tuple[str, ...] = setting(_OIDC.algorithms, "Algorithms of signatures that are taken.")
+    leeway_s: int = setting(_OIDC.leeway_s, "Seconds by which the issuer's clock may differ.", 0, 600)
+    principal_claim: str = setting(
+        _OIDC.claim, "The claim that names the principal. email counts only with email_verified."
+    )
+    principal_prefix: str = setting(
+        _OIDC.prefix,
+        "Stands before that name, so that the issuer's names are nobody else's. Empty: the issuer may name anybody,"
+        " superusers too.",
+    )
+    refresh_s: float = setting(_OIDC.refresh_s, "The keys are asked for again after so many seconds.", 10.0, 86_400.0)
+    max_age_s: float = setting(
+        _OIDC.max_age_s, "Seconds for which the keys stay in force while they cannot be had.", 60.0, 2_592_000.0
+    )
+
+    def faults(self) -> list[str]:
+        """What does not go together."""
+        if not self.issuer:
+            return ["jwks: without issuer nothing is verified"] if self.jwks else []
+        found = []
+        if not self.audience:
+            found.append("audience: say for whom the tokens must be; those for other services would be taken, too")
+        if not self.jwks:
+            found.append("jwks: name the file or URL of the issuer's keys")
+        elif "://" in self.jwks and not _is_trusted(self.jwks):
+            found.append(f"jwks = {self.jwks!r}: must be https://…, a file, or on this machine")
+        for name in self.algorithms or ("",):
+            if name not in OIDC_ALGORITHMS:
+                found.append(f"algorithms: {name!r} is not one of {', '.join(OIDC_ALGORITHMS)}")
+        if self.max_age_s < self.refresh_s:
+            found.append("max_age_s must not be smaller than refresh_s")
+        return found
+
+
+def _is_trusted(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises where it is none
+    except ValueError:
+        return False
+    host = parts.hostname or ""
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +97,23 @@ class GatewayConfig(Listening):
         "Where this gateway is: who may be served by any replica is served by one with this rack, if there is one.",
     )
     client_max_connections: int = setting(
-        4000, "Clients connected at a time; more are refused and go to another gateway.", 1, 4000
+        _DOOR.client_max_connections,
+        "Clients connected at a time; more are refused and go to another gateway.",
+        1,
+        4000,
     )
     principal_max_connections: int = setting(
-        3000,
-        "Clients of one principal connected at a time, where no quota says else. Strangers are one principal.",
+        _DOOR.principal_max_connections,
+        "Of these so many belong to one principal at most, so that there is room for others; a quota of its own goes"
+        " before. All clients without a name are one principal.",
         1,
+        4000,
+    )
+    address_max_connections: int = setting(
+        _DOOR.address_max_connections,
+        "And so many come from one address; raise it behind a proxy, which all clients share.",
+        1,
+        4000,
     )
     client_max_in_flight: int = setting(1024, "Batches that a client is told to have in flight at most.", 1)
     client_max_bytes: int = setting(
@@ -96,8 +172,15 @@ class GatewayConfig(Listening):
     audit: bool = setting(
         False, "Write to the topic __audit who changes the cluster, is refused, or cannot say who he is."
     )
-    audit_failures_s: int = setting(10, "Of those refused at most so many a second are written.", 1, 10_000)
+    audit_failures_s: int = setting(
+        10,
+        "Of those refused at most so many a second are written; and of what a principal may do as often as it likes.",
+        1,
+        10_000,
+    )
+    audit_logins: bool = setting(False, "Write to the topic __audit also who has connected.")
     superusers: tuple[str, ...] = setting((), "Principals that may do everything, whatever the rules say.")
+    oidc: OidcConfig = OidcConfig()
     allowed_origins: tuple[str, ...] = setting(
         (),
         "Web pages of these origins (https://app.example) may connect, besides those of the gateway's own address"
@@ -131,6 +214,33 @@ class GatewayConfig(Listening):
     def guard(self) -> GuardSettings:
         """How strict it is."""
         return GuardSettings(self.authentication, self.authorization, self.superusers)
+
+    @property
+    def door(self) -> DoorSettings:
+        """The door's part of it."""
+        return DoorSettings(
+            self.client_max_connections,
+            self.principal_max_connections,
+            self.address_max_connections,
+            self.audit_logins,
+        )
+
+    @property
+    def oidc_rules(self) -> OidcRules | None:
+        """Which tokens of an issuer are taken; None: there is none."""
+        told = self.oidc
+        if not told.issuer:
+            return None
+        return OidcRules(
+            told.issuer,
+            told.audience,
+            told.algorithms,
+            told.leeway_s,
+            told.principal_claim,
+            told.principal_prefix,
+            told.refresh_s,
+            told.max_age_s,
+        )
 
     @property
     def _client_certificates(self) -> str:

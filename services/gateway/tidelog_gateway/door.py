@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from tidelog.wire.messages import (
     Credit,
     Digest,
     Done,
+    EndTransaction,
     FetchOffsets,
     Hello,
     LeaveGroup,
@@ -38,8 +40,9 @@ from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.guard import Client, Guard
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
+from tidelog_gateway.core.repeated import INTERVAL_S, Repeated
 from tidelog_gateway.core.seeing import seen
-from tidelog_gateway.core.shares import Shares
+from tidelog_gateway.core.settings import DoorSettings
 from tidelog_gateway.core.texts import fault_of_texts
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metering import FREE, Metering
@@ -49,8 +52,6 @@ from tidelog_gateway.shell import Shell
 LOOK_S = 10.0
 """Longest pause between two looks whether a token has expired: the wall clock may be set."""
 POLICY_VIOLATION = 1008
-LINES_S = 1
-"""Lines a second that the log has of those from one address that are not let in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class View:
     remote: str
     charge: Callable[[str, int], None]
     """Counts bytes as sent to a principal."""
+    is_told: bool = False
+    """The request is told to the audit although it needs few rights."""
 
     def of_topic(self, name: str) -> bool:
         """It may know of the topic."""
@@ -97,8 +100,10 @@ class View:
         who = {"principal": self.principal, "remote": self.remote}
         if request.OP in ADMIN:
             self.audit.on_change(who, request, answer)
-        if isinstance(request, LeaveGroup) and not isinstance(answer, TidelogError):
+        elif isinstance(request, LeaveGroup) and not isinstance(answer, TidelogError):
             self.audit.on_left(who, request)
+        elif self.is_told:
+            self.audit.on_deed(who, request, answer)
         if isinstance(answer, CopyRead):
             self.charge(self.principal, answer.bytes)
 
@@ -114,12 +119,11 @@ class Door:
         audit: Audit,
         wall_ms: Callable[[], int],
         leaving: Leaving,
-        client_max_connections: int,
-        principal_max_connections: int,
+        settings: DoorSettings,
     ) -> None:
         self._shell = shell
         self._leaving = leaving
-        self._client_max_connections = client_max_connections
+        self._settings = settings
         self._requests = requests
         self._guard = guard
         self._audit = audit
@@ -127,55 +131,87 @@ class Door:
         self._level = 0
         """Feature level when the guard was told of it."""
         self._clients: dict[Link, Client] = {}
+        self._addresses: Counter[str] = Counter()
+        """Connections of each."""
+        self._failures, self._refusals = Repeated(), Repeated()
         self._metering = Metering(
-            shell.clock, lambda link, credit: shell.on_message(link, None, credit), principal_max_connections
+            shell.clock,
+            lambda link, credit: shell.on_message(link, None, credit),
+            settings.principal_max_connections,
         )
-        self._lines = Shares(LINES_S)
+        self._coming = Client("")
+        """Who was recognized last: ``on_open`` follows in the same turn."""
+        self._next_look_ms = 0.0
+        """When ``run`` looks next who must go, by the wall clock."""
+        self._look_again = trio.Event()
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
         """Why somebody is not let in. The room is looked at first: it costs nothing."""
-        refusal = self._why_no_room()
+        address = _address(connection.remote)
+        refusal = self._why_no_room(address)
         if refusal is not None:
-            if self._has_a_line("client_refused", connection.remote):
-                self._log.warning("client_refused", remote=connection.remote, reason=refusal.message)
+            self._say("client_refused", self._refusals, connection.remote, refusal)
             return refusal
         fault = fault_of_texts(hello)
         if fault:
-            if self._has_a_line("client_refused", connection.remote):
-                self._log.warning("client_refused", remote=connection.remote, reason=fault)
-            return refuse("MALFORMED", fault)
+            refusal = refuse("MALFORMED", fault)
+            self._say("client_refused", self._refusals, connection.remote, refusal)
+            return refusal
         client = self._guard.recognize(hello.token, shown_over(connection), self._wall_ms())
         if isinstance(client, TidelogError):
-            if self._has_a_line("authentication_failed", connection.remote):
-                self._log.warning("authentication_failed", remote=connection.remote, reason=client.message)
+            self._say("authentication_failed", self._failures, connection.remote, client)
             who = {"remote": connection.remote, "name": hello.node[:64]}
             self._audit.on_failure("unauthenticated", who, hello.OP, client)
             return client
-        return self._metering.why_no_connection(client.principal)
+        refusal = self._metering.why_no_connection(client.principal)
+        if refusal is not None:
+            self._say("client_refused", self._refusals, connection.remote, refusal)
+            return refusal
+        self._coming = client
+        return None
 
-    def _has_a_line(self, event: str, remote: str) -> bool:
-        """Whether the log takes one more line of this event for this address."""
-        return self._lines.take(f"{event} {remote.rpartition(':')[0]}", self._shell.clock())
+    def _say(self, event: str, repeated: Repeated, remote: str, refusal: TidelogError) -> None:
+        suppressed = repeated.on_line(_address(remote), self._shell.clock())
+        if suppressed is not None:
+            self._log.warning(event, remote=remote, reason=refusal.message, suppressed=suppressed)
 
-    def _why_no_room(self) -> TidelogError | None:
-        most = self._client_max_connections
+    async def _say_what_was_suppressed(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(INTERVAL_S)
+            now = self._shell.clock()
+            for remote, suppressed in self._failures.ended(now):
+                self._log.warning("authentication_failed", remote=remote, suppressed=suppressed)
+            for remote, suppressed in self._refusals.ended(now):
+                self._log.warning("client_refused", remote=remote, suppressed=suppressed)
+
+    def _why_no_room(self, address: str) -> TidelogError | None:
+        most, share = self._settings.client_max_connections, self._settings.address_max_connections
         if self._shell.connections >= most:
             return refuse("OVERLOADED", f"client_max_connections = {most} are connected: use another gateway")
+        if self._addresses[address] >= share:
+            return refuse("OVERLOADED", f"address_max_connections = {share} of that address are connected")
         return self._leaving.why_not()
 
     def on_open(self, link: Link) -> None:
         """A client came in."""
         assert isinstance(link.peer, Hello)
-        client = self._guard.recognize(link.peer.token, link.identities, self._wall_ms())
-        assert isinstance(client, Client), "nothing has happened since it was asked before"
+        client = self._coming
         self._clients[link] = client
+        self._addresses[_address(link.remote)] += 1
+        if self._settings.audit_logins:
+            who = {"principal": client.principal, "remote": link.remote, "name": link.peer.node[:64]}
+            self._audit.on_login(who)
         self._metering.on_open(link, client.principal)
         self._shell.on_open(link, client.principal)
+        if 0 <= self._guard.expiry_ms(client) < self._next_look_ms:
+            self._look_again.set()
 
     def on_close(self, link: Link) -> None:
         """A client went."""
         del self._clients[link]
+        _take_one(self._addresses, _address(link.remote))
         self._metering.on_close(link)
         self._shell.on_close(link)
 
@@ -207,10 +243,20 @@ class Door:
             self._shell.router.tickets.release(link.source, message.producer_id)
             link.answer(id, Done())
         elif isinstance(message, KINDS) and id is not None:
-            view = View(self._guard, self._audit, self._shell.cluster, principal, link.remote, self._metering.charge)
+            is_told = self._is_told(link, message)
+            cluster, charge = self._shell.cluster, self._metering.charge
+            view = View(self._guard, self._audit, cluster, principal, link.remote, charge, is_told)
             self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)
+
+    def _is_told(self, link: Link, message: Message) -> bool:
+        """It sets a group's positions from outside the group, or ends a transaction whose producer is not of this
+        connection."""
+        if isinstance(message, EndTransaction):
+            ticket = message.producer_id, message.producer_epoch
+            return self._shell.router.tickets.refuse_batch(link.source, *ticket) is not None
+        return isinstance(message, CommitOffsets) and not message.member and not message.transaction
 
     def _check(self, link: Link, principal: str, message: Message) -> None:
         """Raises why it is refused."""
@@ -285,9 +331,16 @@ class Door:
         """Close the links of those whose token ends, or who may not read any more what they read, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._metering.run)
+            nursery.start_soon(self._hear_changes)
+            nursery.start_soon(self._say_what_was_suppressed)
             while True:
                 self._look()
                 await self._wait()
+
+    async def _hear_changes(self) -> None:
+        while True:
+            await self._shell.wait_change()
+            self._look_again.set()
 
     def _look(self) -> None:
         access, level = self._shell.cluster.image.access, self._shell.cluster.image.level
@@ -316,8 +369,23 @@ class Door:
         link.close(POLICY_VIOLATION, reason)
 
     async def _wait(self) -> None:
-        """Until the metadata changes, or it is time to look at the wall clock."""
+        """Until the metadata changes, somebody comes whose token ends sooner, or it is time to look at the wall
+        clock."""
         expiry_ms = self._guard.next_expiry_ms(client for link, client in self._clients.items() if not link.closed)
-        pause_s = LOOK_S if expiry_ms is None else min(LOOK_S, max(0.0, (expiry_ms - self._wall_ms()) / 1000))
-        with trio.move_on_after(pause_s):
-            await self._shell.wait_change()
+        now_ms = self._wall_ms()
+        latest_ms = now_ms + LOOK_S * 1000
+        self._next_look_ms = latest_ms if expiry_ms is None else min(latest_ms, max(now_ms, expiry_ms))
+        with trio.move_on_after((self._next_look_ms - now_ms) / 1000):
+            await self._look_again.wait()
+        self._look_again = trio.Event()
+
+
+def _address(remote: str) -> str:
+    """Without the port."""
+    return remote.rpartition(":")[0] or remote
+
+
+def _take_one(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]

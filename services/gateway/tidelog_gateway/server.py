@@ -6,16 +6,17 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
 from tidelog.descriptors import raise_open_files
-from tidelog.entrance import METRICS_PATH
-from tidelog.errors import TidelogError, refuse
+from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.health import health_pages
 from tidelog.levels import service_hello
 from tidelog.link import PROTOCOL_VERSION, serve_links
 from tidelog.metrics import MetricsPage, told
+from tidelog.pages import METRICS_PATH
 from tidelog.request_names import name_of_gateway
 from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, Pages, Transport
@@ -43,6 +44,9 @@ from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metrics import metrics_page
 from tidelog_gateway.requests import KINDS, Playground, Requests
 from tidelog_gateway.shell import Shell
+
+if TYPE_CHECKING:
+    from tidelog_gateway.issuer_keys import IssuerKeys
 
 CLIENT_OPS = frozenset(
     kind.OP
@@ -121,8 +125,11 @@ async def _start(
     journal = Journal(life, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
     audit = Audit(shell, journal, wall_ms)
     leaving = Leaving(shell)
-    room = config.client_max_connections, config.principal_max_connections
-    door = Door(shell, requests, Guard(config.guard), audit, wall_ms, leaving, *room)
+    issuer_keys = _issuer_keys(config, shell)
+    if issuer_keys is not None:
+        nursery.start_soon(issuer_keys.run)
+    guard = Guard(config.guard, issuer_keys)
+    door = Door(shell, requests, guard, audit, wall_ms, leaving, config.door)
     nursery.start_soon(door.run)
     nursery.start_soon(audit.run)
     url = await nursery.start(
@@ -138,11 +145,24 @@ async def _start(
             on_close=door.on_close,
             pages=_pages(config, page, shell, leaving),
             origins=config.allowed_origins,
+            hosts=config.allowed_hosts,
             until=leaving.begun,
             task_status=task_status,
         )
     )
     return leaving.leave, url
+
+
+def _issuer_keys(config: GatewayConfig, shell: Shell) -> IssuerKeys | None:
+    """Raises ``ConfigError``."""
+    rules = config.oidc_rules
+    if rules is None:
+        return None
+    try:
+        from tidelog_gateway.issuer_keys import IssuerKeys
+    except ImportError as error:
+        raise ConfigError("oidc.issuer needs the package joserfc: pip install 'tidelog[oidc]'") from error
+    return IssuerKeys(rules, config.oidc.jwks, config.oidc.ca, shell.clock)
 
 
 def _pages(config: GatewayConfig, metrics: MetricsPage | None, shell: Shell, leaving: Leaving) -> Pages:

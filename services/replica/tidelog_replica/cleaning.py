@@ -177,7 +177,10 @@ class Cleaning:
             return start, cause
         if "delete" not in partition.config.cleanup:
             return start, cause
-        own = log_start(partition.log.extents(), partition.high_watermark, partition.config, wall_ms)
+        extents = partition.log.extents()
+        if partition.config.retention_ms >= 0:
+            extents = partition.log.aged_extents(wall_ms - partition.config.retention_ms)
+        own = log_start(extents, partition.high_watermark, partition.config, wall_ms)
         return (own, "retention") if own > start else (start, cause)
 
     def _on_advanced(self, partition: Partition, advance: Advance, result: object, now: float) -> None:

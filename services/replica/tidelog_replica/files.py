@@ -274,6 +274,10 @@ class OpenFiles:
         """See ``Disk``."""
         self._disk.sync_dir(path)
 
+    def modified_ms(self, path: str) -> int | None:
+        """See ``Disk``."""
+        return self._disk.modified_ms(path)
+
     def free(self, path: str) -> int:
         """See ``Disk``."""
         return self._disk.free(path)

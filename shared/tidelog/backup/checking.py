@@ -51,11 +51,6 @@ def check_partition(store: Store, saved: SavedPartition) -> list[str]:
     return faults
 
 
-def segment_name(partition: int, start: int, end: int) -> str:
-    """Of a new segment: nobody else writes that file, with another content."""
-    return f"{partition}/{start:020d}-{end:020d}.segment"
-
-
 def summary(manifest: Manifest) -> dict[str, object]:
     """What is in a backup, for people and scripts."""
     return {

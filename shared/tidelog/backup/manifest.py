@@ -20,6 +20,11 @@ MANIFEST = "manifest.json"
 UNFINISHED = "unfinished.json"
 
 
+def segment_name(partition: int, start: int, end: int) -> str:
+    """Of a new segment: nobody else writes that file, with another content."""
+    return f"{partition}/{start:020d}-{end:020d}.segment"
+
+
 class BadBackup(TidelogError):
     """The backup cannot be used; the message says why."""
 
@@ -119,17 +124,20 @@ class Manifest:
             ]
             groups = {group: {int(p): int(at) for p, at in of.items()} for group, of in fields.pop("groups").items()}
             manifest = cls(**fields, partitions=partitions, groups=groups)
+            manifest._check(name)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BadBackup(f"{name} is not the manifest of a backup: {error!r}") from error
-        manifest._check(name)
         return manifest
 
     def _check(self, name: str) -> None:
+        """Also that no file lies outside the folder, or is one of somebody else in it."""
         for number, each in enumerate(self.partitions):
             if each.partition != number:
                 raise BadBackup(f"{name} has partition {each.partition} in place of {number}")
             end = each.start
             for segment in each.segments:
+                if segment.file != segment_name(number, segment.start, segment.end):
+                    raise BadBackup(f"{name}: {str(segment.file)[:100]!r} is not the name of a segment")
                 if segment.start != end or segment.end <= end:
                     raise BadBackup(f"{name}: {segment.file} begins at {segment.start}, and is to begin at {end}")
                 end = segment.end

@@ -15,8 +15,15 @@ from hashlib import sha256
 
 import trio
 
-from tidelog.backup.checking import segment_name
-from tidelog.backup.manifest import MANIFEST, UNFINISHED, BadBackup, Manifest, SavedPartition, SavedSegment
+from tidelog.backup.manifest import (
+    MANIFEST,
+    UNFINISHED,
+    BadBackup,
+    Manifest,
+    SavedPartition,
+    SavedSegment,
+    segment_name,
+)
 from tidelog.backup.positions import positions_in
 from tidelog.backup.store import Store
 from tidelog.client.log import Log

@@ -92,11 +92,17 @@ class Store:
         return self._try(name, read)
 
     def _path(self, name: str) -> str:
-        return f"{self._root}/{name}"
+        """Raises ``BadBackup`` where a symbolic link leads out of the folder."""
+        path = f"{self._root}/{name}"
+        if self._disk is not None and not Path(path).resolve().is_relative_to(Path(self._root).resolve()):
+            raise BadBackup(f"{self.url}/{name} leads out of the folder of the backup")
+        return path
 
     def _try(self, name: str, call: Callable[[], T]) -> T:
         try:
             return call()
+        except BadBackup:
+            raise
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise BadBackup(f"{self.url}/{name}: {reason}") from error

@@ -1,8 +1,9 @@
 """Who a client is, and what it may do: tokens and rules of the metadata (``tidelog.access``), applied.
 
-A client is whoever its token says; without a token, whom its certificate names; without either ``anonymous``, where
-the gateway takes strangers. A token that is shown must be good: nobody is let in as somebody else because a token has
-expired. A token that ends takes the clients with it that came with it (``is_over``).
+A client is whoever its token says, be it one of the cluster or of an issuer outside (``oidc``); without a token, whom
+its certificate names; without either ``anonymous``, where the gateway takes strangers. A token that is shown must be
+good: nobody is let in as somebody else because a token has expired. A token that ends takes the clients with it that
+came with it (``is_over``).
 
 Decisions are remembered until the rules change: a produce asks for each of its parts.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tidelog.access import ANONYMOUS, CLUSTER, decide, digest_of, heirs_of, id_of
 from tidelog.errors import TidelogError, refuse
@@ -41,18 +42,27 @@ class GuardSettings:
 
 
 class Client(NamedTuple):
-    """Who is at the other end of a link. ``digest`` is that of the token that it came with; "": it came with none."""
+    """Who is at the other end of a link. ``digest`` is that of the cluster's own token that it came with; "": it came
+    with none. ``expires_ms`` is when the token of an issuer expires that it came with; -1: it came with none."""
 
     principal: str
     token_id: str = ""
     digest: str = ""
+    expires_ms: int = -1
+
+
+class Outside(Protocol):
+    """Judges tokens that are not the cluster's own."""
+
+    def recognize(self, token: str, wall_ms: int) -> Client | TidelogError: ...
 
 
 class Guard:
     """``access`` is what the metadata says; set it with ``update``."""
 
-    def __init__(self, settings: GuardSettings) -> None:
+    def __init__(self, settings: GuardSettings, outside: Outside | None = None) -> None:
         self.settings = settings
+        self._outside = outside
         self.access = Access()
         self._heirs: tuple[str, ...] = ()
         self._tokens: dict[str, Token] = {}
@@ -80,6 +90,8 @@ class Guard:
         return Client(ANONYMOUS)
 
     def _by_token(self, text: str, wall_ms: int) -> Client | TidelogError:
+        if self._outside is not None and text.count(".") == 2:  # those of the cluster have no dot
+            return self._outside.recognize(text, wall_ms)
         known, digest = self._tokens.get(id_of(text)), digest_of(text)
         if known is None or not hmac.compare_digest(known.digest, digest):
             return refuse("UNAUTHENTICATED", "the token is not known here: it was revoked, or is of another cluster")
@@ -90,14 +102,18 @@ class Guard:
     def is_over(self, client: Client, wall_ms: int) -> bool:
         """The token that it came with is good no more."""
         if not client.token_id:
-            return False
+            return 0 <= client.expires_ms <= wall_ms
         token = self._tokens.get(client.token_id)
         return token is None or token.digest != client.digest or token.is_expired(wall_ms)
 
+    def expiry_ms(self, client: Client) -> int:
+        """When its token expires (wall clock); -1: never."""
+        known = self._tokens.get(client.token_id)
+        return client.expires_ms if known is None else known.expires_ms
+
     def next_expiry_ms(self, clients: Iterable[Client]) -> int | None:
         """When the first of their tokens expires (wall clock)."""
-        tokens = [self._tokens[c.token_id] for c in clients if c.token_id in self._tokens]
-        return min((token.expires_ms for token in tokens if token.expires_ms >= 0), default=None)
+        return min((end for end in map(self.expiry_ms, clients) if end >= 0), default=None)
 
     # --- what ------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ Three kinds are kept apart, so that nobody can hide what he did behind a flood o
   like. At most ``failures_s`` a second are kept, of each principal a ``PART`` of that (all who cannot say who they
   are count as one), and ``MOST`` wait. What is left out is counted, and the count goes into the topic when there is
   room;
-- ``left_group``: a member was put out of a group, by itself or by another client that may take part in the group.
-  The bounds are those of failures, with room of their own.
+- ``left_group``, ``login``, and ``change`` where clients with few rights may do that as often as they like
+  (``on_deed``). The bounds are those of failures, with room of their own.
 
 An event may be in the topic twice, when its outcome was in doubt; ``id`` says so.
 """
@@ -53,7 +53,7 @@ class Journal:
         self._name = name
         self._gateway = gateway
         self._refusals = _Room(failures_s, now)
-        self._leaves = _Room(failures_s, now)
+        self._deeds = _Room(failures_s, now)
         self._changes: deque[NewRecord] = deque()
         self._failures: deque[NewRecord] = deque()
         self._waiting: Counter[bytes | None] = Counter()
@@ -70,15 +70,26 @@ class Journal:
     ) -> None:
         """A request to change the cluster was answered."""
         refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
-        outcome = answer.code if isinstance(answer, TidelogError) else "done"
         if not (self._is_kept(self._refusals, who, now, time_ms) if refused else self._may_wait(who)):
             return
-        event = self._event("change", who, time_ms, op=request.OP, outcome=outcome, request=_fields(request))
+        event = self._event("change", who, time_ms, **_told(request, answer))
         if refused:
             self._failures.append(event)
         else:
             self._changes.append(event)
             self._waiting[event.key] += 1
+
+    def on_deed(
+        self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
+    ) -> None:
+        """The same of a request that takes few rights."""
+        if self._is_kept(self._deeds, who, now, time_ms):
+            self._failures.append(self._event("change", who, time_ms, **_told(request, answer)))
+
+    def on_login(self, who: Mapping[str, str], now: float, time_ms: int) -> None:
+        """A client has connected."""
+        if self._is_kept(self._deeds, who, now, time_ms):
+            self._failures.append(self._event("login", who, time_ms))
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, why: str, now: float, time_ms: int) -> bool:
         """Somebody was refused. Whether it is kept."""
@@ -89,7 +100,7 @@ class Journal:
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup, now: float, time_ms: int) -> None:
         """A member is in its group no more."""
-        if self._is_kept(self._leaves, who, now, time_ms):
+        if self._is_kept(self._deeds, who, now, time_ms):
             told = {"op": request.OP, "request": _fields(request)}
             self._failures.append(self._event("left_group", who, time_ms, **told))
 
@@ -152,6 +163,11 @@ class _Room:
 
 def _key(who: Mapping[str, str]) -> bytes | None:
     return who.get("principal", "").encode() or None
+
+
+def _told(request: Message, answer: Message | TidelogError) -> dict[str, Any]:
+    outcome = answer.code if isinstance(answer, TidelogError) else "done"
+    return {"op": request.OP, "outcome": outcome, "request": _fields(request)}
 
 
 def _fields(request: Message) -> dict[str, Any]:

@@ -61,3 +61,53 @@ class SubscriptionSettings:
     retry_first_s: float = 0.02
     """First pause after a retriable error; it doubles up to ``retry_max_s``."""
     retry_max_s: float = 0.5
+
+
+OIDC_ALGORITHMS = {
+    "RS256": "RSA",
+    "RS384": "RSA",
+    "RS512": "RSA",
+    "PS256": "RSA",
+    "PS384": "RSA",
+    "PS512": "RSA",
+    "ES256": "EC",
+    "ES384": "EC",
+    "ES512": "EC",
+    "Ed25519": "OKP",
+}
+"""What may be taken, and the type of key that each needs. Those with a shared secret (HS256) are not among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OidcRules:
+    """Which tokens are taken, and how their claims become principals."""
+
+    issuer: str
+    """The claim ``iss``, to the letter."""
+    audiences: tuple[str, ...]
+    """The claim ``aud`` names one of these."""
+    algorithms: tuple[str, ...] = ("RS256",)
+    leeway_s: int = 30
+    """Seconds by which the issuer's clock may differ."""
+    claim: str = "sub"
+    """The claim that names the principal."""
+    prefix: str = "oidc-"
+    """Stands before it."""
+    refresh_s: float = 300.0
+    """The keys are asked for so often."""
+    max_age_s: float = 86_400.0
+    """Keys that are older than this are not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorSettings:
+    """How many clients are let in, and what is told of it."""
+
+    client_max_connections: int = 4000
+    """Of all clients."""
+    principal_max_connections: int = 2000
+    """Of one principal, unless its quota says another number."""
+    address_max_connections: int = 2000
+    """From one address."""
+    audit_logins: bool = False
+    """Who came in is written to the audit topic."""

@@ -7,8 +7,9 @@ A log loses its oldest segments, whole ones, for one of three reasons (any of th
     records    without the segment the log still holds ``retention_records``
 
 Never the segment that is written, and never one that holds a record at or past the high watermark: what is not
-committed everywhere may still be fetched or cut. Age stops at the first segment that is too young: a record of the
-far future keeps only what is behind it. The clock is the wall clock of the server that decides, which is the leader;
+committed everywhere may still be fetched or cut. Age stops at the first segment that is too young. A timestamp of
+the future makes no segment young: it counts as that of the last write to the segment's file
+(``Segment.newest_ms``). The clock is the wall clock of the server that decides, which is the leader;
 followers take its log start over, so clocks that disagree cost nothing but time (D9).
 """
 
@@ -27,7 +28,8 @@ class Extent(NamedTuple):
     end: int
     bytes: int
     max_timestamp: int
-    """Of its newest record, ms since 1970; -1 where it has none."""
+    """Of its newest record, ms since 1970; -1 where it has none. For retention it is not later than the segment was
+    written."""
     since_ms: int | None = None
     """When a check of this server first saw a record in it, by the wall clock (ms); None: not known."""
 

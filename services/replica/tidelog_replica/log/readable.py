@@ -60,6 +60,15 @@ class Readable:
             for each in self._segments
         ]
 
+    def aged_extents(self, oldest_ms: int) -> list[Extent]:
+        """The same, for retention by age: the timestamps of full segments that claim to be younger than ``oldest_ms``
+        are held against the time of their files. Raises ``OSError``."""
+        full = [
+            extent._replace(max_timestamp=segment.newest_ms()) if extent.max_timestamp >= oldest_ms else extent
+            for segment, extent in zip(self._segments[:-1], self.extents(), strict=False)
+        ]
+        return [*full, *self.extents()[-1:]]
+
     def extent(self) -> tuple[int, int]:
         """How many segments there are, and their size in bytes."""
         return len(self._segments), sum(segment.size for segment in self._segments)

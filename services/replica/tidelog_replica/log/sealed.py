@@ -337,6 +337,10 @@ class SealedDisk:
         """See ``Disk``."""
         self.below.sync_dir(path)
 
+    def modified_ms(self, path: str) -> int | None:
+        """See ``Disk``."""
+        return self.below.modified_ms(path)
+
     def free(self, path: str) -> int:
         """See ``Disk``."""
         return self.below.free(path)

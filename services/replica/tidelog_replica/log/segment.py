@@ -57,6 +57,7 @@ class Segment:
         self.since_ms: int | None = None
         """When a check of the log first saw a record in this segment, by the wall clock (ms). If it was closed before
         any check saw it: the time of the check before. None: not known, since another process closed it."""
+        self._written_ms: int | None = None
         self.rewrites = 0
         """How often another file replaced its file."""
         self.path = f"{directory}/{base:020d}.log"
@@ -138,6 +139,7 @@ class Segment:
 
     def wake(self) -> None:
         """It is written here again, or nobody reads here any more."""
+        self._written_ms = None
         if self._indexes is not None:
             self._indexes.forget(self)
             self._indexes = None
@@ -205,11 +207,19 @@ class Segment:
 
     def replace(self, index: SparseIndex, size: int) -> None:
         """Another file stands in place of the old one: the same batches, thinned out. Writes the new index."""
-        self.size, self._index = size, index
+        self.size, self._index, self._written_ms = size, index, None
         self.rewrites += 1
         self.seal()
         self._index = None
         close(self)
+
+    def newest_ms(self) -> int:
+        """When the newest record of this full segment was written, as its producer says, but not later than its file
+        was written: no timestamp of the future makes a segment younger than it is."""
+        if self._written_ms is None:
+            written = self._disk.modified_ms(self.path)
+            self._written_ms = self.max_timestamp if written is None else written
+        return min(self.max_timestamp, self._written_ms)
 
     def unlink(self) -> None:
         """Remove file and index, so far as they are there; durable after a ``sync_dir``."""

@@ -1,0 +1,147 @@
+"""Rules of tokens from outside, and of the gateway's door, broken."""
+
+from __future__ import annotations
+
+from tidelog.origins import Origins
+from tidelog_gateway import door
+from tidelog_gateway.core import oidc
+from tidelog_gateway.core.guard import Guard
+from tidelog_gateway.core.journal import Journal
+from tidelog_gateway.core.oidc import Issuer
+from tidelog_gateway.core.repeated import Repeated
+from tidelog_gateway.door import Door
+from tidelog_replica.log.segment import Segment
+
+from mutants.rules import Patch, breaks
+
+SOURCE = "decision 39"
+OIDC, DOOR = ("test_oidc",), ("test_door",)
+
+
+@breaks(SOURCE, "A token is for this audience.", tests=OIDC)
+def take_tokens_for_others(patch: Patch) -> None:
+    """The audience is not looked at."""
+    registry = oidc.jwt.JWTClaimsRegistry
+
+    def without(now, leeway, **options):
+        return registry(now, leeway, **{name: one for name, one in options.items() if name != "aud"})
+
+    patch.setattr(oidc.jwt, "JWTClaimsRegistry", without)
+
+
+@breaks(SOURCE, "A token names its key by its id.", tests=OIDC)
+def take_any_key_for_one_that_is_not_known(patch: Patch) -> None:
+    """A token whose key is not known is held against the first one."""
+    find = Issuer._key_of
+
+    def first(self, token):
+        try:
+            return find(self, token)
+        except oidc._Refused:
+            return self._keys[0]
+
+    patch.setattr(Issuer, "_key_of", first)
+
+
+@breaks(SOURCE, "Only ID and access tokens are taken.", tests=OIDC)
+def take_tokens_of_any_type(patch: Patch) -> None:
+    """Whatever the issuer has signed is a login."""
+
+    class All:
+        def __contains__(self, kind: object) -> bool:
+            return True
+
+    patch.setattr(oidc, "TYPES", All())
+
+
+@breaks(SOURCE, "An email counts only if the issuer has verified it.", tests=OIDC)
+def believe_any_email(patch: Patch) -> None:
+    """Whoever writes an address into his account is its principal."""
+    judge = Issuer._judge
+    patch.setattr(Issuer, "_judge", lambda self, claims, now: judge(self, claims | {"email_verified": True}, now))
+
+
+@breaks(SOURCE, "Keys that cannot be had again are used for a bounded time.", tests=OIDC)
+def use_old_keys_for_ever(patch: Patch) -> None:
+    """Keys stay in force however long the issuer is away."""
+
+    def fail(self, now):
+        self._has_failed = True
+
+    patch.setattr(Issuer, "on_failure", fail)
+
+
+@breaks(SOURCE, "Made-up key ids have the keys fetched once in a while only.", tests=OIDC)
+def fetch_keys_whenever_one_is_not_known(patch: Patch) -> None:
+    """Each token with an unknown key has them fetched at once."""
+    due = Issuer.due
+    patch.setattr(Issuer, "due", lambda self: self._tried_at if self._is_wanted else due(self))
+
+
+@breaks(SOURCE, "The memory of unknown key ids is bounded.", tests=OIDC)
+def remember_all_unknown_keys(patch: Patch) -> None:
+    """Every id that anybody makes up is kept."""
+    patch.setattr(oidc, "MAX_UNKNOWN", 1 << 60)
+
+
+@breaks("security", "A token that expires ends its connections at that moment.", tests=DOOR)
+def look_for_expired_tokens_at_intervals(patch: Patch) -> None:
+    """Who comes in does not hasten the next look."""
+    open_ = Door.on_open
+
+    def on_open(self, link):
+        self._next_look_ms = 0.0
+        open_(self, link)
+
+    patch.setattr(Door, "on_open", on_open)
+
+
+@breaks(SOURCE, "A connection ends when its issuer's token expires.", tests=DOOR)
+def forget_when_tokens_of_the_issuer_expire(patch: Patch) -> None:
+    """Only tokens of the cluster end connections."""
+    is_over, expiry_ms = Guard.is_over, Guard.expiry_ms
+    patch.setattr(Guard, "is_over", lambda self, client, now: bool(client.token_id) and is_over(self, client, now))
+    patch.setattr(Guard, "expiry_ms", lambda self, client: expiry_ms(self, client._replace(expires_ms=-1)))
+
+
+@breaks("security", "Failed logins are a line for each address and interval.", tests=DOOR)
+def log_every_failed_login(patch: Patch) -> None:
+    """Each is a line."""
+    patch.setattr(Repeated, "on_line", lambda self, who, now: 0)
+
+
+@breaks("security", "One address does not have all connections.", tests=DOOR)
+def count_ports_as_addresses(patch: Patch) -> None:
+    """Each port of an address has a share of its own."""
+    patch.setattr(door, "_address", lambda remote: remote)
+
+
+@breaks("security", "One principal does not have all connections.", tests=DOOR)
+def give_a_principal_all_connections(patch: Patch) -> None:
+    """Only quotas bound them."""
+    patch.setattr(Door, "_why_no_share", lambda self, principal: self._metering.why_no_connection(principal))
+
+
+@breaks("security", "Who sets a group's positions, or ends a transaction, from outside is audited.", tests=DOOR)
+def leave_deeds_of_outsiders_out_of_the_audit(patch: Patch) -> None:
+    """Only what needs the rights of administrators is."""
+    patch.setattr(Door, "_is_told", lambda self, link, message: False)
+
+
+@breaks("security", "Who floods the audit hides only his own deeds.", tests=DOOR)
+def share_one_bucket_of_deeds(patch: Patch) -> None:
+    """All principals' deeds count together."""
+    bucket_of = Journal._bucket_of
+    patch.setattr(Journal, "_bucket_of", lambda self, who, now: bucket_of(self, {"principal": ""}, now))
+
+
+@breaks("security", "A timestamp of the future makes no segment young.", tests=("test_retention",))
+def believe_timestamps_of_the_future(patch: Patch) -> None:
+    """A segment is as young as its newest record says."""
+    patch.setattr(Segment, "newest_ms", lambda self: self.max_timestamp)
+
+
+@breaks("security", "Without TLS a name that is not listed proves nothing.", tests=("test_hosts",))
+def show_metrics_under_any_name(patch: Patch) -> None:
+    """The header Host is not looked at."""
+    patch.setattr(Origins, "knows", lambda self, host: True)

@@ -1,0 +1,337 @@
+"""The gateway's door: who must go, and when; who is let in, and how often that is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import trio
+import trio.testing
+from tidelog.access import NewToken, new_token
+from tidelog.errors import TidelogError
+from tidelog.levels import TICKETS
+from tidelog.link import PROTOCOL_VERSION
+from tidelog.tickets import sign
+from tidelog.types import Access, ClusterImage, Quota, TicketKey, Token
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import (
+    CommitOffsets,
+    DeleteGroup,
+    Done,
+    EndTransaction,
+    GroupPosition,
+    Hello,
+    Message,
+    UseProducer,
+)
+from tidelog_gateway.audit import Audit
+from tidelog_gateway.core.guard import Client, Guard, GuardSettings
+from tidelog_gateway.core.journal import Journal
+from tidelog_gateway.core.repeated import INTERVAL_S, MOST, Repeated
+from tidelog_gateway.core.settings import DoorSettings, RouterSettings, SubscriptionSettings
+from tidelog_gateway.door import Door, View
+from tidelog_gateway.leaving import Leaving
+from tidelog_gateway.shell import Shell
+from trio.testing import MockClock
+
+SOURCES = count(1)
+
+
+@dataclass(eq=False)
+class FakeLink:
+    """The part of a link that the door sees. ``ended`` is when it was closed."""
+
+    peer: Hello
+    remote: str = "10.0.0.9:40000"
+    identities: None = None
+    sent_bytes: int = 0
+    source: int = field(default_factory=lambda: next(SOURCES))
+    ended: float | None = None
+    reason: str = ""
+
+    @property
+    def closed(self) -> bool:
+        return self.ended is not None
+
+    def answer(self, id: int, message: Message | TidelogError) -> None:
+        assert isinstance(message, Message), message
+
+    def close(self, code: int, reason: str) -> None:
+        assert code == 1008
+        self.ended, self.reason = trio.current_time(), reason
+
+
+class Stage:
+    """A door whose wall clock goes with trio's."""
+
+    def __init__(self, shell: Shell, guard: Guard, **settings: Any) -> None:
+        self.shell = shell
+        self.journal = Journal("g1/ab", "g1", 10, trio.current_time())
+        audit, leaving = Audit(shell, self.journal, wall_ms), Leaving(shell)
+        self.door = Door(shell, None, guard, audit, wall_ms, leaving, DoorSettings(**settings))  # type: ignore[arg-type]
+        self.door._requests = self  # type: ignore[assignment]
+
+    def on_message(self, link: FakeLink, id: int, message: Message, view: View) -> None:
+        view.tell(message, Done())
+
+    def told(self) -> list[dict[str, Any]]:
+        """What the audit got."""
+        return [json.loads(record.value or b"") for record in self.journal.take()]
+
+    def come(self, token: str = "", remote: str = "10.0.0.9:40000") -> FakeLink | TidelogError:
+        hello = Hello(PROTOCOL_VERSION, "client", "app", token=token)
+        link = FakeLink(hello, remote)
+        refusal = self.door.authenticate(hello, link)  # type: ignore[arg-type]
+        if refusal is not None:
+            return refusal
+        self.door.on_open(link)  # type: ignore[arg-type]
+        return link
+
+    def let_in(self, token: str = "", remote: str = "10.0.0.9:40000") -> FakeLink:
+        link = self.come(token, remote)
+        assert isinstance(link, FakeLink), link
+        return link
+
+    def send(self, link: FakeLink, *messages: Message) -> None:
+        for message in messages:
+            self.door.on_message(link, 1, message)  # type: ignore[arg-type]
+
+    def tell(self, *tokens: Token) -> None:
+        """The metadata has these tokens."""
+        image = self.shell.cluster.image
+        self.shell.cluster.update(replace(image, index=image.index + 1, access=Access(tokens)))
+        self.shell._changed()
+
+
+def wall_ms() -> int:
+    return round(trio.current_time() * 1000)
+
+
+def played(act: Callable[[Stage, MockClock], Awaitable[None]], guard: Guard | None = None, **settings: Any) -> None:
+    """With a door that runs, and a clock that stands still."""
+    clock = MockClock()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            hello = Hello(PROTOCOL_VERSION, "gateway", "g1")
+            bounds = RouterSettings(), SubscriptionSettings()
+            shell = Shell(WebSocketTransport(), hello, (), *bounds, trio.current_time, nursery)
+            shell.cluster.update(ClusterImage(1, "test", ()))
+            stage = Stage(shell, guard or Guard(GuardSettings()), **settings)
+            nursery.start_soon(stage.door.run)
+            await trio.testing.wait_all_tasks_blocked()
+            await act(stage, clock)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=clock)
+
+
+def of_alice(made: NewToken, expires_ms: int = -1) -> Token:
+    return Token(made.token_id, "alice", made.digest, 0, expires_ms)
+
+
+# --- who must go ---------------------------------------------------------------------------------------------
+
+
+async def pass_s(clock: MockClock, seconds: float) -> None:
+    """So much time, and what is due."""
+    clock.jump(seconds)
+    await trio.testing.wait_all_tasks_blocked()
+
+
+def test_a_token_that_expires_ends_its_connections_at_that_moment() -> None:
+    """Also one that is much younger than the last look: nobody goes on for the rest of the pause."""
+    made = new_token()
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        stage.tell(of_alice(made, wall_ms() + 2100))
+        await pass_s(clock, 0.1)
+        link = stage.let_in(made.text)
+        await pass_s(clock, 1.9)
+        assert not link.closed
+        await pass_s(clock, 0.11)
+        assert link.closed and "expired" in link.reason
+
+    played(act)
+
+
+def test_a_token_that_is_revoked_ends_its_connections_at_once() -> None:
+    made = new_token()
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        stage.tell(of_alice(made))
+        await pass_s(clock, 0.1)
+        link = stage.let_in(made.text)
+        stage.tell()
+        await pass_s(clock, 0.0)
+        assert link.closed
+
+    played(act)
+
+
+def test_a_token_of_an_issuer_that_expires_ends_its_connections_at_that_moment() -> None:
+    class Known:
+        def recognize(self, token: str, wall_ms: int) -> Client:
+            return Client(f"oidc-{token[0]}", expires_ms=wall_ms + int(token.split(".")[1]))
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        late, soon, last = stage.let_in("a.7000.x"), stage.let_in("b.3000.x"), stage.let_in("c.60000.x")
+        await pass_s(clock, 2.99)
+        assert not soon.closed
+        await pass_s(clock, 0.02)
+        assert soon.closed and not late.closed
+        await pass_s(clock, 4.0)
+        assert late.closed and not last.closed
+        for _ in range(6):
+            await pass_s(clock, 9.0)
+        assert last.closed
+
+    played(act, Guard(GuardSettings(), Known()))
+
+
+# --- what is told of those who do not come in ----------------------------------------------------------------
+
+
+def test_failed_logins_are_a_line_for_each_address_and_interval_with_a_count() -> None:
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        lines = written(stage)
+        for port in range(5000):
+            stage.come("tide_0123456789abcdef_x", f"10.0.0.1:{port}")
+        stage.come("tide_0123456789abcdef_x", "10.0.0.2:1")
+        assert [(line["remote"], line["suppressed"]) for line in lines] == [("10.0.0.1:0", 0), ("10.0.0.2:1", 0)]
+        await pass_s(clock, INTERVAL_S + 1)
+        assert [(line["remote"], line["suppressed"]) for line in lines[2:]] == [("10.0.0.1", 4999)]
+        stage.come("tide_0123456789abcdef_x", "10.0.0.1:1")
+        assert len(lines) == 4 and {line["event"] for line in lines} == {"authentication_failed"}
+
+    played(act)
+
+
+def test_many_addresses_are_told_of_as_one() -> None:
+    one = Repeated()
+    assert sum(one.on_line(f"10.0.{n >> 8}.{n & 255}", 0.0) == 0 for n in range(5 * MOST)) == MOST + 1
+    assert len(one._known) == MOST + 1
+    assert one.ended(INTERVAL_S - 0.1) == []
+    assert one.ended(INTERVAL_S) == [("others", 4 * MOST - 1)] and not one._known
+
+
+def written(stage: Stage) -> list[dict[str, Any]]:
+    """The warnings of the door from now on."""
+    lines: list[dict[str, Any]] = []
+
+    class Log:
+        def warning(self, event: str, **told: Any) -> None:
+            lines.append({"event": event, **told})
+
+    stage.door._log = Log()
+    return lines
+
+
+# --- shares --------------------------------------------------------------------------------------------------
+
+
+def test_one_address_leaves_room_for_others() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        links = [stage.let_in(remote=f"10.0.0.1:{port}") for port in range(3)]
+        for _ in range(2):
+            refused = stage.come(remote="10.0.0.1:9")
+            assert isinstance(refused, TidelogError) and refused.code == "OVERLOADED"
+            assert "address_max_connections = 3" in refused.message
+            stage.let_in(remote="10.0.0.2:1")
+            stage.let_in(remote="fd00::1:1")
+            stage.door.on_close(links.pop())  # type: ignore[arg-type]
+            links.append(stage.let_in(remote="10.0.0.1:9"))
+        for link in list(stage.door._clients):
+            stage.door.on_close(link)
+        assert not stage.door._addresses
+
+    played(act, address_max_connections=3)
+
+
+def test_one_principal_leaves_room_for_others_unless_its_quota_says_how_many() -> None:
+    made = new_token()
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        stage.tell(of_alice(made))
+        await pass_s(clock, 0.1)
+        for n in range(2):
+            stage.let_in(made.text, f"10.0.0.{n}:1")
+        refused = stage.come(made.text, "10.0.0.9:1")
+        assert isinstance(refused, TidelogError) and refused.retriable
+        assert "principal_max_connections" in refused.message and "alice" in refused.message
+        stage.let_in(remote="10.0.0.9:1")
+        image = stage.shell.cluster.image
+        access = Access((of_alice(made),), (), (Quota("alice", connections=3),))
+        stage.shell.cluster.update(replace(image, index=image.index + 1, access=access))
+        stage.shell._changed()
+        await pass_s(clock, 0.1)
+        stage.let_in(made.text)
+        refused = stage.come(made.text)
+        assert isinstance(refused, TidelogError) and "its quota is 3" in refused.message
+
+    played(act, principal_max_connections=2)
+
+
+# --- what is audited -----------------------------------------------------------------------------------------
+
+
+def test_who_comes_in_is_audited_where_that_is_wanted() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        stage.let_in()
+        wanted = {"event": "login", "principal": "anonymous", "remote": "10.0.0.9:40000", "name": "app"}
+        told = stage.told()
+        assert ([wanted] if stage.door._settings.audit_logins else []) == [
+            {name: event[name] for name in wanted} for event in told
+        ]
+
+    played(act, audit_logins=True)
+    played(act)
+
+
+RESET = CommitOffsets("billing", (GroupPosition("t", 0, 7),))
+END = EndTransaction("shop", 7, 0, False)
+
+
+def test_positions_set_from_outside_a_group_are_audited() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        link = stage.let_in()
+        stage.send(link, RESET, replace(RESET, member="m1", generation=1), replace(RESET, transaction="shop"))
+        [told] = stage.told()
+        assert (told["event"], told["op"], told["outcome"]) == ("change", "commit_offsets", "done")
+        assert told["request"]["group"] == "billing" and told["principal"] == "anonymous"
+
+    played(act)
+
+
+def test_a_transaction_that_another_ends_is_audited_and_ones_own_is_not() -> None:
+    keys = (TicketKey(1, "ab" * 32),)
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        image = stage.shell.cluster.image
+        stage.shell.cluster.update(replace(image, level=TICKETS, ticket_keys=keys))
+        owner, other = stage.let_in(), stage.let_in()
+        ticket = sign(keys, 7, 1, 0, "anonymous")
+        stage.send(owner, UseProducer(7, 0, ticket), END, replace(END, commit=True))
+        assert stage.told() == []
+        stage.send(other, END)
+        assert [event["op"] for event in stage.told()] == ["end_transaction"]
+
+    played(act)
+
+
+def test_who_floods_the_audit_hides_nobody_elses_deeds() -> None:
+    one = Journal("g1/ab", "g1", 20, 0.0)
+    for _ in range(10_000):
+        one.on_deed({"principal": "mallory"}, RESET, Done(), 0.0, 0)
+        one.on_login({"principal": "mallory"}, 0.0, 0)
+    one.on_deed({"principal": "alice"}, RESET, Done(), 0.0, 0)
+    one.on_failure("denied", {"principal": "bob"}, "produce", "no", 0.0, 0)
+    one.on_change({"principal": "admin"}, DeleteGroup("billing"), Done(), 0.0, 0)
+    told = [json.loads(record.value or b"") for record in one.take()]
+    assert [event.get("principal", event.get("count")) for event in told] == [
+        *("admin", *["mallory"] * 5, 19_995, "alice", "bob")
+    ]
