@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -74,10 +74,11 @@ class Entrance:
         host: str,
         port: int,
         allowed: Mapping[str, frozenset[str]],
+        own_urls: Collection[str] = (),
         *,
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Listen until cancelled; reports the URL. See ``serve_links``."""
+        """Listen until cancelled; reports the URL. No web page may connect. See ``serve_links``."""
         await serve_links(
             transport,
             host,
@@ -88,6 +89,8 @@ class Entrance:
             on_open=lambda link: self._shell.on_open(link),
             on_close=lambda link: self._shell.on_close(link),
             on_refused=lambda link, message, error: self._on_refused(link, message, error),
+            own_urls=own_urls,
+            browsers=False,
             pages={
                 **({METRICS_PATH: self._show_metrics} if self._with_metrics else {}),
                 **health_pages(lambda: self._why_not_ready()),

@@ -48,6 +48,8 @@ class Accepting(TypedDict, total=False):
     """For whoever asks for a page instead."""
     origins: Collection[str]
     """Web pages of these origins connect, too, besides those of the port itself (``origins.py``)."""
+    browsers: bool
+    """Whether web pages connect at all; True if it is not said."""
     until: trio.Event
     """When it is set nobody else is accepted; who is connected stays."""
 

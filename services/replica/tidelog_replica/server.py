@@ -112,7 +112,7 @@ async def _run(
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "replica", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
     entrance = Entrance(config.node, welcome, config.metrics)
-    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED)
+    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, (config.advertised_url,))
     try:
         with serving.shielded():
             async with trio.open_nursery() as nursery:
