@@ -208,6 +208,7 @@ def main(rounds: int, nodes: tuple[str, ...], only: str, json_file: Path | None)
     with tempfile.TemporaryDirectory(prefix="tidelog-attacks-") as folder:
         port = free_base_port(5)
         cluster = LocalCluster.create(Path(folder), controllers=1, replicas=3, gateways=1, base_port=port)
+        cluster.forget_secret()  # the attacks are those of services that are taken over, too
         try:
             cluster.start()
             trio.run(cluster.wait_ready)

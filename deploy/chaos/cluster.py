@@ -76,6 +76,7 @@ class ChaosCluster(LocalCluster):
 
     def begin_earlier(self, tree: Path) -> None:
         """All of its processes are to run from that source. Goes before ``start``."""
+        self.forget_secret()
         self.tree, self.earlier = tree, frozenset(process.id for process in self.processes)
 
     async def upgrade_half(self) -> None:

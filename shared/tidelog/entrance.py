@@ -73,11 +73,12 @@ class Entrance:
         host: str,
         port: int,
         allowed: Mapping[str, frozenset[str]],
+        own_urls: Collection[str] = (),
         *,
         hosts: Collection[str] = (),
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Listen until cancelled; reports the URL. See ``serve_links``."""
+        """Listen until cancelled; reports the URL. No web page may connect. See ``serve_links``."""
         await serve_links(
             transport,
             host,
@@ -88,6 +89,8 @@ class Entrance:
             on_open=lambda link: self._shell.on_open(link),
             on_close=lambda link: self._shell.on_close(link),
             on_refused=lambda link, message, error: self._on_refused(link, message, error),
+            own_urls=own_urls,
+            browsers=False,
             pages={
                 **({METRICS_PATH: self._show_metrics} if self._with_metrics else {}),
                 **health_pages(lambda: self._why_not_ready()),

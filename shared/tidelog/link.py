@@ -10,7 +10,9 @@ Theory. ``wire.session`` decides, this module moves the bytes. A link is three t
 The outbox is bounded. ``send`` waits below ``ROOM_BYTES``; ``post``, ``answer`` and ``start_call`` never wait, and
 drop the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and what it asked for can be asked for again.
 
-A connection may have more than the seam demands, and the link uses it: ``send_many``; what ``Pinging`` has;
+A transport may have a ``secret``: services prove to each other that they have it (``wire.proof``). A connection may
+have more than the seam demands, too, and the link uses it: ``local_url``, the address at which it was accepted;
+``send_many``; what ``Pinging`` has;
 ``send_now`` and ``can_send_now``; ``on_wait``, to be called when all that has arrived is handed out;
 ``on_urgent``, to be called when it has frames of its own to send with the next ``send_many``; ``identities``, whom
 the peer's certificate names (``tls``): a service must be who it says.
@@ -23,7 +25,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Unpack
 
@@ -35,6 +38,7 @@ from tidelog.outbox import OUTBOX_BYTES, Outbox, Turn, burst
 from tidelog.tls import CLIENT, check_peer, shown_over
 from tidelog.transport import Accepting, Connection, Pinging, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
+from tidelog.wire.proof import NONCE_BYTES, Prover
 from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Denied, Effect, Opened, Session, Transmit
 
 __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "connect_link", "serve_links"]
@@ -357,7 +361,8 @@ async def connect_link(
     connection = await transport.connect(url)
     identities = shown_over(connection)
     trust = None if hello.role == CLIENT else lambda welcome: check_peer(welcome, identities)
-    session = Session(trio.current_time(), trust=trust)
+    prover = None if hello.role == CLIENT else _prover(transport, (url,))
+    session = Session(trio.current_time(), trust=trust, prover=prover)
     link = Link(connection, session, handler, patience=patience)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
@@ -387,18 +392,28 @@ async def serve_links(
     on_open: Callable[[Link], None] | None = None,
     on_close: Callable[[Link], None] | None = None,
     on_refused: OnRefused | None = None,
+    own_urls: Collection[str] | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     **accepting: Unpack[Accepting],
 ) -> None:
     """Accept links until cancelled; reports the URL. ``authenticate``, then ``welcome`` decide about each hello.
     ``allowed``: ops by role; others are answered ``FORBIDDEN``, other roles refused. ``on_open`` and ``on_close`` are
-    called once each per link whose hello was accepted. Raises ``ConfigError`` when the port is in use."""
+    called once each per link whose hello was accepted. ``own_urls``: if the transport has a secret, whoever connects
+    must prove that it has it, and must have dialed one of these or the address at which it was accepted. Raises
+    ``ConfigError`` when the port is in use."""
 
     async def on_connection(connection: Connection) -> None:
         def admit(hello: Hello) -> Welcome | TidelogError:
             return authenticate(hello, connection) or welcome(hello)
 
-        session = Session(trio.current_time(), welcome=admit, allowed=allowed)
+        here = getattr(connection, "local_url", "")
+        prover = None if own_urls is None else _prover(transport, (here, *own_urls))
+        session = Session(trio.current_time(), welcome=admit, allowed=allowed, prover=prover)
         await Link(connection, session, handler, on_open, on_close, on_refused).run()
 
     await transport.serve(host, port, on_connection, task_status=task_status, **accepting)
+
+
+def _prover(transport: Transport, urls: Collection[str]) -> Prover | None:
+    secret = getattr(transport, "secret", b"")
+    return Prover(secret, secrets.token_bytes(NONCE_BYTES), urls) if secret else None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from tidelog.config import setting
+from tidelog.errors import ConfigError
 from tidelog.levels import NEWEST, OLDEST, Levels
 from tidelog.origins import is_loopback
 from tidelog.tls import TlsFiles, TlsOptions
+from tidelog.wire.proof import MIN_SECRET_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,11 @@ class Listening:
     tls_key: str = setting("", "PEM file of the certificate's key, without a passphrase.")
     tls_ca: str = setting(
         "", "PEM file of the authorities that sign the other services' certificates: with it they must show one."
+    )
+    cluster_secret_file: str = setting(
+        "",
+        "File with the cluster's secret, 32 characters or more, the same for all services: without TLS they know each"
+        " other by it; empty: they do not.",
     )
     insecure: bool = setting(
         False, "Listen on an address that others can reach although anybody could connect and read along."
@@ -41,6 +49,21 @@ class Listening:
     def levels(self) -> Levels:
         """The feature levels that this process understands."""
         return Levels(OLDEST, self.feature_level_max)
+
+    @property
+    def secret(self) -> bytes:
+        """The cluster's secret; empty if it has none. Raises ``ConfigError`` if it cannot be read or is short."""
+        if not self.cluster_secret_file:
+            return b""
+        where = f"cluster_secret_file = {self.cluster_secret_file!r}"
+        try:
+            secret = Path(self.cluster_secret_file).read_bytes().strip()
+        except OSError as error:
+            raise ConfigError(f"{where}: cannot be read: {error.strerror}") from error
+        if len(secret) < MIN_SECRET_BYTES:
+            step = "'openssl rand -hex 32' makes one"
+            raise ConfigError(f"{where}: a secret has {MIN_SECRET_BYTES} characters or more; {step}")
+        return secret
 
     @property
     def tls(self) -> TlsFiles | None:

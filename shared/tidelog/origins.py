@@ -1,7 +1,8 @@
 """Which web pages may connect: what the ``Origin`` of a handshake is held against (RFC 6454, RFC 6455 §10.2).
 
 A browser lets a page of any origin open a WebSocket to whatever its machine can reach, and only says whose page it
-is. So a page of another origin than the port itself is refused, unless it is named. Programs that are no browsers
+is. So a page of another origin than the port itself is refused, unless it is named; a page of another port of this
+machine as well, whose programs may belong to others. Programs that are no browsers
 send no ``Origin``, or what they like: it does not say who anybody is, that is for authentication.
 
 *The port itself* is the host and port that the page's own address names, as the header ``Host`` repeats it. Without
@@ -25,22 +26,22 @@ class Origins:
 
     allowed: Collection[str] = ()
     """``https://app.example``, ``http://10.0.0.7:3000``; ``*``: pages of any origin."""
-    loopback: bool = False
-    """The port is for this machine: pages that this machine serves to itself may come."""
     secure: bool = False
     """The port speaks TLS."""
     hosts: Collection[str] = ()
     """Names of this port itself, without a port number."""
+    browsers: bool = True
+    """False: the port is for services, and no page may connect, not even its own."""
 
     def admits(self, origin: str, host: str) -> bool:
         """Whether who sends these headers (empty: none) may connect."""
-        if not origin or "*" in self.allowed or origin.lower() in {one.lower() for one in self.allowed}:
+        if not origin or not self.browsers:
+            return not origin
+        if "*" in self.allowed or origin.lower() in {one.lower() for one in self.allowed}:
             return True
         page, here = _split(origin), _split(f"{'https' if self.secure else 'http'}://{host}")
         if page is None:  # "null": a file, or a page in a sandbox
             return False
-        if self.loopback and is_loopback(page.hostname or ""):
-            return True
         same = here is not None and _place(page) == _place(here)
         return same and (self.secure or _is_address(page.hostname or ""))
 

@@ -31,7 +31,8 @@ def answer(head: bytes, pages: Pages, origins: Origins = NO_ORIGINS) -> bytes | 
     elif origins.admits(origin := _header(request, b"origin"), _header(request, b"host")):
         return None
     else:
-        why = f"pages of {origin} may not connect here; allowed_origins lists those that may\n"
+        listed = "allowed_origins lists those that may" if origins.browsers else "web pages connect to gateways"
+        why = f"pages of {origin} may not connect here; {listed}\n"
         page = Page(why.encode(), status=403)
     headers = [("content-type", page.content_type), ("content-length", str(len(page.body))), ("connection", "close")]
     headers += page.headers

@@ -48,6 +48,10 @@ class ServiceConfig(Protocol):
     def tls(self) -> TlsFiles | None:
         """The certificates, where there are any."""
 
+    @property
+    def secret(self) -> bytes:
+        """The cluster's secret, where there is one."""
+
 
 Config = TypeVar("Config", bound=ServiceConfig)
 
@@ -77,7 +81,7 @@ def main(kind: type[Config], serve: Callable[..., Awaitable[None]], description:
 
 
 async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceConfig) -> None:
-    transport: Transport = WebSocketTransport(tls=config.tls)
+    transport: Transport = WebSocketTransport(tls=config.tls, secret=config.secret)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
 

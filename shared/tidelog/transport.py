@@ -50,6 +50,8 @@ class Accepting(TypedDict, total=False):
     """Web pages of these origins connect, too, besides those of the port itself (``origins.py``)."""
     hosts: Collection[str]
     """Names of the port itself."""
+    browsers: bool
+    """Whether web pages connect at all; True if it is not said."""
     until: trio.Event
     """When it is set nobody else is accepted; who is connected stays."""
 

@@ -27,7 +27,7 @@ import trio
 import trio_websocket
 
 from tidelog.errors import ConfigError, ProtocolError, Unreachable
-from tidelog.origins import Origins, is_loopback
+from tidelog.origins import Origins
 from tidelog.pages import answer
 from tidelog.tls import TlsFiles, TlsOptions, identities_of, why_failed
 from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Accepting, Connection, Page, Pages
@@ -128,6 +128,8 @@ class WebSocketTransport:
     max_connections: int = 4096
     max_message_bytes: int = MAX_MESSAGE_BYTES
     tls: TlsFiles | None = None
+    secret: bytes = b""
+    """What the services of the cluster prove to each other that they have; empty: nothing is proved."""
     _accepted: int = 0
     _backlog: Backlog = field(default_factory=lambda: Backlog(MAX_HELD_BYTES))
 
@@ -207,7 +209,10 @@ class WebSocketTransport:
         """See ``Transport.serve``."""
         until = accepting.get("until", trio.Event())
         judge = Origins(
-            accepting.get("origins", ()), is_loopback(host), self._accepts_tls, accepting.get("hosts", ())
+            accepting.get("origins", ()),
+            secure=self._accepts_tls,
+            hosts=accepting.get("hosts", ()),
+            browsers=accepting.get("browsers", True),
         )
         try:
             listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
@@ -255,10 +260,12 @@ class WebSocketTransport:
                 try:
                     _tune(stream)
                     remote = "{}:{}".format(*stream.socket.getpeername()[:2])
+                    address = stream.socket.getsockname()
                 except OSError:  # it is gone already
                     return
                 secured = await self._accept_tls(stream, remote) if self._accepts_tls else stream
-                connection = secured and await self._answer_handshake(secured, remote, pages, origins)
+                here = f"{'wss' if self._accepts_tls else 'ws'}://{_reachable(address[0])}:{address[1]}"
+                connection = secured and await self._answer_handshake(secured, remote, here, pages, origins)
                 if connection is not None:
                     await _run(handler, connection)
         finally:
@@ -281,7 +288,7 @@ class WebSocketTransport:
         return None
 
     async def _answer_handshake(
-        self, stream: Stream, remote: str, pages: Pages, origins: Origins
+        self, stream: Stream, remote: str, local_url: str, pages: Pages, origins: Origins
     ) -> FrameStream | None:
         """The open connection, or None when the peer got a page, was refused or gave up."""
         gate = _Gate(stream)
@@ -307,7 +314,9 @@ class WebSocketTransport:
             await _refuse(stream, "408 Request Timeout")
         if not accepted:
             return None
-        return self._open(stream, remote, gate.early, server=True)
+        opened = self._open(stream, remote, gate.early, server=True)
+        opened.local_url = local_url
+        return opened
 
 
 async def _run(handler: Callable[[Connection], Awaitable[None]], connection: FrameStream) -> None:

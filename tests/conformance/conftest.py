@@ -17,7 +17,14 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three replica servers and two gateways. A test that ends one starts it again."""
+    """Three replica servers and two gateways, which the page of a browser may use. A test that ends one starts it
+    again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIDELOG_ALLOWED_ORIGINS", "*")
+        yield from _running(tmp_path_factory)
+
+
+def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("conformance"), controllers=1) as running:
         yield running
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tidelog import disk
 from tidelog.cli import output
+from tidelog.origins import Origins
+from tidelog.wire import proof
+from tidelog.wire.proof import Prover
 from tidelog_gateway.core import texts
 
 from mutants.rules import Patch, breaks
@@ -35,3 +38,37 @@ def show_cells_as_they_are(patch: Patch) -> None:
 def make_files_for_the_group(patch: Patch) -> None:
     """As before."""
     patch.setattr(disk, "FILE_MODE", 0o640)
+
+
+@breaks(SOURCE, "A server proves that it has the secret.", tests=("test_proof",))
+def trust_any_server(patch: Patch) -> None:
+    """Whoever answers is taken for a server of the cluster."""
+    patch.setattr(Prover, "refuse_welcome", lambda *_: None)
+
+
+@breaks(SOURCE, "Who connects proves that it has the secret.", tests=("test_proof",))
+def let_anybody_in(patch: Patch) -> None:
+    """Any third message will do."""
+    patch.setattr(Prover, "refuse_proof", lambda *_: None)
+
+
+@breaks(SOURCE, "A server refuses a URL that is not its own.", tests=("test_proof",))
+def take_any_url(patch: Patch) -> None:
+    """Wherever the other end thinks that it is."""
+    patch.setattr(proof, "_plain", lambda _url: "")
+
+
+@breaks(SOURCE, "A proof is of one direction.", tests=("test_proof",))
+def prove_the_same_in_both_directions(patch: Patch) -> None:
+    """The MACs of both ends are equal."""
+    mac = Prover._mac
+    patch.setattr(Prover, "_mac", lambda self, _end, hello, welcome: mac(self, "", hello, welcome))
+
+
+@breaks(SOURCE, "Ports of services take no browser.", tests=("test_origins",))
+def admit_pages_to_services(patch: Patch) -> None:
+    """As gateways do."""
+    admits = Origins.admits
+    patch.setattr(
+        Origins, "admits", lambda self, origin, host: admits(Origins(self.allowed, self.secure), origin, host)
+    )

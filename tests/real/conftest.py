@@ -10,6 +10,7 @@ import pytest
 import trio
 from controller_processes import Controllers
 from running import Cluster, running_cluster
+from tidelog.cli.local_cluster import LocalCluster
 
 LOG_LINES = 12
 """So many last lines of each process's log come with a failed test."""
@@ -18,7 +19,7 @@ LOG_LINES = 12
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster that no test harms, for all of them."""
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+    with running_cluster(tmp_path_factory.mktemp("cluster"), prepare=LocalCluster.forget_secret) as running:
         yield running
 
 

@@ -165,6 +165,7 @@ def main() -> int:
             archive.extractall(tree, filter="data")
         local = Mixed.create(Path(folder) / "cluster", gateways=2, base_port=free_base_port(8))
         assert isinstance(local, Mixed)
+        local.forget_secret()  # the earlier revision may know no such setting
         local.tree, local.old = tree, frozenset(process.id for process in local.processes)
         print(f"from revision {base} to the present source", flush=True)
         began = time.monotonic()

@@ -305,5 +305,6 @@ class FakeCluster:
             allowed={"client": OPS},
             on_open=self.links.append,
             on_close=on_close,
+            origins=("*",),
             task_status=task_status,
         )

@@ -226,7 +226,7 @@ async def _serve(wire: bytes, step: int) -> None:
 
     async def take() -> None:
         stream: Any = ours
-        opened: FrameStream | None = await transport._answer_handshake(stream, "fuzz", {}, Origins())
+        opened: FrameStream | None = await transport._answer_handshake(stream, "fuzz", "", {}, Origins())
         if opened is None:
             return
         with suppress(ProtocolError, Unreachable):

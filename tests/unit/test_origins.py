@@ -13,7 +13,7 @@ from tidelog.origins import Origins, is_origin
 from tidelog.websocket import WebSocketTransport
 from tidelog_gateway.config import GatewayConfig
 
-HERE = Origins(loopback=True)
+NO_BROWSERS = Origins(("*",), browsers=False)
 OUTSIDE = Origins()
 SECURE = Origins(secure=True)
 NAMED = Origins(("https://app.example", "http://10.0.0.7:3000"))
@@ -25,10 +25,9 @@ ADMITTED = [
     (OUTSIDE, "http://10.0.0.1", "10.0.0.1:80"),
     (OUTSIDE, "http://[fd00::1]:9292", "[fd00::1]:9292"),
     (OUTSIDE, "http://localhost:9292", "localhost:9292"),
-    (HERE, "http://127.0.0.1:9292", "127.0.0.1:9292"),
-    (HERE, "http://localhost:3000", "127.0.0.1:9292"),
-    (HERE, "https://127.0.0.2:3000", "localhost:9292"),
-    (HERE, "http://[::1]:3000", "127.0.0.1:9292"),
+    (OUTSIDE, "http://127.0.0.1:9292", "127.0.0.1:9292"),
+    (Origins(("http://localhost:3000",)), "http://localhost:3000", "127.0.0.1:9292"),
+    (NO_BROWSERS, "", "127.0.0.1:9292"),
     (SECURE, "https://log.example:9292", "log.example:9292"),
     (SECURE, "https://LOG.example", "log.example:443"),
     (NAMED, "https://app.example", "log.example:9292"),
@@ -45,12 +44,19 @@ REFUSED = [
     (OUTSIDE, "null", "10.0.0.1:9292"),
     (OUTSIDE, "http://10.0.0.1:9292", ""),
     (OUTSIDE, "http://10.0.0.1:nine", "10.0.0.1:nine"),
-    (HERE, "http://evil.example", "127.0.0.1:9292"),
-    (HERE, "http://evil.example:9292", "evil.example:9292"),
-    (HERE, "http://localhost.evil.example", "localhost:9292"),
-    (HERE, "http://127.0.0.1.evil.example", "localhost:9292"),
-    (HERE, "null", "127.0.0.1:9292"),
-    (HERE, "http://127.0.0.1:9292, http://evil.example", "127.0.0.1:9292"),
+    (OUTSIDE, "http://localhost:3000", "127.0.0.1:9292"),
+    (OUTSIDE, "http://127.0.0.1:3000", "127.0.0.1:9292"),
+    (OUTSIDE, "https://127.0.0.2:3000", "localhost:9292"),
+    (OUTSIDE, "http://[::1]:3000", "127.0.0.1:9292"),
+    (OUTSIDE, "http://localhost:9292", "127.0.0.1:9292"),
+    (NO_BROWSERS, "http://127.0.0.1:9292", "127.0.0.1:9292"),
+    (NO_BROWSERS, "null", "127.0.0.1:9292"),
+    (OUTSIDE, "http://evil.example", "127.0.0.1:9292"),
+    (OUTSIDE, "http://evil.example:9292", "evil.example:9292"),
+    (OUTSIDE, "http://localhost.evil.example", "localhost:9292"),
+    (OUTSIDE, "http://127.0.0.1.evil.example", "localhost:9292"),
+    (OUTSIDE, "null", "127.0.0.1:9292"),
+    (OUTSIDE, "http://127.0.0.1:9292, http://evil.example", "127.0.0.1:9292"),
     (SECURE, "http://log.example:9292", "log.example:9292"),
     (SECURE, "https://evil.example", "log.example:9292"),
     (NAMED, "https://app.example.evil.example", "log.example:9292"),
@@ -97,9 +103,10 @@ async def handshake(url: str, *headers: str) -> str:
 async def test_a_page_of_another_origin_is_refused_before_the_upgrade_and_told_why() -> None:
     async with Server(WebSocketTransport()).running() as server:
         port = server.url.rsplit(":", 1)[1]
-        for origin in (f"http://127.0.0.1:{port}", "http://localhost:3000"):
-            assert (await handshake(server.url, f"Origin: {origin}")).startswith("HTTP/1.1 101")
+        assert (await handshake(server.url, f"Origin: http://127.0.0.1:{port}")).startswith("HTTP/1.1 101")
         assert (await handshake(server.url)).startswith("HTTP/1.1 101")
+        for origin in ("http://localhost:3000", "http://127.0.0.1:3000"):  # another program of this machine
+            assert (await handshake(server.url, f"Origin: {origin}")).startswith("HTTP/1.1 403")
         refused = await handshake(server.url, "Origin: http://evil.example")
         assert refused.startswith("HTTP/1.1 403")
         assert "pages of http://evil.example may not connect here" in refused

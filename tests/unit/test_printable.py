@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import io
 import json
 import logging
 import re
 import typing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -248,10 +249,9 @@ def test_no_control_character_of_any_answer_reaches_the_terminal(
 def test_markup_is_shown_as_it_is() -> None:
     table = Table("name")
     output.add_row(table, "[bold]x[/bold] :smile: [/]")
-    console = output.console()
-    with console.capture() as shown:
-        console.print(table)
-    assert "[bold]x[/bold] :smile: [/]" in shown.get()
+    with redirect_stdout(io.StringIO()) as shown:
+        output.show(table)
+    assert "[bold]x[/bold] :smile: [/]" in shown.getvalue()
 
 
 def test_a_capture_of_hostile_texts_is_shown_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

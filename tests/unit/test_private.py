@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import trio
@@ -115,6 +116,16 @@ def test_files_of_the_disk_and_of_commands(tmp_path: Path) -> None:
     Capture({}, {}).save(tmp_path / "a/capture")
     write_file(tmp_path / "a/f", b"x")
     assert open_to_others(tmp_path / "a") == {}
+
+
+def test_a_file_of_the_log_is_for_its_user_though_the_umask_allows_all() -> None:
+    before = os.umask(0)
+    try:
+        with TemporaryDirectory() as folder:
+            RealDisk().open(f"{folder}/x", create=True).close()
+            assert stat.S_IMODE(Path(folder, "x").stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
 
 
 def test_a_directory_of_another_or_of_everybody_is_left(

@@ -165,7 +165,8 @@ async def _run(
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "controller", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
     entrance = Entrance(config.node, welcome, config.metrics)
-    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, hosts=config.allowed_hosts)
+    own = (config.peers.get(config.node, ""),)
+    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, own, hosts=config.allowed_hosts)
     with serving.shielded():
         async with trio.open_nursery() as nursery:
             url = await nursery.start(listen)

@@ -112,7 +112,8 @@ async def _run(
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "replica", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
     entrance = Entrance(config.node, welcome, config.metrics)
-    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, hosts=config.allowed_hosts)
+    own = (config.advertised_url,)
+    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, own, hosts=config.allowed_hosts)
     try:
         with serving.shielded():
             async with trio.open_nursery() as nursery:

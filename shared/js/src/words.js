@@ -10,6 +10,8 @@ const text = kind("a text", (value) => typeof value === "string");
 const flag = kind("true or false", (value) => typeof value === "boolean");
 const bytes = kind("a byte string", (value) => value instanceof Uint8Array);
 
+const NOTHING = new Uint8Array();
+
 /** A map of texts whose keys are no names of ours: settings, evidence, details. */
 const texts = {
   read(value, where) {
@@ -33,6 +35,8 @@ export const welcome = shape({
   role: text,
   max_message_bytes: integer,
   max_in_flight: integer,
+  nonce: or(NOTHING, bytes), // between services
+  proof: or(NOTHING, bytes),
 });
 
 export const done = shape({});
@@ -308,6 +312,7 @@ function shape(fields) {
 /** Who gets an answer may change it. */
 function copy(fallback) {
   if (Array.isArray(fallback)) return [];
+  if (fallback instanceof Uint8Array) return fallback.slice();
   return fallback !== null && typeof fallback === "object" ? {} : fallback;
 }
 

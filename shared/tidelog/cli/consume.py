@@ -134,6 +134,12 @@ FORMATS = {
 }
 
 
+def _line_of(style: str, key_separator: str | None) -> Callable[[Record], bytes]:
+    """How a record becomes a line on this stdout."""
+    line = FORMATS[style] if key_separator is None else as_key_value(key_separator.encode())
+    return for_terminal(line) if sys.stdout.isatty() and style in ("value", "key-value") else line
+
+
 def place(text: str, option: str) -> str | int | datetime:
     """A place in a topic as a user writes it. Raises ``click.BadParameter``, which names the option."""
     if text in ("earliest", "latest"):
@@ -311,10 +317,7 @@ def consume(
     }
     if key_separator is not None and style != "key-value":
         raise click.UsageError("--key-separator is for --format key-value")
-    line = FORMATS[style] if key_separator is None else as_key_value(key_separator.encode())
-    if sys.stdout.isatty() and style in ("value", "key-value"):
-        line = for_terminal(line)
-    output = Output(line, most, flush=end is None and not reverse)
+    output = Output(_line_of(style, key_separator), most, flush=end is None and not reverse)
 
     async def task() -> None:
         async with connect(gateways) as log, trio.open_nursery() as nursery:

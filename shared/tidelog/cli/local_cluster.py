@@ -1,7 +1,8 @@
 """A cluster of real processes on this machine: start, watch, kill, pause, restart, stop.
 
 The folder holds one sub-folder per process (configuration, data, log), ``certs`` if it speaks TLS (with a certificate
-for each process, and ``client-admin`` for whoever has the folder), and ``cluster.json``, which is kept true:
+for each process, and ``client-admin`` for whoever has the folder), ``secret``, by which the services know each
+other, and ``cluster.json``, which is kept true:
 ``{"cluster", "base_port", "processes": [{"role", "id", "pid", "url", "log", "started"}]}``. ``pid`` is 0 for a
 process that was stopped. ``started`` is the kernel's start time of the process, so that no other process that was
 given the same number is ever signalled.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -39,6 +41,8 @@ DEFAULTS = {"gateway": 1, "controller": 3, "replica": 3}
 """Processes of a new cluster."""
 BASE_PORT = 9292
 CERTS = "certs"
+SECRET = "secret"
+"""File with the secret of the cluster's services."""
 ADMIN = "admin"
 REGISTERED = b"registered"
 """What a replica server logs when its life has begun."""
@@ -125,6 +129,7 @@ class LocalCluster:
                 issue(authority, Identity(process.role, process.id), LOCAL, CERT_DAYS)
             issue(authority, Identity(CLIENT, ADMIN), (), CERT_DAYS)
             own_directory(folder / CERTS)
+        write_file(folder / SECRET, secrets.token_hex(32).encode())
         made = cls(folder, f"local-{os.urandom(4).hex()}", 0, processes)
         made._move(BASE_PORT if base_port is None else base_port)
         return made
@@ -139,6 +144,11 @@ class LocalCluster:
             own_directory(self.folder / process.id)
             write_file(self.folder / process.id / "config.toml", self._config(process).encode())
         self.save()
+
+    def forget_secret(self) -> None:
+        """Its services are to know each other by nothing, as those of earlier releases. Goes before ``start``."""
+        (self.folder / SECRET).unlink(missing_ok=True)
+        self._move(self.base_port)
 
     def url(self, index: int) -> str:
         """Where the process of that index is to listen."""
@@ -391,6 +401,8 @@ class LocalCluster:
         files = self._files(process.role, process.id)
         for name in ("ca", "cert", "key") if files != NO_FILES else ():
             yield f'tls_{name} = "{getattr(files, name)}"'
+        if (self.folder / SECRET).exists():  # not of a cluster that an earlier release made
+            yield f'cluster_secret_file = "{self.folder / SECRET}"'
         if process.role != "gateway":
             yield f'data_dir = "{self.folder / process.id / "data"}"'
         controllers = self.of_role("controller")

@@ -7,6 +7,7 @@ cut off first, so that it hands nothing over, and then ended; what it had on dis
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Unpack
 
@@ -19,6 +20,7 @@ from tidelog.types import Buffer
 from tidelog.websocket import HELLO_BYTES, Stream, WebSocketTransport
 from tidelog.wire.frames import FrameStream
 from tidelog.wire.messages import Payload, PlayAnswer, PlayedMessage, PlayedNode
+from tidelog.wire.proof import MIN_SECRET_BYTES
 
 Serve = Callable[[WebSocketTransport, int, "trio.TaskStatus[str]"], Awaitable[None]]
 """Serves on a port (0: a free one) over a transport, until cancelled; reports its URL."""
@@ -100,8 +102,8 @@ class Gate:
 class PlayedTransport(WebSocketTransport):
     """The network of one node."""
 
-    def __init__(self, node: str, recorder: Recorder) -> None:
-        super().__init__()
+    def __init__(self, node: str, recorder: Recorder, secret: bytes) -> None:
+        super().__init__(secret=secret)
         self._node = node
         self._recorder = recorder
         self.gate = Gate()
@@ -173,17 +175,18 @@ class _Node:
 
 
 class Playground:
-    """Runs services in a nursery, each behind a network of its own."""
+    """Runs services in a nursery, each behind a network of its own. They have a secret, which is in memory only."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._nodes: dict[str, _Node] = {}
         self._playing = trio.Lock()
         self._recorder = Recorder()
+        self._secret = secrets.token_bytes(MIN_SECRET_BYTES)
 
     def transport(self, name: str) -> PlayedTransport:
         """The network of a service; what is said there can be heard."""
-        return PlayedTransport(name, self._recorder)
+        return PlayedTransport(name, self._recorder, self._secret)
 
     async def start(self, name: str, serve: Serve) -> str:
         """Start a service; its URL, which stays."""

@@ -68,6 +68,10 @@ class Welcome(Message):
     role: str
     max_message_bytes: int
     max_in_flight: int
+    nonce: bytes = b""
+    """32 random bytes, where the services have a secret (``wire.proof``)."""
+    proof: bytes = field(default=b"", repr=False)
+    """That the sender has the secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,18 @@ class Hello(Message):
     level_min: int = 1
     level_max: int = 1
     """The feature levels that a service understands (``tidelog.levels``); of a client they say nothing."""
+    nonce: bytes = b""
+    """32 random bytes of a service that has a secret (``wire.proof``)."""
+    url: str = ""
+    """Likewise: where it connects to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prove(Message):
+    """One-way, after welcome and before all else, where the services have a secret: the one that connects has it."""
+
+    OP: ClassVar[str] = "prove"
+    proof: bytes = field(repr=False)
 
 
 # --- controller: replica servers -------------------------------------------------------------------------

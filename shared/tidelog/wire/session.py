@@ -4,7 +4,8 @@ Theory. A session is *greeting*, then *open*, then *closed*.
 
 - Greeting: the connecting end sends ``hello`` as request 0 and waits for ``welcome`` or an error; the accepting end
   takes nothing but a hello, asks its ``welcome`` policy, and answers. Both have ``HELLO_TIMEOUT_S``. Only then is
-  there a peer with a role, and with it the set of ops that it may send.
+  there a peer with a role, and with it the set of ops that it may send. Where services have a secret, both ends prove
+  that they have it (``proof``), and the session opens after that.
 - Open: both ends ask and answer. A request of ours is pending from ``ask`` until its answer, its deadline, or
   the end of the session, whichever is first, and its ``token`` comes back exactly once in an ``Answered``. A request
   of theirs is owed from its ``Deliver`` until ``answer``; its number is not used twice meanwhile. Both are limited to
@@ -27,7 +28,8 @@ from typing import Any
 from tidelog.errors import ProtocolError, TidelogError, TimedOut, Unreachable, refuse, without_frames
 from tidelog.wire import codec
 from tidelog.wire.compiled import CLOSE_PROTOCOL
-from tidelog.wire.messages import Hello, Message, Payload, Welcome
+from tidelog.wire.messages import Hello, Message, Payload, Prove, Welcome
+from tidelog.wire.proof import Prover
 
 PROTOCOL_VERSION = 1
 """Version that ``hello`` and ``welcome`` carry; both ends must say the same."""
@@ -109,10 +111,11 @@ class Session:
         allowed: Mapping[str, frozenset[str]] | None = None,
         trust: Callable[[Welcome], TidelogError | None] | None = None,
         max_in_flight: int = 4096,
+        prover: Prover | None = None,
     ) -> None:
         """``welcome`` given: this end accepts; its policy decides about a hello. ``allowed``: ops by the peer's role
         (None: everything, for connecting ends). ``trust``: why a connecting end wants nothing to do with who welcomes
-        it."""
+        it. ``prover``: both ends must have a secret."""
         self.peer: Hello | Welcome | None = None
         self.closed = False
         self._welcome = welcome
@@ -123,6 +126,8 @@ class Session:
         self._max_in_flight = max_in_flight
         self._pending: dict[int, _Pending] = {}
         self._owed: set[int] = set()
+        self._prover = prover
+        self._greeted: tuple[Hello, Welcome | None] | None = None
         self._next_id = 1
         self._hello_deadline: float | None = now + HELLO_TIMEOUT_S
         self._earliest: float | None = None
@@ -131,6 +136,9 @@ class Session:
 
     def greet(self, hello: Hello) -> list[Effect]:
         """Connecting end: say hello."""
+        if self._prover is not None:
+            hello = self._prover.greeting(hello)
+        self._greeted = hello, None
         return [Transmit(*codec.encode(hello, id=0))]
 
     def ask(self, request: Message, token: Any, timeout_s: float, now: float) -> tuple[int, list[Effect]]:
@@ -221,11 +229,18 @@ class Session:
             if decoded.message.version != PROTOCOL_VERSION:
                 raise ProtocolError(f"the server speaks version {decoded.message.version}, not {PROTOCOL_VERSION}")
             distrust = None if self._trust is None else self._trust(decoded.message)
+            proof: list[Effect] = []
+            if distrust is None and self._prover is not None:
+                assert self._greeted is not None
+                distrust = self._prover.refuse_welcome(self._greeted[0], decoded.message)
+                proof = [Transmit(*codec.encode(self._prover.prove(self._greeted[0], decoded.message)))]
             if distrust is not None:
                 return [Close(POLICY_VIOLATION, distrust.message, distrust)]
             self._max_in_flight = min(self._max_in_flight, decoded.message.max_in_flight)
             self._allowed = None
-            return self._open(decoded.message)
+            return [*proof, *self._open(decoded.message)]
+        if self._greeted is not None:
+            return self._on_proof(*self._greeted, decoded.message)
         hello = decoded.message
         if not isinstance(hello, Hello) or decoded.id is None:
             raise ProtocolError("the first message must be hello")
@@ -233,17 +248,33 @@ class Session:
         if isinstance(answer, TidelogError):
             told = Transmit(codec.encode_error(decoded.id, answer))
             return [Denied(hello, answer), told, Close(POLICY_VIOLATION, answer.message, answer)]
-        self._max_in_flight = answer.max_in_flight
+        if self._prover is not None:
+            answer = self._prover.answer(hello, answer)
+            self._greeted = hello, answer
+            return [Transmit(*codec.encode(answer, re=decoded.id))]
+        return [Transmit(*codec.encode(answer, re=decoded.id)), *self._let_in(hello, answer)]
+
+    def _on_proof(self, hello: Hello, welcome: Welcome | None, message: Message | None) -> list[Effect]:
+        assert self._prover is not None and welcome is not None
+        proof = message.proof if isinstance(message, Prove) else b""
+        refusal = self._prover.refuse_proof(hello, welcome, proof)
+        if refusal is not None:
+            return [Denied(hello, refusal), Close(POLICY_VIOLATION, refusal.message, refusal)]
+        return self._let_in(hello, welcome)
+
+    def _let_in(self, hello: Hello, welcome: Welcome) -> list[Effect]:
+        self._max_in_flight = welcome.max_in_flight
         self._allowed = None if self._allowed_by_role is None else self._allowed_by_role[hello.role]
         self._limits = codec.STRANGER if hello.role == CLIENT_ROLE else codec.SERVICE
-        return [Transmit(*codec.encode(answer, re=decoded.id)), *self._open(hello)]
+        return self._open(hello)
 
     def _decide(self, hello: Hello, welcome: Callable[[Hello], Welcome | TidelogError]) -> Welcome | TidelogError:
         if hello.version != PROTOCOL_VERSION:
             return refuse("UNSUPPORTED", f"this server speaks version {PROTOCOL_VERSION}, not {hello.version}")
         if self._allowed_by_role is not None and hello.role not in self._allowed_by_role:
             return refuse("FORBIDDEN", f"this server takes no connections of role {hello.role!r}")
-        return welcome(hello)
+        refusal = None if self._prover is None else self._prover.refuse_hello(hello)
+        return refusal or welcome(hello)
 
     def _open(self, peer: Hello | Welcome) -> list[Effect]:
         self.peer = peer
