@@ -321,11 +321,14 @@ def no_tls() -> Any:
     pytest.fail("there is no TLS here")
 
 
-async def test_keys_are_got_by_one_plain_request() -> None:
-    with trio.fail_after(30):
-        async with web(answered(key_set(FIRST))) as (url, asked):
-            assert await issuer_keys.fetch(url, no_tls) == key_set(FIRST)
-    assert asked[0].startswith(b"GET /keys?a=b HTTP/1.1\r\n") and b"connection: close" in asked[0].lower()
+def test_keys_are_got_by_one_plain_request() -> None:
+    async def act() -> None:
+        with trio.fail_after(30):
+            async with web(answered(key_set(FIRST))) as (url, asked):
+                assert await issuer_keys.fetch(url, no_tls) == key_set(FIRST)
+        assert asked[0].startswith(b"GET /keys?a=b HTTP/1.1\r\n") and b"connection: close" in asked[0].lower()
+
+    trio.run(act)
 
 
 ODD = {

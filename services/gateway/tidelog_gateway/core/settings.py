@@ -105,9 +105,9 @@ class DoorSettings:
 
     client_max_connections: int = 4000
     """Of all clients."""
-    principal_max_connections: int = 2000
+    principal_max_connections: int = 3000
     """Of one principal, unless its quota says another number."""
-    address_max_connections: int = 2000
+    address_max_connections: int = 3000
     """From one address."""
     audit_logins: bool = False
     """Who came in is written to the audit topic."""
