@@ -6,9 +6,10 @@ from tidelog.origins import Origins
 from tidelog_gateway import door
 from tidelog_gateway.core import oidc
 from tidelog_gateway.core.guard import Guard
-from tidelog_gateway.core.journal import Journal
 from tidelog_gateway.core.oidc import Issuer
+from tidelog_gateway.core.quotas import Quotas
 from tidelog_gateway.core.repeated import Repeated
+from tidelog_gateway.core.shares import Shares
 from tidelog_gateway.door import Door
 from tidelog_replica.log.segment import Segment
 
@@ -119,7 +120,12 @@ def count_ports_as_addresses(patch: Patch) -> None:
 @breaks("security", "One principal does not have all connections.", tests=DOOR)
 def give_a_principal_all_connections(patch: Patch) -> None:
     """Only quotas bound them."""
-    patch.setattr(Door, "_why_no_share", lambda self, principal: self._metering.why_no_connection(principal))
+    why_no_connection = Quotas.why_no_connection
+
+    def only_by_quota(self, principal):
+        return why_no_connection(self, principal) if self.bounds(principal) else None
+
+    patch.setattr(Quotas, "why_no_connection", only_by_quota)
 
 
 @breaks("security", "Who sets a group's positions, or ends a transaction, from outside is audited.", tests=DOOR)
@@ -131,8 +137,7 @@ def leave_deeds_of_outsiders_out_of_the_audit(patch: Patch) -> None:
 @breaks("security", "Who floods the audit hides only his own deeds.", tests=DOOR)
 def share_one_bucket_of_deeds(patch: Patch) -> None:
     """All principals' deeds count together."""
-    bucket_of = Journal._bucket_of
-    patch.setattr(Journal, "_bucket_of", lambda self, who, now: bucket_of(self, {"principal": ""}, now))
+    patch.setattr(Shares, "take", lambda self, who, now: True)
 
 
 @breaks("security", "A timestamp of the future makes no segment young.", tests=("test_retention",))

@@ -292,7 +292,7 @@ ROWS = (
         "",
         "Who speaks, and of which cluster: the other end of this very connection.",
         (
-            *_fields("Hello", "role node cluster"),
+            *_fields("Hello", "role node cluster url"),
             *_fields("MetadataAnswer", "cluster"),
             *_fields("Welcome", "cluster node role"),
         ),
