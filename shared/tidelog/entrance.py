@@ -92,6 +92,7 @@ class Entrance:
                 **({METRICS_PATH: self._show_metrics} if self._with_metrics else {}),
                 **health_pages(lambda: self._why_not_ready()),
             },
+            flow_control=True,
             task_status=task_status,
         )
 

@@ -1299,6 +1299,9 @@ class Read(Message):
     isolation: str = "committed"
     """``committed``: below the last stable offset, and of an aborted transaction there is nothing but the offsets;
     ``uncommitted``: everything below the HW."""
+    hard_limit: bool = False
+    """The answer never has more than ``max_bytes``: it is empty where the first batch is larger. Otherwise a batch
+    comes in any case."""
 
 
 @dataclass(frozen=True, slots=True)
