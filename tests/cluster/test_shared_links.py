@@ -10,8 +10,19 @@ from pathlib import Path
 import pytest
 import trio
 from tidelog.errors import TidelogError
+from tidelog.link import PROTOCOL_VERSION, connect_link
 from tidelog.types import NodeId
-from tidelog.wire.messages import Credit, ListOffset, Message, Metadata, Read, ReadAnswer, Subscribe
+from tidelog.wire.messages import (
+    Credit,
+    Hello,
+    ListOffset,
+    Message,
+    Metadata,
+    MetadataAnswer,
+    Read,
+    ReadAnswer,
+    Subscribe,
+)
 from tidelog_gateway.shell import CLIENT_MAX_REQUESTS, Shell
 
 from cluster.harness import Client, Cluster, connected, running
@@ -78,6 +89,19 @@ async def test_large_reads_of_one_client_break_no_link_and_lose_no_ack(
             over.set()
         assert breaks.nodes == []
         assert len(sizes) == 48 and min(sizes) > 3 * MIB
+
+
+async def test_a_gateway_without_a_window_is_slowed_down_not_dropped(tmp_path: Path) -> None:
+    async with filled(tmp_path, 1, 6, MIB) as (cluster, client, topic_id):
+        told = await client.link.call(Metadata(), 15)
+        assert isinstance(told, MetadataAnswer)
+        hello = Hello(PROTOCOL_VERSION, "gateway", "g2", "test")
+        async with (
+            connect_link(cluster.transport, told.servers[0].url, hello) as link,
+            trio.open_nursery() as nursery,
+        ):
+            for _ in range(48):
+                nursery.start_soon(link.call, Read(topic_id, 0, 0, max_bytes=4 * MIB), 60)
 
 
 async def test_eight_consumers_that_catch_up_break_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,10 @@
 """The gateway's trio side: links in and out, the turn that flushes the router, and the timer.
 
 Messages are handled inline in the reader task of the link that they came over. A read goes out to its leader as soon
-as the window has room for it (``reads.py``); one that found nothing waits here, with the subscriptions. A produce goes
-into the router's lanes; while nothing is in flight they are flushed at once, otherwise by ``run_turns``, one task that
-runs once per turn of the scheduler, so that whatever came in one turn is merged.
-The same task keeps the time of both cores. Requests that need the
-controller (``requests.py``) get a task each; they are rare.
+as the window has room for it (``reads.py``); one that found nothing waits here, with the subscriptions. A produce
+goes into the router's lanes; while nothing is in flight they are flushed at once, otherwise by ``run_turns``, one
+task that runs once per turn of the scheduler, so that whatever came in one turn is merged. The same task keeps the
+time of the cores. Requests that need the controller (``requests.py``) get a task each; they are rare.
 """
 
 from __future__ import annotations

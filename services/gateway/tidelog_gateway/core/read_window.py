@@ -1,8 +1,8 @@
 """Flow control of reads: how much replica servers are asked for at a time, and who asks next.
 
 Theory. What a replica server reads it queues for its link, which the acks and reads of all clients share. So the
-bytes that may be on their way from one server are bounded, by a *window*. A read takes as much of it as its answer may
-have, until it is answered; one that finds no room waits here.
+bytes that may be on their way from one server are bounded, by a *window*. A read takes as much of it as its answer
+may have, until it is answered; one that finds no room waits here.
 
 - Who waits is let through in turn: one read of each tenant, and within a tenant one of each connection.
 - A tenant takes what ``FairShare`` leaves it. So reads that a server cannot answer soon, as those that wait for a
