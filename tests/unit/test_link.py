@@ -316,8 +316,8 @@ async def test_who_is_not_listened_to_does_not_count_as_silent(autojump_clock: M
         await peer.receive()
         async with trio.open_nursery() as asking:
             asking.start_soon(ask_much, peer, 400)
-            for _ in range(40):
-                await trio.sleep(1)
+            for _ in range(80):
+                await trio.sleep(0.3)
                 await peer.receive()
             asking.cancel_scope.cancel()
         assert link.error is None
