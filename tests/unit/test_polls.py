@@ -151,7 +151,7 @@ def test_a_client_that_comes_and_goes_does_not_pile_up_waits() -> None:
     assert len(bench.calls) == 1 and bench.polled == []
 
 
-# --- subscriptions that wait or read ---------------------------------------------------------------------------------
+# --- subscriptions that wait or read ----------------------------------------------------------------------------
 
 
 def test_who_has_everything_waits_and_who_is_behind_reads() -> None:
@@ -162,6 +162,14 @@ def test_who_has_everything_waits_and_who_is_behind_reads() -> None:
     assert [read.max_wait_ms for read in bench.asked] == [0]
     bench.answer(stored(1), hw=2)
     assert [read.max_wait_ms for read in bench.asked] == [5000]
+
+
+def test_a_copy_has_time_to_learn_that_it_is_fresh_enough() -> None:
+    bench = Bench()
+    bench.subscribe(1, read_from="any", consistency="bounded", max_staleness_ms=1000)
+    bench.answer(stored(0), hw=2)
+    assert [read.max_wait_ms for read in bench.asked] == [250]
+    assert [bench.core.asked_for(token) for token in bench.calls] == [(1, False)]
 
 
 def test_a_read_that_finds_nothing_waits() -> None:
@@ -201,7 +209,7 @@ def test_the_shell_hears_who_joins_a_read_and_which_is_given_up() -> None:
         bench.subscribe(client, credit=1000)
     bench.answer(stored(0), hw=9)
     (token,) = bench.calls
-    assert bench.core.joined == [(token, 2)] and bench.core.asked_for(token) == 1
+    assert bench.core.joined == [(token, 2)] and bench.core.asked_for(token) == (1, False)
     bench.core.on_link_closed(1)
     assert bench.core.given_up == []
     bench.core.on_link_closed(2)

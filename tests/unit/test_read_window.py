@@ -99,7 +99,7 @@ def test_reads_that_are_not_answered_leave_room_for_others() -> None:
 def test_who_has_its_share_is_passed_over() -> None:
     bench = Bench()
     bench.ask(ANN, reads=100)
-    for number in range(50):
+    for _ in range(50):
         (token,) = bench.ask(BEN)
         assert bench.on_way.pop(token) == (BEN, 1)
         bench.window.leave(token)

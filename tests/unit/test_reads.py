@@ -88,7 +88,7 @@ def test_who_joins_a_read_does_not_wait_for_the_turn_of_who_asked() -> None:
     bench.reads.join(7, BEN)
     for _ in range(3):
         bench.answer()
-    assert bench.ended == ["ann 0", "ann 1", "7"]
+    assert bench.ended == ["ann 0", "7", "ann 1"]
     assert bench.reads.window.waiting == 97, "it is sent once"
 
 

@@ -48,8 +48,8 @@ from tidelog_gateway.core.read_window import WindowSettings
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.core.spread import Spread
+from tidelog_gateway.core.subscription import BOUNDED_MIN_WAIT_MS, Polled, Subscriptions
 from tidelog_gateway.core.subscription import Effect as Subscribed
-from tidelog_gateway.core.subscription import Polled, Subscriptions
 from tidelog_gateway.core.tail import Stretch
 from tidelog_gateway.reads import Reader, Reads
 from tidelog_gateway.timestamp_lookup import find_by_time
@@ -307,7 +307,8 @@ class Shell:
         reader = self._reader_of(source)
         wait_s = min(message.max_wait_ms / 1000, POLL_MAX_S)
         until = self.clock() + wait_s
-        read = replace(message, max_wait_ms=0)
+        proof_ms = BOUNDED_MIN_WAIT_MS if message.any_replica and message.consistency == "bounded" else 0
+        read = replace(message, max_wait_ms=min(message.max_wait_ms, proof_ms))
 
         def first(answer: Message | TidelogError) -> None:
             if isinstance(answer, ReadAnswer) and not len(answer.payload) and source in self._links:
@@ -450,15 +451,16 @@ class Shell:
 
     def _ask_for_many(self, to: NodeId, token: int, read: Read, timeout_s: float) -> None:
         """A read that subscriptions, and reads that wait, may share."""
-        source = self.subscriptions.asked_for(token)
-        if source is None:
+        asked = self.subscriptions.asked_for(token)
+        if asked is None:
             return
+        source, waits = asked
         reader = self._reader_of(source)
 
         def done(answer: Message | TidelogError) -> None:
             self._perform(self.subscriptions.on_answer(token, answer, self.clock()))
 
-        if read.max_wait_ms:
+        if waits:
             self.reads.wait(to, read, reader, timeout_s, done)
         else:
             self.reads.ask_shared(token, to, read, reader, timeout_s, done)

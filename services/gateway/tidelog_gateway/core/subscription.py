@@ -56,7 +56,8 @@ from tidelog_gateway.core.spread import Spread
 from tidelog_gateway.core.tail import Cut, Stretch, TailCache
 
 BOUNDED_MIN_WAIT_MS = 250
-"""However close the bound is, an idle subscription is not asked again more often."""
+"""However close the bound is, an idle subscription is not asked again more often. A copy may take so long to learn
+that it is fresh enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,16 +455,18 @@ class Subscriptions:
         one.reading = reading
         return effects
 
-    def asked_for(self, token: int) -> int | None:
-        """The client for whom a read was begun; None: nobody wants it any more."""
+    def asked_for(self, token: int) -> tuple[int, bool] | None:
+        """The client for whom a read was begun, and whether it is a wait; None: nobody wants it any more."""
         reading = self._reads.get(token)
-        return None if reading is None else reading.source
+        return None if reading is None else (reading.source, reading.place.waits)
 
     def _ask(self, token: int, place: Place, node: NodeId, max_bytes: int) -> Call:
         settings = self._settings
         max_wait_ms = settings.read_max_wait_ms if place.waits else 0
         if place.waits and place.consistency == "bounded":
             max_wait_ms = min(max_wait_ms, max(place.max_staleness_ms, BOUNDED_MIN_WAIT_MS))
+        elif place.at_copy and place.consistency == "bounded":
+            max_wait_ms = BOUNDED_MIN_WAIT_MS
         request = Read(
             *place.key,
             place.offset,
