@@ -139,6 +139,8 @@ class Reads:
         """The most that the answer can have."""
         if isinstance(request, ListOffset):
             return 0
+        if request.hard_limit:
+            return min(request.max_bytes, ANSWER_MAX_BYTES)
         topic = self._cluster.topic(request.topic_id)
         return max(min(request.max_bytes, ANSWER_MAX_BYTES), 0 if topic is None else topic.config.max_batch_bytes)
 

@@ -48,8 +48,8 @@ from tidelog_gateway.core.read_window import WindowSettings
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.core.spread import Spread
-from tidelog_gateway.core.subscription import BOUNDED_MIN_WAIT_MS, Polled, Subscriptions
 from tidelog_gateway.core.subscription import Effect as Subscribed
+from tidelog_gateway.core.subscription import Polled, Subscriptions
 from tidelog_gateway.core.tail import Stretch
 from tidelog_gateway.reads import Reader, Reads
 from tidelog_gateway.timestamp_lookup import find_by_time
@@ -68,6 +68,8 @@ MAX_CALLS = 2048
 """Those of them that are neither reads nor look-ups of offsets: they wait at a replica server or a controller, so
 each takes a place of a link that all share."""
 DEFAULT_WINDOW = WindowSettings()
+PROOF_BYTES = 64 << 10
+"""Most bytes of the answer to a client's read that has to be proved first."""
 POLL_MAX_S = 30.0
 """No read waits longer for news."""
 
@@ -303,12 +305,13 @@ class Shell:
         return Reader(self._tenants.get(source, ("", OWN)), source)
 
     def _read(self, source: int, message: Read, done: Answered) -> None:
-        """Answer a client's read. One that finds nothing, and may wait, waits here."""
+        """Answer a client's read. One that finds nothing, and may wait, waits here. One that needs a proof takes little
+        of the window while it waits for that: the first batches, or, if the first one is large, an announcement."""
         reader = self._reader_of(source)
         wait_s = min(message.max_wait_ms / 1000, POLL_MAX_S)
         until = self.clock() + wait_s
-        proof_ms = BOUNDED_MIN_WAIT_MS if message.any_replica and message.consistency == "bounded" else 0
-        read = replace(message, max_wait_ms=min(message.max_wait_ms, proof_ms))
+        read = replace(message, max_wait_ms=0, hard_limit=False)
+        short = replace(read, max_bytes=min(read.max_bytes, PROOF_BYTES), hard_limit=True)
 
         def first(answer: Message | TidelogError) -> None:
             if isinstance(answer, ReadAnswer) and not len(answer.payload) and source in self._links:
@@ -320,7 +323,16 @@ class Shell:
                     return
             done(answer)
 
-        self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
+        def proved(answer: Message | TidelogError) -> None:
+            if isinstance(answer, ReadAnswer) and not len(answer.payload) and answer.high_watermark > read.offset:
+                self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
+            else:
+                first(answer)
+
+        if read.consistency == "eventual":
+            self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
+        else:
+            self.ask_reader(short, wait_s + READ_TIMEOUT_S, proved, reader)
 
     def _on_polled(self, polled: Polled) -> None:
         """A read that waited is over. An ``eventual`` one that waited in vain has its answer. Everything that was

@@ -4,6 +4,8 @@ Theory. What a replica server reads it queues for its link, which the acks and r
 bytes that may be on their way from one server are bounded, by a *window*. A read takes as much of it as its answer
 may have, until it is answered; one that finds no room waits here.
 
+- An ack that a server sends waits behind the reads that are before it. So the window is small: what a connection
+  within a data centre carries in some milliseconds. It fills that connection all the same.
 - Who waits is let through in turn: one read of each tenant, and within a tenant one of each connection.
 - A tenant takes what ``FairShare`` leaves it. So reads that a server cannot answer soon, as those that wait for a
   proof, do not hold the whole window. A tenant that has its share is passed over. One that has nothing on its way is
@@ -35,7 +37,7 @@ NEWS_PART = 256
 class WindowSettings:
     """Bounds of the reads in flight to one replica server."""
 
-    max_bytes: int = 8 << 20
+    max_bytes: int = 2 << 20
     """What answers to reads may have, all together."""
     news_bytes: int = 16 << 20
     """What answers to waits may have, all together."""
