@@ -52,6 +52,8 @@ class Reads:
         self._start_call = start_call
         self._cluster = cluster
         self._clock = clock
+        self.queued = 0
+        """Requests that found no room at once."""
         self._tokens = itertools.count(1)
         self._asked: dict[int, _Asked] = {}
         """What waits for room, by token."""
@@ -134,6 +136,8 @@ class Reads:
         size = self._size(asked.request)
         self.window.enter(token, asked.node, reader.tenant, reader.source, size, asked.until)
         self._fill(asked.node)
+        if token in self._asked:
+            self.queued += 1
 
     def _size(self, request: Read | ListOffset) -> int:
         """The most that the answer can have."""

@@ -305,8 +305,9 @@ class Shell:
         return Reader(self._tenants.get(source, ("", OWN)), source)
 
     def _read(self, source: int, message: Read, done: Answered) -> None:
-        """Answer a client's read. One that finds nothing, and may wait, waits here. One that needs a proof takes little
-        of the window while it waits for that: the first batches, or, if the first one is large, an announcement."""
+        """Answer a client's read. One that finds nothing, and may wait, waits here. One that needs a proof takes
+        little of the window while it waits for that: it is to bring the first batches, or, if the first one is large,
+        an announcement."""
         reader = self._reader_of(source)
         wait_s = min(message.max_wait_ms / 1000, POLL_MAX_S)
         until = self.clock() + wait_s

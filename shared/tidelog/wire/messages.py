@@ -1301,7 +1301,7 @@ class Read(Message):
     ``uncommitted``: everything below the HW."""
     hard_limit: bool = False
     """The answer never has more than ``max_bytes``: it is empty where the first batch is larger. Otherwise a batch
-    comes in any case."""
+    comes in any case. For gateways; a gateway ignores what its client says here."""
 
 
 @dataclass(frozen=True, slots=True)
