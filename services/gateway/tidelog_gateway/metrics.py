@@ -82,8 +82,8 @@ READ_QUEUE = Metric(
     "tidelog_gateway_queued_reads",
     "counter",
     "reads",
-    "Reads and look-ups of offsets that waited here, since answers to others were on their way from the replica server"
-    " (server_max_read_bytes).",
+    "Reads and look-ups of offsets that waited here, since answers to others were on their way from the replica"
+    " server (server_max_read_bytes).",
 )
 LONG_POLLS = Metric(
     "tidelog_gateway_long_polls",
