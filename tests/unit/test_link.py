@@ -252,6 +252,11 @@ def small_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "OUTBOX_MESSAGES", 50)
 
 
+async def rest(seconds: float) -> None:
+    with trio.move_on_after(seconds):
+        await trio.sleep_forever()
+
+
 async def ask_much(connection: Connection, reads: int) -> None:
     """Ask without reading the answers."""
     for id in range(1, reads + 1):
@@ -270,7 +275,7 @@ async def test_who_asks_for_more_than_he_reads_is_slowed_down_not_dropped(autoju
         await trio.testing.wait_all_tasks_blocked()
         assert 20 <= len(server.seen) <= 30, "the rest waits at its sender"
         for _ in range(200):
-            await trio.sleep(1)
+            await rest(0.3)
             await connection.receive()
         assert len(server.seen) == 200 and not server.closed
 
@@ -317,7 +322,7 @@ async def test_who_is_not_listened_to_does_not_count_as_silent(autojump_clock: M
         async with trio.open_nursery() as asking:
             asking.start_soon(ask_much, peer, 400)
             for _ in range(80):
-                await trio.sleep(0.3)
+                await rest(0.3)
                 await peer.receive()
             asking.cancel_scope.cancel()
         assert link.error is None

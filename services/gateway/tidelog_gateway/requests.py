@@ -176,7 +176,7 @@ class Requests:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
         if hasattr(message, "asker"):
             message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
-        self._shell.nursery.start_soon(self._serve, message, view, self._shell.begin(link, id, is_call=True))
+        self._shell.nursery.start_soon(self._serve, message, view, self._shell.begin(link, id))
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:

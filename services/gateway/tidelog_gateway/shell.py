@@ -194,13 +194,15 @@ class Shell:
             case Credit():
                 self._perform(self.subscriptions.on_credit(link.source, message, now))
             case Read() if id is not None:
-                self._read(link.source, message, self.begin(link, id))
+                self._read(link.source, message, self.begin(link, id, is_call=False))
             case ListOffset(at="timestamp") if id is not None:
-                done = self.begin(link, id)
+                done = self.begin(link, id, is_call=False)
                 ask = partial(self.ask_leader, reader=self._reader_of(link.source))
                 self.nursery.start_soon(find_by_time, ask, message, READ_TIMEOUT_S, done)
             case ListOffset() if id is not None:
-                self.ask_leader(message, READ_TIMEOUT_S, self.begin(link, id), self._reader_of(link.source))
+                self.ask_leader(
+                    message, READ_TIMEOUT_S, self.begin(link, id, is_call=False), self._reader_of(link.source)
+                )
             case Subscribe() if id is not None:
                 self._perform(self.subscriptions.on_subscribe(link.source, id, message, now))
             case Unsubscribe() if id is not None:
@@ -208,7 +210,7 @@ class Shell:
             case _:
                 raise refuse("UNSUPPORTED", f"{message.OP} is not for a gateway")
 
-    def begin(self, link: Link, id: int, *, is_call: bool = False) -> Answered:
+    def begin(self, link: Link, id: int, *, is_call: bool = True) -> Answered:
         """Count a request that will be answered later; the result answers it. ``is_call``: it is to take a place of a
         link (``MAX_CALLS``). Raises ``OVERLOADED``."""
         source = link.source
