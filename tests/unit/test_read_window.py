@@ -129,7 +129,7 @@ def test_requests_without_bytes_are_bounded_in_number() -> None:
     bench = Bench()
     bench.ask(ANN, size=0, reads=5000)
     bench.ask(BEN, size=0, reads=5000)
-    assert len(bench.on_way) <= 8 * MIB // LEAST_BYTES == 512
+    assert len(bench.on_way) <= 8 * MIB // LEAST_BYTES == 256
 
 
 def test_a_read_that_waits_too_long_is_told_so_and_one_on_its_way_is_not() -> None:
@@ -167,17 +167,20 @@ def test_servers_have_windows_of_their_own() -> None:
 
 def test_waits_take_no_room_and_what_they_bring_is_bounded() -> None:
     window = ReadWindow(WindowSettings())
-    sizes = [window.begin_wait("r1", (f"p{number % 40}", 0)) for number in range(1900)]
+    sizes = [window.begin_wait("r1", (f"p{number % 200}", 0)) for number in range(2100)]
     given = [size for size in sizes if size is not None]
-    assert sizes[0] == 64 << 10 and len(given) == 1900
+    assert sizes[0] == 64 << 10 and len(given) == 2048
     assert sum(given) <= 16 * MIB and window.bytes == 0
 
 
 def test_one_principal_does_not_take_all_waits() -> None:
-    window = ReadWindow(WindowSettings(max_waits=100))
-    assert sum(window.begin_wait("r1", ANN) is not None for _ in range(1000)) == 50
-    assert sum(window.begin_wait("r1", BEN) is not None for _ in range(1000)) == 25
-    assert window.begin_wait("r1", CAT) is not None
+    window = ReadWindow(WindowSettings(max_waits=2048))
+    assert sum(window.begin_wait("r1", ANN) is not None for _ in range(5000)) == 768
+    assert sum(window.begin_wait("r1", BEN) is not None for _ in range(5000)) == 384
+    for number in range(30):
+        for _ in range(1000):
+            window.begin_wait("r1", ("anonymous", number))
+    assert sum(window.begin_wait("r1", CAT) is not None for _ in range(1000)) == 16
 
 
 def test_a_wait_gives_back_what_it_took() -> None:
@@ -190,6 +193,15 @@ def test_a_wait_gives_back_what_it_took() -> None:
 
 
 # --- shares ------------------------------------------------------------------------------------------------------
+
+
+def test_a_part_is_kept_for_those_who_have_little() -> None:
+    share = FairShare(1280, reserved=True)
+    assert [sum(share.take((f"p{number}", 0)) for _ in range(2000)) for number in range(12)] == [
+        *(480, 240, 120, 60, 30, 15),
+        *[10] * 6,
+    ]
+    assert sum(share.take((f"q{number}", 0)) for number in range(2000)) == 1280 - 945 - 60
 
 
 def test_nobody_gets_more_than_he_leaves_free() -> None:

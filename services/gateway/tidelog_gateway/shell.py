@@ -64,9 +64,9 @@ CLIENT_MAX_REQUESTS = 512
 """Reads, offset and controller requests of one client that wait for their answers."""
 MAX_REQUESTS = 65_536
 """The same of all clients, who share this fairly."""
-MAX_CALLS = 2048
+MAX_CALLS = 1536
 """Those of them that are neither reads nor look-ups of offsets: they wait at a replica server or a controller, so
-each takes a place of a link that all share."""
+each takes a place of a link that all share. With those that the window and the long polls take it has 4,096."""
 DEFAULT_WINDOW = WindowSettings()
 PROOF_BYTES = 64 << 10
 """Most bytes of the answer to a client's read that has to be proved first."""
@@ -129,8 +129,8 @@ class Shell:
         self._tenants: dict[int, Tenant] = {}
         self._polls: dict[int, dict[int, _Poll]] = {}
         self._poll_tokens = itertools.count(1)
-        self._request_share = FairShare(MAX_REQUESTS)
-        self._call_share = FairShare(MAX_CALLS)
+        self._request_share = FairShare(MAX_REQUESTS, reserved=True)
+        self._call_share = FairShare(MAX_CALLS, reserved=True)
         self._spread = Spread(self.cluster)
         self._links: dict[int, Link] = {}
         self._requests: dict[int, int] = {}

@@ -27,8 +27,8 @@ from tidelog.types import NodeId
 
 from tidelog_gateway.core.fair_share import FairShare, Tenant
 
-LEAST_BYTES = 16 << 10
-"""Every request takes so much, so that their number is bounded, too."""
+LEAST_BYTES = 32 << 10
+"""Every request takes so much, so that their number is bounded, too: to 512 in the largest window."""
 NEWS_PART = 256
 """A wait gets this part of what is left for news: 64 KiB of 16 MiB, and less the more of them there are."""
 
@@ -189,6 +189,6 @@ class ReadWindow:
         server = self._servers.get(node)
         if server is None:
             settings = self._settings
-            shares = FairShare(settings.max_bytes), FairShare(settings.max_waits)
+            shares = FairShare(settings.max_bytes), FairShare(settings.max_waits, reserved=True)
             server = self._servers[node] = _Server(*shares, settings.news_bytes)
         return server
