@@ -12,8 +12,8 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, Message, Read
 
 from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.fair_share import Tenant
 from tidelog_gateway.core.read_window import ReadWindow, WindowSettings
+from tidelog_gateway.core.server_limits import Tenant
 
 ANSWER_MAX_BYTES = 4 << 20
 """A replica server answers a read with no more, but for a single batch that is larger."""

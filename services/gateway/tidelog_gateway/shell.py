@@ -43,9 +43,10 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.fair_share import FairShare, Tenant
+from tidelog_gateway.core.fair_share import FairShare
 from tidelog_gateway.core.read_window import WindowSettings
 from tidelog_gateway.core.router import Router
+from tidelog_gateway.core.server_limits import Tenant
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.core.spread import Spread
 from tidelog_gateway.core.subscription import Effect as Subscribed
@@ -340,7 +341,9 @@ class Shell:
     def _on_polled(self, polled: Polled) -> None:
         """A read that waited is over. An ``eventual`` one that waited in vain has its answer. Everything that was
         committed before it came was told to a ``linearizable`` one at first, and that is nothing."""
-        poll = self._polls[polled.source].pop(polled.token)
+        poll = self._polls.get(polled.source, {}).pop(polled.token, None)
+        if poll is None:
+            return
         if isinstance(polled.answer, ReadAnswer):
             poll.done(_cut(polled.answer, poll.read.max_bytes))
         elif polled.answer is not None:

@@ -8,12 +8,10 @@ does not reach, and tenants get only so much that they hold a little.
 
 from __future__ import annotations
 
+from tidelog_gateway.core.server_limits import Tenant
+
 LITTLE = 128
 """A 128th of everything is little."""
-
-Tenant = tuple[str, int]
-"""Who shares a bound: a principal, and 0; or a connection without an authenticated name, ``anonymous`` and its
-number."""
 
 
 class FairShare:

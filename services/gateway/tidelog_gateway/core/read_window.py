@@ -25,7 +25,8 @@ from math import inf
 
 from tidelog.types import NodeId
 
-from tidelog_gateway.core.fair_share import FairShare, Tenant
+from tidelog_gateway.core.fair_share import FairShare
+from tidelog_gateway.core.server_limits import Tenant
 
 LEAST_BYTES = 32 << 10
 """Every request takes so much, so that their number is bounded, too: to 512 in the largest window."""
