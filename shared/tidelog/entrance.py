@@ -96,6 +96,7 @@ class Entrance:
                 **health_pages(lambda: self._why_not_ready()),
             },
             hosts=hosts,
+            flow_control=True,
             task_status=task_status,
         )
 

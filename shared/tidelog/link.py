@@ -9,6 +9,8 @@ Theory. ``wire.session`` decides, this module moves the bytes. A link is three t
 
 The outbox is bounded. ``send`` waits below ``ROOM_BYTES``; ``post``, ``answer`` and ``start_call`` never wait, and
 drop the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and what it asked for can be asked for again.
+With ``flow_control`` the reader stops when half of that is queued, until there is room again: a peer that asks for
+more than its connection carries is slowed down by TCP. One that reads nothing at all is dropped by the timer.
 
 A transport may have a ``secret``: services prove to each other that they have it (``wire.proof``). A connection may
 have more than the seam demands, too, and the link uses it: ``local_url``, the address at which it was accepted;
@@ -75,7 +77,12 @@ class Link:
         on_close: Callable[[Link], None] | None = None,
         on_refused: OnRefused | None = None,
         patience: Patience = PATIENCE,
+        *,
+        flow_control: bool = False,
     ) -> None:
+        self._flow_control = flow_control
+        self._stopped = False
+        """The reader waits until what is queued has been sent."""
         self._detector = FailureDetector(patience, trio.current_time())
         self.source = next(_sources)
         """Unique number of this link in this process."""
@@ -290,6 +297,9 @@ class Link:
                 data = await receive()
                 begin()
                 perform(on_data(data))
+                if self._flow_control and self._outbox.is_filling:
+                    turn.end()
+                    await self._wait_until_sent()
                 if self._close is not None:
                     break
                 if turn.is_over:  # the next message may be here without waiting
@@ -303,6 +313,15 @@ class Link:
         finally:
             turn.end()
         await trio.sleep_forever()  # closing: the writer, or the deadline, ends it
+
+    async def _wait_until_sent(self) -> None:
+        """Read nothing until the outbox has room. What the peer sends meanwhile, pongs too, is not heard."""
+        self._stopped = True
+        while not self._outbox.has_room and self._close is None:
+            await self._outbox.wait_room()
+        self._stopped = False
+        if isinstance(self._connection, Pinging):
+            self._connection.heard_at = self._connection.answered_at = trio.current_time()
 
     async def _run_writer(self, scope: trio.CancelScope) -> None:
         outbox = self._outbox
@@ -335,7 +354,7 @@ class Link:
                 if now >= sending_since + SEND_TIMEOUT_S:
                     self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read", unknown_outcome=True))
             planned = now + detector.ping_every_s
-            if connection is not None:
+            if connection is not None and not self._stopped:
                 verdict = detector.judge(now, late_s, connection.heard_at, connection.answered_at)
                 if verdict == "ping":
                     connection.ping()
@@ -393,14 +412,15 @@ async def serve_links(
     on_close: Callable[[Link], None] | None = None,
     on_refused: OnRefused | None = None,
     own_urls: Collection[str] | None = None,
+    flow_control: bool = False,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     **accepting: Unpack[Accepting],
 ) -> None:
     """Accept links until cancelled; reports the URL. ``authenticate``, then ``welcome`` decide about each hello.
     ``allowed``: ops by role; others are answered ``FORBIDDEN``, other roles refused. ``on_open`` and ``on_close`` are
     called once each per link whose hello was accepted. ``own_urls``: if the transport has a secret, whoever connects
-    must prove that it has it, and must have dialed one of these or the address at which it was accepted. Raises
-    ``ConfigError`` when the port is in use."""
+    must prove that it has it, and must have dialed one of these or the address at which it was accepted.
+    ``flow_control``: see the module. Raises ``ConfigError`` when the port is in use."""
 
     async def on_connection(connection: Connection) -> None:
         def admit(hello: Hello) -> Welcome | TidelogError:
@@ -409,7 +429,8 @@ async def serve_links(
         here = getattr(connection, "local_url", "")
         prover = None if own_urls is None else _prover(transport, (here, *own_urls))
         session = Session(trio.current_time(), welcome=admit, allowed=allowed, prover=prover)
-        await Link(connection, session, handler, on_open, on_close, on_refused).run()
+        link = Link(connection, session, handler, on_open, on_close, on_refused, flow_control=flow_control)
+        await link.run()
 
     await transport.serve(host, port, on_connection, task_status=task_status, **accepting)
 

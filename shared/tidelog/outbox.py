@@ -135,6 +135,11 @@ class Outbox:
         return count > 1 and (self._bytes > OUTBOX_BYTES or count > OUTBOX_MESSAGES)
 
     @property
+    def is_filling(self) -> bool:
+        """So much waits that whoever asks for more has to wait."""
+        return 2 * self._bytes > OUTBOX_BYTES or 2 * len(self._messages) > OUTBOX_MESSAGES
+
+    @property
     def has_room(self) -> bool:
         """A sender that can wait need not."""
         return self._bytes <= ROOM_BYTES and len(self._messages) <= ROOM_MESSAGES

@@ -352,6 +352,17 @@ BEYOND: dict[str, str] = {
     "rule_by_metadata_that_went_back": "the metadata never go back there: scenarios C20",
     "forget_older_lives": "the metadata never go back there: scenarios C20",
     "delete_copies_while_a_partition_recovers": "the metadata never go back there: scenarios C20",
+    "read_without_a_window": "the gateway",
+    "share_until_all_is_taken": "the gateway",
+    "take_turns_by_connection": "the gateway",
+    "serve_one_connection_first": "the gateway",
+    "overtake_large_reads": "the gateway",
+    "bring_news_without_a_bound": "the gateway",
+    "wait_alone": "the gateway",
+    "wait_for_the_old_leader": "the gateway",
+    "give_up_waits": "the gateway",
+    "hang_up_on_who_asks_much": "links",
+    "ignore_the_hard_limit": "readers",
 }
 """What walks cannot see, and why; nor do they see anything of Raft, which has walks of its own."""
 

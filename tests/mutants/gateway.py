@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tidelog.client.core.producer import ProducerCore
+from tidelog.outbox import Outbox
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.core import seeing
+from tidelog_gateway.core.fair_share import FairShare
 from tidelog_gateway.core.guard import Guard
+from tidelog_gateway.core.read_window import ReadWindow
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _Account
 from tidelog_gateway.core.subscription import Subscriptions
 from tidelog_gateway.core.tail import Stretch, TailCache
 from tidelog_gateway.door import Door
+from tidelog_replica.reading import Reading
 
 from mutants.rules import Patch, breaks
 
@@ -216,3 +221,170 @@ def take_positions_of_any_topic(patch: Patch) -> None:
 def tell_of_every_topic(patch: Patch) -> None:
     """It tells all that the coordinator told."""
     patch.setattr(seeing, "_is_allowed", lambda share, viewer, allows: True)
+
+
+@breaks(
+    "max-min fairness",
+    "The bytes that may be on their way from a replica server are bounded.",
+    tests=("test_read_window", "test_reads"),
+)
+def read_without_a_window(patch: Patch) -> None:
+    """Every read goes at once."""
+    patch.setattr(FairShare, "take", _take_anyhow)
+
+
+def _take_anyhow(self, tenant, amount=1):
+    self._held[tenant] = self._held.get(tenant, 0) + amount
+    self.total += amount
+    return True
+
+
+@breaks(
+    "dynamic thresholds",
+    "Nobody has more of a shared bound than he leaves free.",
+    tests=("test_read_window",),
+)
+def share_until_all_is_taken(patch: Patch) -> None:
+    """Who comes first may have everything."""
+    patch.setattr(
+        FairShare,
+        "take",
+        lambda self, tenant, amount=1: (
+            (not self.total or self.total + amount <= self.most) and _take_anyhow(self, tenant, amount)
+        ),
+    )
+
+
+@breaks(
+    "max-min fairness",
+    "Principals take turns to read, however many connections each has.",
+    tests=("test_read_window",),
+)
+def take_turns_by_connection(patch: Patch) -> None:
+    """Connections take turns."""
+    enter = ReadWindow.enter
+    patch.setattr(
+        ReadWindow,
+        "enter",
+        lambda self, token, node, tenant, source, *more: enter(
+            self, token, node, (f"{tenant[0]} {source}", 0), source, *more
+        ),
+    )
+
+
+@breaks(
+    "max-min fairness",
+    "The connections of a principal take turns to read.",
+    tests=("test_read_window",),
+)
+def serve_one_connection_first(patch: Patch) -> None:
+    """The one that asked first is served first."""
+    enter = ReadWindow.enter
+    patch.setattr(
+        ReadWindow,
+        "enter",
+        lambda self, token, node, tenant, source, *more: enter(self, token, node, tenant, 0, *more),
+    )
+
+
+@breaks(
+    "max-min fairness",
+    "A large read of one who has nothing on its way is not overtaken by small ones.",
+    tests=("test_read_window",),
+)
+def overtake_large_reads(patch: Patch) -> None:
+    """What fits goes."""
+    patch.setattr(FairShare, "held", lambda self, tenant: 1)
+
+
+@breaks(
+    "dynamic thresholds",
+    "What the long polls at a replica server may bring is bounded, however many there are.",
+    tests=("test_read_window",),
+)
+def bring_news_without_a_bound(patch: Patch) -> None:
+    """Each may bring as much as the first."""
+    begin_wait = ReadWindow.begin_wait
+
+    def begin(self, node, tenant):
+        self._server(node).news_left = self._settings.news_bytes
+        return begin_wait(self, node, tenant)
+
+    patch.setattr(ReadWindow, "begin_wait", begin)
+
+
+@breaks(
+    "dynamic thresholds",
+    "All clients who wait for the same thing cost the server one long poll.",
+    tests=("test_polls", "test_shared_reads"),
+)
+def wait_alone(patch: Patch) -> None:
+    """Each has one of his own."""
+    take_part = Subscriptions._take_part
+
+    def alone(self, one, place, node, max_bytes, now):
+        self._shared.pop(place, None)
+        return take_part(self, one, place, node, max_bytes, now)
+
+    patch.setattr(Subscriptions, "_take_part", alone)
+
+
+@breaks(
+    "KIP-392",
+    "Who waits at the leader of an earlier epoch is called when there is another.",
+    tests=("test_polls",),
+)
+def wait_for_the_old_leader(patch: Patch) -> None:
+    """A client's read waits on."""
+    on_metadata = Subscriptions.on_metadata
+
+    def forget(self, changed, now):
+        polls, self._polls_by_partition = self._polls_by_partition, {}
+        effects = on_metadata(self, changed, now)
+        self._polls_by_partition = polls
+        return effects
+
+    patch.setattr(Subscriptions, "on_metadata", forget)
+
+
+@breaks(
+    "dynamic thresholds",
+    "A wait that its client leaves is left to the next, so coming and going piles up none.",
+    tests=("test_polls",),
+)
+def give_up_waits(patch: Patch) -> None:
+    """Each client that comes has a new one asked."""
+    withdraw = Subscriptions._withdraw
+
+    def give_up(self, one):
+        reading = one.reading
+        withdraw(self, one)
+        if reading is not None and not reading.waiting and self._shared.get(reading.place) is reading:
+            del self._shared[reading.place]
+
+    patch.setattr(Subscriptions, "_withdraw", give_up)
+
+
+@breaks(
+    "TCP",
+    "Who asks for more than the link carries is slowed down before too much is queued for him.",
+    tests=("test_flow_control",),
+)
+def hang_up_on_who_asks_much(patch: Patch) -> None:
+    """He is dropped when the outbox is full."""
+    patch.setattr(Outbox, "is_filling", False)
+
+
+@breaks(
+    "KIP-74",
+    "An answer with a hard limit never has more than that.",
+    tests=("test_reading",),
+)
+def ignore_the_hard_limit(patch: Patch) -> None:
+    """A batch comes in any case."""
+    read = Reading.read
+    patch.setattr(
+        Reading,
+        "read",
+        lambda self, source, id, asked, now: read(self, source, id, replace(asked, hard_limit=False), now),
+    )

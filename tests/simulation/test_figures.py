@@ -72,6 +72,10 @@ async def records_come_and_go(stage: Stage) -> None:
         for _ in range(2):  # a tail is kept for those who share it
             nursery.start_soon(_read_on, stage)
         await stage.until_shown(2.0, "tidelog_gateway_subscriptions")
+        await stage.until_shown(1.0, "tidelog_gateway_long_polls")  # both wait for the same
+        for _ in range(10):  # more than may be on its way from a replica server
+            nursery.start_soon(_read_back, stage)
+        await stage.until(lambda: value("tidelog_gateway_queued_reads") > 0)
         await send(stage, "t", 2)  # with the first each has shown that it waits
         await stage.until(lambda: value("tidelog_gateway_tail_cache_bytes") > 100)
         await stage.until(lambda: value("tidelog_gateway_end_to_end_latency_seconds") > 0)
@@ -79,6 +83,10 @@ async def records_come_and_go(stage: Stage) -> None:
         await stage.until_shown(2.0, "tidelog_gateway_ended_subscriptions{UNKNOWN_TOPIC}")
     await stage.until_shown(0.0, "tidelog_gateway_subscriptions")
     await stage.until_shown(0.0, "tidelog_replica_log_bytes")
+
+
+async def _read_back(stage: Stage) -> None:
+    assert len([r async for r in stage.log.consume("t", start="latest", reverse=True)]) == 20
 
 
 async def _read_on(stage: Stage) -> None:
@@ -408,6 +416,7 @@ STORIES: dict[Story, tuple[str, ...]] = {
         *("gateway_connections", "gateway_requests", "gateway_produced_batches", "gateway_produced_records"),
         *("gateway_produced_bytes", "gateway_produce_latency_seconds", "gateway_subscriptions"),
         *("gateway_subscription_reads", "gateway_tail_cache_bytes", "gateway_deliveries"),
+        *("gateway_queued_reads", "gateway_long_polls"),
         *("gateway_delivered_records", "gateway_delivered_bytes", "gateway_ended_subscriptions"),
         *("gateway_metadata_index", "gateway_replica_links", "gateway_end_to_end_latency_seconds"),
         *("topics", "partitions", "partition_leaders", "partition_replicas", "commit_latency_seconds"),

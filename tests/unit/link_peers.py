@@ -88,8 +88,9 @@ class MemoryTransport:
 class Server:
     """Serves links; answers reads with as many bytes as asked for, never answers ``Watch``."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, *, flow_control: bool = False) -> None:
         self.transport = transport
+        self.flow_control = flow_control
         self.links: list[Link] = []
         self.closed: list[Link] = []
         self.seen: list[Message] = []
@@ -124,6 +125,7 @@ class Server:
                     allowed=ALLOWED,
                     on_open=self.links.append,
                     on_close=self.closed.append,
+                    flow_control=self.flow_control,
                     task_status=task_status,
                 )
 

@@ -8,13 +8,14 @@ from itertools import pairwise
 
 import pytest
 import trio
+import trio.testing
 from link_peers import HELLO, WELCOME, MemoryConnection, MemoryTransport, Server
 from tidelog import link as link_module
 from tidelog import outbox
 from tidelog.errors import BrokerError, TimedOut, Unreachable, refuse
 from tidelog.failure_detector import Patience
 from tidelog.link import Link, connect_link
-from tidelog.transport import Transport
+from tidelog.transport import Connection, Transport
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.messages import (
@@ -243,6 +244,89 @@ async def test_send_waits_for_room_and_post_does_not(
             link.post(Credit(0, 1))
         await link.wait_closed()
         assert "outbox is full" in str(link.error)
+
+
+@pytest.fixture
+def small_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "ROOM_MESSAGES", 10)
+    monkeypatch.setattr(outbox, "OUTBOX_MESSAGES", 50)
+
+
+async def rest(seconds: float) -> None:
+    with trio.move_on_after(seconds):
+        await trio.sleep_forever()
+
+
+async def ask_much(connection: Connection, reads: int) -> None:
+    """Ask without reading the answers."""
+    for id in range(1, reads + 1):
+        head, _ = codec.encode(Read("t", 0, 1), id=id)
+        await connection.send(head)
+
+
+@pytest.mark.usefixtures("small_outbox")
+async def test_who_asks_for_more_than_he_reads_is_slowed_down_not_dropped(autojump_clock: MockClock) -> None:
+    transport = MemoryTransport(room=0)
+    async with Server(transport, flow_control=True).running() as server, trio.open_nursery() as nursery:
+        connection = await transport.connect("memory")
+        await connection.send(codec.encode(HELLO, id=0)[0])
+        await connection.receive()
+        nursery.start_soon(ask_much, connection, 200)
+        await trio.testing.wait_all_tasks_blocked()
+        assert 20 <= len(server.seen) <= 30, "the rest waits at its sender"
+        for _ in range(200):
+            await rest(0.3)
+            await connection.receive()
+        assert len(server.seen) == 200 and not server.closed
+
+
+@pytest.mark.usefixtures("small_outbox")
+async def test_who_asks_much_and_reads_nothing_is_dropped_all_the_same(autojump_clock: MockClock) -> None:
+    transport = MemoryTransport(room=0)
+    async with Server(transport, flow_control=True).running() as server:
+        connection = await transport.connect("memory")
+        await connection.send(codec.encode(HELLO, id=0)[0])
+        await connection.receive()
+        with pytest.raises(Unreachable):
+            await ask_much(connection, 200)
+        assert "does not read" in str(server.links[0].error) and len(server.seen) <= 30
+
+
+@pytest.mark.usefixtures("small_outbox")
+async def test_who_is_not_listened_to_does_not_count_as_silent(autojump_clock: MockClock) -> None:
+    class Deaf(MemoryConnection):
+        heard_at = 0.0
+        answered_at: float | None = None
+
+        def ping(self) -> None:
+            self.answered_at = None
+
+        async def receive(self) -> bytes:
+            data = await super().receive()
+            self.heard_at = self.answered_at = trio.current_time()
+            return data
+
+    def handle(link: Link, id: int | None, message: Message) -> None:
+        assert id is not None
+        link.answer(id, ReadAnswer(1))
+
+    async with trio.open_nursery() as nursery:
+        back, there = trio.open_memory_channel[bytes](0), trio.open_memory_channel[bytes](0)
+        connection, peer = Deaf(back[0], there[1], "client"), MemoryConnection(there[0], back[1], "server")
+        connection.heard_at = trio.current_time()
+        session = link_module.Session(trio.current_time(), welcome=lambda _: WELCOME)
+        link = Link(connection, session, handle, patience=Patience(1.5, 1.5), flow_control=True)
+        nursery.start_soon(link.run)
+        await peer.send(codec.encode(HELLO, id=0)[0])
+        await peer.receive()
+        async with trio.open_nursery() as asking:
+            asking.start_soon(ask_much, peer, 400)
+            for _ in range(80):
+                await rest(0.3)
+                await peer.receive()
+            asking.cancel_scope.cancel()
+        assert link.error is None
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_silent_peer_is_pinged_then_dropped(autojump_clock: MockClock) -> None:

@@ -374,3 +374,26 @@ def test_a_follower_tells_its_leader_once_that_somebody_reads() -> None:
     for _ in range(5):
         net.read("r2", 1, any_replica=True, max_wait_ms=5000)
     assert [fetch.parts[0].readers for fetch in net.messages(Fetch, "r2")[before:]] == [True]
+
+
+# --- how much an answer has -----------------------------------------------------------------------------------
+
+
+def test_with_a_hard_limit_a_batch_that_is_larger_stays_behind() -> None:
+    net = cluster()
+    net.send("r1", b"x" * 5000)
+    net.send("r1", b"y")
+    net.advance(4)
+    for limit, found in [(100, []), (5100, [b"x" * 5000]), (1 << 20, [b"x" * 5000, b"y"])]:
+        assert values(net.answers[net.read("r1", 0, max_bytes=limit, hard_limit=True)]) == found
+    assert values(net.answers[net.read("r1", 0, max_bytes=100)]) == [b"x" * 5000]
+
+
+def test_news_that_are_larger_than_a_wait_may_bring_end_it_without_them() -> None:
+    net = cluster()
+    wait = net.read("r1", 0, max_bytes=100, max_wait_ms=5000, hard_limit=True)
+    assert wait not in net.answers
+    net.send("r1", b"x" * 5000)
+    net.advance(0.1)
+    answer = net.answers[wait]
+    assert values(answer) == [] and answer.high_watermark == 1

@@ -97,9 +97,11 @@ def test_a_wait_without_news_is_asked_again() -> None:
 def test_an_empty_answer_that_comes_too_early_never_spins() -> None:
     bench = Bench()
     call = read_of(bench.subscribe(10))
-    assert bench.core.on_answer(call.token, ReadAnswer(1, 0, 0), 0.001) == []
+    read = read_of(bench.core.on_answer(call.token, ReadAnswer(1, 0, 0), 0.001))
+    assert read.message == replace(call.message, max_wait_ms=0), "there is something, which the wait could not bring"  # type: ignore[type-var]
+    assert bench.core.on_answer(read.token, ReadAnswer(1, 0, 0), 0.002) == []
     deadline = bench.core.deadline()
-    assert deadline is not None and deadline > 0.001
+    assert deadline is not None and deadline > 0.002
     assert read_of(bench.core.on_tick(deadline)).message == call.message
     assert bench.core.deadline() is None
 

@@ -11,6 +11,7 @@ from tidelog.listening import Listening
 from tidelog.origins import is_loopback, is_origin
 
 from tidelog_gateway.core.guard import GuardSettings
+from tidelog_gateway.core.read_window import WindowSettings
 from tidelog_gateway.core.settings import (
     OIDC_ALGORITHMS,
     DoorSettings,
@@ -21,6 +22,7 @@ from tidelog_gateway.core.settings import (
 
 _ROUTER = RouterSettings()
 _SUBSCRIPTIONS = SubscriptionSettings()
+_WINDOW = WindowSettings()
 _DOOR = DoorSettings()
 _OIDC = OidcRules("", ())
 LEAST_BYTES = 2 << 20
@@ -124,6 +126,13 @@ class GatewayConfig(Listening):
     )
     server_max_bytes: int = setting(
         _ROUTER.server_max_bytes, "Bytes in flight to one replica server.", LEAST_BYTES, OUTBOX_BYTES // 2
+    )
+    server_max_read_bytes: int = setting(
+        _WINDOW.max_bytes,
+        "Bytes of answers to reads on their way from one replica server. Clients share them fairly: a principal gets"
+        " half of them at most.",
+        LEAST_BYTES,
+        OUTBOX_BYTES // 4,
     )
     server_max_batches: int = setting(_ROUTER.server_max_batches, "Batches in flight to one replica server.", 1)
     ack_timeout_s: float = setting(
@@ -269,3 +278,8 @@ class GatewayConfig(Listening):
             tail_cache_bytes=self.tail_cache_bytes,
             tail_cache_max_age_s=self.tail_cache_max_age_s,
         )
+
+    @property
+    def window(self) -> WindowSettings:
+        """The part of it that bounds reads."""
+        return WindowSettings(max_bytes=self.server_max_read_bytes)

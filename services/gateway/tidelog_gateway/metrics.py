@@ -78,6 +78,19 @@ SUBSCRIPTIONS = Metric("tidelog_gateway_subscriptions", "gauge", "subscriptions"
 READS = Metric(
     "tidelog_gateway_subscription_reads", "counter", "reads", "Asked of replica servers for subscriptions."
 )
+READ_QUEUE = Metric(
+    "tidelog_gateway_queued_reads",
+    "counter",
+    "reads",
+    "Reads and look-ups of offsets that waited here, since answers to others were on their way from the replica"
+    " server (server_max_read_bytes).",
+)
+LONG_POLLS = Metric(
+    "tidelog_gateway_long_polls",
+    "gauge",
+    "requests",
+    "Requests that replica servers keep until there is news, each for all clients who wait for the same.",
+)
 TAIL_CACHE = Metric(
     "tidelog_gateway_tail_cache_bytes", "gauge", "bytes", "Newest batches of partitions, kept for their subscribers."
 )
@@ -111,6 +124,7 @@ INDEX = Metric("tidelog_gateway_metadata_index", "gauge", "index", "Last Raft en
 METRICS = (
     *(CONNECTIONS, REQUESTS, BATCHES_IN, RECORDS_IN, BYTES_IN, LATENCY, ERRORS, RETRIES, IN_FLIGHT, HELD),
     *(LIMIT, SLOW, HOLDS, THROTTLES, THROTTLE_TIME),
+    *(READ_QUEUE, LONG_POLLS),
     *(SUBSCRIPTIONS, READS, TAIL_CACHE, DELIVERIES, RECORDS_OUT, BYTES_OUT, AGES, READ_RETRIES, ENDED, LINKS, INDEX),
 )
 
@@ -142,6 +156,8 @@ def _collect(shell: Shell) -> Iterator[Sample]:
     delivered = shell.subscriptions.counts
     yield SUBSCRIPTIONS, (), shell.subscriptions.open_count
     yield READS, (), delivered.reads
+    yield READ_QUEUE, (), shell.reads.queued
+    yield LONG_POLLS, (), shell.reads.window.waits
     yield TAIL_CACHE, (), shell.subscriptions.tails.bytes
     yield DELIVERIES, (), delivered.deliveries
     yield RECORDS_OUT, (), delivered.records

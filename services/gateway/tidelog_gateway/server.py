@@ -94,6 +94,7 @@ async def _run(
             shell = Shell(
                 *(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery, wall_ms),
                 rack=config.rack,
+                window=config.window,
             )
             leave, url = await _start(config, transport, shell, playground, nursery)
             structlog.get_logger().info("gateway_started", node=config.node, url=url)

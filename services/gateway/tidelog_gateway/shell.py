@@ -1,17 +1,19 @@
 """The gateway's trio side: links in and out, the turn that flushes the router, and the timer.
 
-Messages are handled inline in the reader task of the link that they came over. A read goes straight out to its
-leader. A produce goes into the router's lanes; while nothing is in flight they are flushed at once, otherwise by
-``run_turns``, one task that runs once per turn of the scheduler, so that whatever came in one turn is merged.
-The same task keeps the time of both cores. Requests that need the
-controller (``requests.py``) get a task each; they are rare.
+Messages are handled inline in the reader task of the link that they came over. A read goes out to its leader as soon
+as the window has room for it (``reads.py``); one that found nothing waits here, with the subscriptions. A produce
+goes into the router's lanes; while nothing is in flight they are flushed at once, otherwise by ``run_turns``, one
+task that runs once per turn of the scheduler, so that whatever came in one turn is merged. The same task keeps the
+time of the cores. Requests that need the controller (``requests.py``) get a task each; they are rare.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 import trio
@@ -19,7 +21,7 @@ from tidelog import logs
 from tidelog.access import ANONYMOUS
 from tidelog.controllers import ActiveController
 from tidelog.effects import Answer, Call, Event, Post, Send
-from tidelog.errors import TidelogError, refuse
+from tidelog.errors import CorruptBatch, TidelogError, Unreachable, refuse
 from tidelog.link import Link, burst
 from tidelog.peers import Peers
 from tidelog.transport import Transport
@@ -34,16 +36,23 @@ from tidelog.wire.messages import (
     Produce,
     Produced,
     Read,
+    ReadAnswer,
     Subscribe,
     Unsubscribe,
     Watch,
 )
 
 from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.core.fair_share import FairShare
+from tidelog_gateway.core.read_window import WindowSettings
 from tidelog_gateway.core.router import Router
+from tidelog_gateway.core.server_limits import Tenant
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.core.spread import Spread
-from tidelog_gateway.core.subscription import Subscriptions
+from tidelog_gateway.core.subscription import Effect as Subscribed
+from tidelog_gateway.core.subscription import Polled, Subscriptions
+from tidelog_gateway.core.tail import Stretch
+from tidelog_gateway.reads import Reader, Reads
 from tidelog_gateway.timestamp_lookup import find_by_time
 
 READ_TIMEOUT_S = 5.0
@@ -51,10 +60,31 @@ READ_TIMEOUT_S = 5.0
 RETRY_S = 0.05
 OWN = 0
 """The source that stands for this gateway itself; links count from 1."""
+OWN_READER = Reader(("", OWN), OWN)
 CLIENT_MAX_REQUESTS = 512
 """Reads, offset and controller requests of one client that wait for their answers."""
+MAX_REQUESTS = 65_536
+"""The same of all clients, who share this fairly."""
+MAX_CALLS = 1536
+"""Those of them that are neither reads nor look-ups of offsets: they wait at a replica server or a controller, so
+each takes a place of a link that all share. With those that the window and the long polls take it has 4,096."""
+DEFAULT_WINDOW = WindowSettings()
+PROOF_BYTES = 64 << 10
+"""Most bytes of the answer to a client's read that has to be proved first."""
+POLL_MAX_S = 30.0
+"""No read waits longer for news."""
 
 Answered = Callable[[Message | TidelogError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Poll:
+    """A client's read that found nothing, and waits."""
+
+    read: Read
+    reader: Reader
+    found: ReadAnswer
+    done: Answered
 
 
 class Shell:
@@ -72,6 +102,7 @@ class Shell:
         nursery: trio.Nursery,
         wall_ms: Callable[[], int] = lambda: 0,
         rack: str = "",
+        window: WindowSettings = DEFAULT_WINDOW,
     ) -> None:
         self.cluster = ClusterMap(rack)
         self.router = Router(self.cluster, router)
@@ -95,6 +126,12 @@ class Shell:
         )
         self.nursery = nursery
         self.clock = clock
+        self.reads = Reads(self.peers.start_call, self.cluster, window, clock)
+        self._tenants: dict[int, Tenant] = {}
+        self._polls: dict[int, dict[int, _Poll]] = {}
+        self._poll_tokens = itertools.count(1)
+        self._request_share = FairShare(MAX_REQUESTS, reserved=True)
+        self._call_share = FairShare(MAX_CALLS, reserved=True)
         self._spread = Spread(self.cluster)
         self._links: dict[int, Link] = {}
         self._requests: dict[int, int] = {}
@@ -128,15 +165,22 @@ class Shell:
         """A client came."""
         self.router.on_link_opened(link.source, principal, named=principal != ANONYMOUS)
         self.subscriptions.on_link_opened(link.source, principal)
+        self._tenants[link.source] = principal, 0 if principal != ANONYMOUS else link.source
         self._links[link.source] = link
         self._requests[link.source] = 0
 
     def on_close(self, link: Link) -> None:
         """A client went."""
         self._links.pop(link.source, None)
-        self._requests.pop(link.source, None)
+        reader = self._reader_of(link.source)
         self.router.on_link_closed(link.source)
         self.subscriptions.on_link_closed(link.source)
+        for poll in self._polls.pop(link.source, {}).values():
+            poll.done(Unreachable("the client is gone"))
+        self.reads.on_link_closed(reader)
+        self._perform([])
+        self._requests.pop(link.source, None)
+        self._tenants.pop(link.source, None)
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """The hot messages of a client; the others are ``requests.py``'s."""
@@ -152,12 +196,15 @@ class Shell:
             case Credit():
                 self._perform(self.subscriptions.on_credit(link.source, message, now))
             case Read() if id is not None:
-                self.ask_reader(message, message.max_wait_ms / 1000 + READ_TIMEOUT_S, self.begin(link, id))
+                self._read(link.source, message, self.begin(link, id, is_call=False))
             case ListOffset(at="timestamp") if id is not None:
-                done = self.begin(link, id)
-                self.nursery.start_soon(find_by_time, self.ask_leader, message, READ_TIMEOUT_S, done)
+                done = self.begin(link, id, is_call=False)
+                ask = partial(self.ask_leader, reader=self._reader_of(link.source))
+                self.nursery.start_soon(find_by_time, ask, message, READ_TIMEOUT_S, done)
             case ListOffset() if id is not None:
-                self.ask_leader(message, READ_TIMEOUT_S, self.begin(link, id))
+                self.ask_leader(
+                    message, READ_TIMEOUT_S, self.begin(link, id, is_call=False), self._reader_of(link.source)
+                )
             case Subscribe() if id is not None:
                 self._perform(self.subscriptions.on_subscribe(link.source, id, message, now))
             case Unsubscribe() if id is not None:
@@ -165,14 +212,26 @@ class Shell:
             case _:
                 raise refuse("UNSUPPORTED", f"{message.OP} is not for a gateway")
 
-    def begin(self, link: Link, id: int) -> Answered:
-        """Count a request that will be answered later; the result answers it. Raises ``OVERLOADED``."""
+    def begin(self, link: Link, id: int, *, is_call: bool = True) -> Answered:
+        """Count a request that will be answered later; the result answers it. ``is_call``: it is to take a place of a
+        link (``MAX_CALLS``). Raises ``OVERLOADED``."""
         source = link.source
+        tenant = self._tenants[source]
         if self._requests.get(source, 0) >= CLIENT_MAX_REQUESTS:
             raise refuse("OVERLOADED", f"{CLIENT_MAX_REQUESTS} requests of this connection wait for answers")
+        if not self._request_share.take(tenant):
+            raise refuse("OVERLOADED", "this client has its share of the requests that may wait for answers")
+        if is_call and not self._call_share.take(tenant):
+            self._request_share.give(tenant)
+            raise refuse(
+                "OVERLOADED", "this client has its share of the requests to servers that may wait for answers"
+            )
         self._requests[source] = self._requests.get(source, 0) + 1
 
         def done(answer: Message | TidelogError) -> None:
+            self._request_share.give(tenant)
+            if is_call:
+                self._call_share.give(tenant)
             if source in self._requests:
                 self._requests[source] -= 1
                 link.answer(id, answer)
@@ -246,7 +305,56 @@ class Shell:
         self._news = trio.Event()
         self._turn()
 
-    def ask_reader(self, message: Read, timeout_s: float, done: Answered) -> None:
+    def _reader_of(self, source: int) -> Reader:
+        return Reader(self._tenants.get(source, ("", OWN)), source)
+
+    def _read(self, source: int, message: Read, done: Answered) -> None:
+        """Answer a client's read. One that finds nothing, and may wait, waits here. One that needs a proof takes
+        little of the window while it waits for that: it is to bring the first batches, or, if the first one is large,
+        an announcement."""
+        reader = self._reader_of(source)
+        wait_s = min(message.max_wait_ms / 1000, POLL_MAX_S)
+        until = self.clock() + wait_s
+        read = replace(message, max_wait_ms=0, hard_limit=False)
+        short = replace(read, max_bytes=min(read.max_bytes, PROOF_BYTES), hard_limit=True)
+
+        def first(answer: Message | TidelogError) -> None:
+            if isinstance(answer, ReadAnswer) and not len(answer.payload) and source in self._links:
+                now = self.clock()
+                if now < until:
+                    token = next(self._poll_tokens)
+                    self._polls.setdefault(source, {})[token] = _Poll(read, reader, answer, done)
+                    self._perform(self.subscriptions.on_poll(source, token, read, until, now))
+                    return
+            done(answer)
+
+        def proved(answer: Message | TidelogError) -> None:
+            if isinstance(answer, ReadAnswer) and not len(answer.payload) and answer.high_watermark > read.offset:
+                self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
+            else:
+                first(answer)
+
+        if read.consistency == "eventual":
+            self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
+        else:
+            self.ask_reader(short, wait_s + READ_TIMEOUT_S, proved, reader)
+
+    def _on_polled(self, polled: Polled) -> None:
+        """A read that waited is over. An ``eventual`` one that waited in vain has its answer. Everything that was
+        committed before it came was told to a ``linearizable`` one at first, and that is nothing."""
+        poll = self._polls.get(polled.source, {}).pop(polled.token, None)
+        if poll is None:
+            return
+        if isinstance(polled.answer, ReadAnswer):
+            poll.done(_cut(polled.answer, poll.read.max_bytes))
+        elif polled.answer is not None:
+            poll.done(polled.answer)
+        elif polled.timed_out and poll.read.consistency != "bounded":
+            poll.done(poll.found)
+        else:
+            self.ask_reader(poll.read, READ_TIMEOUT_S, poll.done, poll.reader)
+
+    def ask_reader(self, message: Read, timeout_s: float, done: Answered, reader: Reader) -> None:
         """Have a read answered by the leader; where any replica may, by a copy, and by the leader if that cannot."""
         state = self.cluster.state(message.topic_id, message.partition)
         copy = None
@@ -254,31 +362,34 @@ class Shell:
             copy = self._spread.take(state)
         at_leader = replace(message, any_replica=False)
         if copy is None or state is None:
-            self.ask_leader(at_leader, timeout_s, done)
+            self.ask_leader(at_leader, timeout_s, done, reader)
             return
 
         def first(answer: Message | TidelogError) -> None:
             self._spread.release(copy)
             if isinstance(answer, TidelogError):
-                self.ask_leader(at_leader, timeout_s, done)
+                self.ask_leader(at_leader, timeout_s, done, reader)
             else:
                 done(answer)
 
-        self.peers.start_call(copy, replace(message, leader_epoch=state.leader_epoch), timeout_s, first)
+        self.reads.ask(copy, replace(message, leader_epoch=state.leader_epoch), reader, timeout_s, first)
+        self._turn_before(self.reads.deadline())
 
-    def ask_leader(self, message: Read | ListOffset, timeout_s: float, done: Answered) -> None:
+    def ask_leader(
+        self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: Reader = OWN_READER
+    ) -> None:
         """Ask the partition's leader. What may pass is tried again in the time; ``done`` is called exactly once."""
         end = trio.current_time() + timeout_s
 
         def first(answer: Message | TidelogError) -> None:
             if isinstance(answer, TidelogError) and self._may_pass(message, answer):
-                self.nursery.start_soon(self._ask_again, message, answer, end, done)
+                self.nursery.start_soon(self._ask_again, message, answer, end, done, reader)
             else:
                 done(answer)
 
-        self._ask_once(message, timeout_s, first)
+        self._ask_once(message, timeout_s, first, reader)
 
-    def _ask_once(self, message: Read | ListOffset, timeout_s: float, done: Answered) -> None:
+    def _ask_once(self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: Reader) -> None:
         state = self.cluster.state(message.topic_id, message.partition)
         if state is None:
             done(refuse("UNKNOWN_TOPIC", f"no partition {message.topic_id}/{message.partition}"))
@@ -286,13 +397,16 @@ class Shell:
             done(refuse("OFFLINE", f"{message.topic_id}/{message.partition} has no leader now"))
         else:
             request = replace(message, leader_epoch=state.leader_epoch)
-            self.peers.start_call(state.leader, request, timeout_s, done)
+            self.reads.ask(state.leader, request, reader, timeout_s, done)
+            self._turn_before(self.reads.deadline())
 
     def _may_pass(self, message: Read | ListOffset, error: TidelogError) -> bool:
         """Also where the leader has not heard yet of what the metadata says."""
         return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
 
-    async def _ask_again(self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered) -> None:
+    async def _ask_again(
+        self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered, reader: Reader
+    ) -> None:
         """Slow path of ``ask_leader``: try again after a pause, or when the metadata changes. When the time is over
         the answer is the leader's last refusal: it has the cause, and the time-out of the last try has not."""
         while True:
@@ -313,7 +427,7 @@ class Shell:
                 answers.append(answer)
                 answered.set()
 
-            self._ask_once(message, left_s, keep)
+            self._ask_once(message, left_s, keep, reader)
             await answered.wait()
             answer = answers[0]
             if not (isinstance(answer, TidelogError) and self._may_pass(message, answer)):
@@ -327,32 +441,54 @@ class Shell:
     def _turn(self) -> None:
         self._wake.set()
 
-    def _perform(self, effects: list[Answer | Call | Post]) -> None:
+    def _turn_before(self, deadline: float | None) -> None:
+        if deadline is not None and deadline < self._timer:
+            self._turn()
+
+    def _perform(self, effects: list[Subscribed]) -> None:
         for effect in effects:
             match effect:
                 case Post(source, message):
                     if (link := self._links.get(source)) is not None:
                         link.post(message)
                 case Call(to, token, message, timeout_s):
-                    self.peers.start_call(to, message, timeout_s, self._reader(token))
+                    assert isinstance(message, Read)
+                    self._ask_for_many(to, token, message, timeout_s)
+                case Polled():
+                    self._on_polled(effect)
                 case Answer(source, id, message):
                     if (link := self._links.get(source)) is not None:
                         assert isinstance(message, Message | TidelogError)
                         link.answer(id, message)
-        deadline = self.subscriptions.deadline()
-        if deadline is not None and deadline < self._timer:
-            self._turn()
+        subscriptions = self.subscriptions
+        while subscriptions.joined:
+            token, source = subscriptions.joined.pop()
+            self.reads.join(token, self._reader_of(source))
+        while subscriptions.given_up:
+            self.reads.give_up(subscriptions.given_up.pop())
+        self._turn_before(subscriptions.deadline())
 
-    def _reader(self, token: int) -> Answered:
+    def _ask_for_many(self, to: NodeId, token: int, read: Read, timeout_s: float) -> None:
+        """A read that subscriptions, and reads that wait, may share."""
+        asked = self.subscriptions.asked_for(token)
+        if asked is None:
+            return
+        source, waits = asked
+        reader = self._reader_of(source)
+
         def done(answer: Message | TidelogError) -> None:
             self._perform(self.subscriptions.on_answer(token, answer, self.clock()))
 
-        return done
+        if waits:
+            self.reads.wait(to, read, reader, timeout_s, done)
+        else:
+            self.reads.ask_shared(token, to, read, reader, timeout_s, done)
 
     async def run_turns(self) -> None:
         """Flush the router after every turn in which something came, and keep the time."""
         while True:
-            times = [t for t in (self.router.deadline(), self.subscriptions.deadline()) if t is not None]
+            deadlines = self.router.deadline(), self.subscriptions.deadline(), self.reads.deadline()
+            times = [t for t in deadlines if t is not None]
             self._timer = min(times, default=math.inf)
             with trio.move_on_at(self._timer):
                 await self._wake.wait()
@@ -362,6 +498,7 @@ class Shell:
                 if now >= self._timer:
                     self.router.on_tick(now)
                     self._perform(self.subscriptions.on_tick(now))
+                    self.reads.on_tick(now)
                 self._flush(now)
 
     def _flush(self, now: float) -> None:
@@ -378,3 +515,14 @@ class Shell:
         deadline = self.router.deadline()
         if deadline is not None and deadline < self._timer:
             self._turn()
+
+
+def _cut(answer: ReadAnswer, max_bytes: int) -> ReadAnswer:
+    """With as many of its batches as its reader has asked for, and one at least."""
+    assert not isinstance(answer.payload, list)
+    if len(answer.payload) <= max_bytes:
+        return answer
+    try:
+        return replace(answer, payload=Stretch(answer.payload).cut(0, max_bytes).payload)
+    except CorruptBatch:
+        return answer

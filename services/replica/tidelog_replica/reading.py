@@ -242,6 +242,8 @@ class Reading:
         if read.offset < end:
             max_bytes = max(1, min(read.max_bytes, self._settings.fetch_max_bytes))
             payload = self._log.read(read.offset, max_bytes, end)
+            if read.hard_limit and sum(map(len, payload)) > read.max_bytes:
+                payload = []
             transactions = self._log.producers.transactions
             if not transactions.is_idle and read.isolation == "committed":
                 payload = transactions.without_aborted(payload, read.offset)

@@ -1327,6 +1327,9 @@ class Read(Message):
     isolation: str = "committed"
     """``committed``: below the last stable offset, and of an aborted transaction there is nothing but the offsets;
     ``uncommitted``: everything below the HW."""
+    hard_limit: bool = False
+    """The answer never has more than ``max_bytes``: it is empty where the first batch is larger. Otherwise a batch
+    comes in any case. For gateways; a gateway ignores what its client says here."""
 
 
 @dataclass(frozen=True, slots=True)

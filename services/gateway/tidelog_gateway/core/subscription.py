@@ -1,10 +1,16 @@
 """Subscriptions: batches pushed to clients from a position, as long as they have given credit.
 
 Theory. A subscription is a position (last epoch, offset) and a credit in bytes. With credit it is served from the
-partition's tail (``tail.py``) if its position continues there, and otherwise takes part in a *read*, which long-polls
-at the partition's leader, or at another replica (below). What comes is delivered, moves the position behind the last
-batch and uses up credit. A single batch larger than the credit is delivered all the same and leaves a debt, so that
-a small window is slow, never stuck.
+partition's tail (``tail.py``) if its position continues there, and otherwise takes part in a *read* at the
+partition's leader, or at another replica (below). What comes is delivered, moves the position behind the last batch
+and uses up credit. A single batch larger than the credit is delivered all the same and leaves a debt, so that a small
+window is slow, never stuck.
+
+A read is a *wait* or not. One that is not is answered at once, and has to find room in the window
+(``read_window.py``). A wait is asked where the position may be the end of what is committed: it waits there for news,
+and brings them, or announces them by an empty answer if they are large. One who begins, and one who has reached the
+HW, waits; who is behind it, or was told of news, reads. A wait takes a place that is shared fairly: who gets none
+reads again and again, with pauses.
 
 - Subscriptions that stand at one position and ask for the same share a read: those at the end of a partition cost its
   leader one read for each batch, however many they are. A read that ends, ends for all who take part.
@@ -12,6 +18,9 @@ a small window is slow, never stuck.
   same bound: a read's answer is judged when it is given, so who joins later is promised no less; but what was kept
   has aged. ``linearizable`` ones share nothing: a read is confirmed after it was asked, and one that was asked before
   the subscription came, or batches read then, might not tell of what was committed in between.
+- A client's single read that found nothing, and is to wait, takes part in a wait at the leader (a *poll*). It has
+  been told everything that was committed before it came, so a ``linearizable`` one waits as an ``eventual`` one does.
+- A wait of which nobody takes part any more goes on, since the server keeps it anyhow: the next one takes part in it.
 - With ``read_from`` ``any`` a copy of the partition serves it (``spread.py``), the leader when there is none. It
   stays there until the copy fails it, by whatever error: the leader is asked at once, and for ``leader_stay_s``,
   since only its errors are final. The client's HW never goes back with such a change. A ``bounded`` subscription is
@@ -32,6 +41,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from tidelog.bounds import why_over
 from tidelog.counting import count
@@ -47,9 +57,22 @@ from tidelog_gateway.core.spread import Spread
 from tidelog_gateway.core.tail import Cut, Stretch, TailCache
 
 BOUNDED_MIN_WAIT_MS = 250
-"""However close the bound is, an idle subscription is not asked again more often."""
+"""However close the bound is, an idle subscription is not asked again more often. A copy may take so long to learn
+that it is fresh enough."""
 
-Effect = Answer | Call | Post
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """Poll ``token`` of a client is over. ``answer``: what it waited for, or why it cannot wait. None: the wait was
+    in vain, or announced something: only another read can tell."""
+
+    source: int
+    token: int
+    answer: ReadAnswer | TidelogError | None
+    timed_out: bool = False
+
+
+Effect = Answer | Call | Polled | Post
 
 
 @dataclass(slots=True, eq=False)
@@ -73,35 +96,56 @@ class _Subscription:
     """The highest that the client was told."""
     waits: bool = False
     """It has everything, and room for more: what comes next is news."""
+    at_end: bool = True
+    """Its next read is a wait."""
+    called: bool = False
+    """A wait has announced something that it has not found yet."""
     reading: _Reading | None = None
     not_before: float = 0.0
     retry_s: float = 0.0
     ended: bool = False
 
 
-Place = tuple[TopicPartition, int, int, bool, str, int, str]
-"""What a read must have in common with who takes part in it: the partition, the position, whether a copy is asked,
-the consistency and its bound, the isolation."""
+@dataclass(slots=True, eq=False)
+class _Poll:
+    """A client's single read that waits ``until`` then."""
+
+    source: int
+    token: int
+    key: TopicPartition
+    read: Read
+    until: float
+    reading: _Reading | None = None
+
+
+class Place(NamedTuple):
+    """What a read must have in common with who takes part in it."""
+
+    key: TopicPartition
+    offset: int
+    last_epoch: int
+    at_copy: bool
+    consistency: str
+    max_staleness_ms: int
+    isolation: str
+    leader_epoch: int
+    waits: bool
 
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """A read in flight, and who takes part."""
+    """A read in flight, the client that it was begun for, and who takes part."""
 
     token: int
     place: Place
+    source: int
     asked: float
     max_wait_s: float
-    waiting: dict[_Subscription, None] = field(default_factory=dict)
-
-    @property
-    def at_copy(self) -> bool:
-        return self.place[3]
+    waiting: dict[_Subscription | _Poll, None] = field(default_factory=dict)
 
     def before(self, stretch: Stretch) -> int:
         """Epoch of the record before what it brought; -1: not known."""
-        _, offset, last_epoch, *_ = self.place
-        return last_epoch if stretch.start == offset else -1
+        return self.place.last_epoch if stretch.start == self.place.offset else -1
 
 
 class Subscriptions:
@@ -122,8 +166,14 @@ class Subscriptions:
         self._by_partition: dict[TopicPartition, dict[_Subscription, None]] = {}
         self._reads: dict[int, _Reading] = {}
         self._shared: dict[Place, _Reading] = {}
-        self._delayed: list[tuple[float, int, _Subscription]] = []
+        self._polls: dict[int, dict[int, _Poll]] = {}
+        self._polls_by_partition: dict[TopicPartition, dict[_Poll, None]] = {}
+        self._delayed: list[tuple[float, int, _Subscription | _Poll]] = []
         self._tokens = 0
+        self.given_up: list[int] = []
+        """Tokens of reads that nobody wants any more, for the shell to take."""
+        self.joined: list[tuple[int, int]] = []
+        """Reads that another client takes part in, too, as token and client, for the shell to take."""
         self._spread = Spread(cluster)
         self.tails = TailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
         self.counts = DeliveryCounts()
@@ -200,48 +250,113 @@ class Subscriptions:
             self._close(one)
         self._open.pop(source, None)
         self._principals.pop(source, None)
+        for poll in list(self._polls.get(source, {}).values()):
+            self._close_poll(poll)
+
+    # --- a client's single reads that wait -----------------------------------------------------------------
+
+    def on_poll(self, source: int, token: int, read: Read, until: float, now: float) -> list[Effect]:
+        """This read found nothing, and is to wait for something; its end comes as ``Polled``. The owner chooses
+        tokens of its own."""
+        poll = _Poll(source, token, TopicPartition(read.topic_id, read.partition), read, until)
+        self._polls.setdefault(source, {})[token] = poll
+        self._polls_by_partition.setdefault(poll.key, {})[poll] = None
+        heapq.heappush(self._delayed, (until, self._next_token(), poll))
+        return self._poll(poll, now)
+
+    def _poll(self, poll: _Poll, now: float) -> list[Effect]:
+        """Take part in a wait."""
+        state, read = self._cluster.state(*poll.key), poll.read
+        if state is None or state.leader is None:
+            return self._end_poll(poll, None)
+        consistency = "eventual" if read.consistency == "linearizable" else read.consistency
+        bound = read.max_staleness_ms
+        where = (poll.key, read.offset, read.last_epoch, False, consistency, bound, read.isolation)
+        place = Place(*where, state.leader_epoch, waits=True)
+        return self._take_part(poll, place, state.leader, self._settings.read_max_bytes, now)
+
+    def _end_poll(
+        self, poll: _Poll, answer: ReadAnswer | TidelogError | None, *, timed_out: bool = False
+    ) -> list[Effect]:
+        self._close_poll(poll)
+        return [Polled(poll.source, poll.token, answer, timed_out)]
+
+    def _close_poll(self, poll: _Poll) -> None:
+        self._withdraw(poll)
+        del self._polls[poll.source][poll.token]
+        if not self._polls[poll.source]:
+            del self._polls[poll.source]
+        del self._polls_by_partition[poll.key][poll]
+        if not self._polls_by_partition[poll.key]:
+            del self._polls_by_partition[poll.key]
 
     # --- the leaders ----------------------------------------------------------------------------------------
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
         """A read ended. Answers of reads that were given up are ignored."""
-        reading = self._reads.get(token)
+        reading = self._reads.pop(token, None)
         if reading is None:
             return []
-        waiting = list(reading.waiting)
-        for one in waiting:
-            self._withdraw(one)
+        if self._shared.get(reading.place) is reading:
+            del self._shared[reading.place]
+        for any_one in reading.waiting:
+            any_one.reading = None
+        polls = [one for one in reading.waiting if isinstance(one, _Poll)]
+        waiting = [one for one in reading.waiting if isinstance(one, _Subscription)]
         if isinstance(answer, TidelogError):
-            return self._on_error(reading, waiting, answer, now)
+            told = answer if answer.code == "OVERLOADED" else None
+            return [
+                *(effect for poll in polls for effect in self._end_poll(poll, told)),
+                *self._on_error(reading, waiting, answer, now),
+            ]
         assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
-        key = reading.place[0]
+        key = reading.place.key
         self.tails.note(key, answer.high_watermark, answer.log_start)
         if not len(answer.payload):
-            early = now - reading.asked < reading.max_wait_s / 2
-            for one in waiting:
-                one.waits = True
-            return self._each(waiting, lambda one: self._delay(one, now) if early else self._read(one, now))
+            return self._on_nothing(reading, waiting, polls, now)
+        effects = [effect for poll in polls for effect in self._end_poll(poll, answer)]
         try:
             stretch = Stretch(answer.payload)
         except TidelogError as fault:
             why = fault
-            return self._each(waiting, lambda one: self._end(one, why))
-        if len(self._by_partition[key]) > 1 and reading.place[-1] == "committed":
+            return effects + self._each(waiting, lambda one: self._end(one, why))
+        if len(self._by_partition.get(key, ())) > 1 and reading.place.isolation == "committed":
             self.tails.add(key, reading.before(stretch), stretch, now)
             self.tails.note(key, answer.high_watermark, answer.log_start)
-        return self._each(waiting, lambda one: self._serve(one, stretch, answer.high_watermark, now))
+        return effects + self._each(waiting, lambda one: self._serve(one, stretch, answer.high_watermark, now))
+
+    def _on_nothing(
+        self, reading: _Reading, waiting: list[_Subscription], polls: list[_Poll], now: float
+    ) -> list[Effect]:
+        """An empty answer. Of a wait that was shorter than it was to be it announces something."""
+        called = reading.place.waits and now - reading.asked < reading.max_wait_s / 2
+        in_vain = [one for one in waiting if one.called and not reading.place.waits]
+        for one in waiting:
+            one.waits = True
+            one.at_end = not called
+            one.called = called
+        if called:
+            effects = [effect for poll in polls for effect in self._end_poll(poll, None)]
+        else:
+            effects = [effect for poll in polls for effect in self._poll(poll, now)]
+        return effects + self._each(
+            waiting, lambda one: self._delay(one, now) if one in in_vain else self._read(one, now)
+        )
 
     def _on_error(
         self, reading: _Reading, waiting: list[_Subscription], error: TidelogError, now: float
     ) -> list[Effect]:
-        if reading.at_copy:
+        for one in waiting:
+            one.at_end = False
+        if reading.place.at_copy:
             for one in waiting:
                 self._leave_copy(one)
                 one.leader_until = now + self._settings.leader_stay_s
             return self._each(waiting, lambda one: self._read(one, now))
-        key = reading.place[0]
+        key = reading.place.key
         if error.retriable or self._cluster.knows_better(*key, error.code):
-            count(self.counts.retries, error.code)
+            if waiting:
+                count(self.counts.retries, error.code)
             return self._each(waiting, lambda one: self._delay(one, now))
         self.tails.drop(key)
         return self._each(waiting, lambda one: self._end(one, error))
@@ -257,6 +372,8 @@ class Subscriptions:
                 one.not_before = now
                 one.retry_s = 0.0
             effects.extend(self._each(concerned, lambda one: self._read(one, now)))
+            for poll in list(self._polls_by_partition.get(key, {})):
+                effects.extend(self._end_poll(poll, None))
         return effects
 
     # --- time -----------------------------------------------------------------------------------------------
@@ -266,7 +383,10 @@ class Subscriptions:
         effects: list[Effect] = []
         while self._delayed and self._delayed[0][0] <= now:
             one = heapq.heappop(self._delayed)[2]
-            effects.extend(self._read(one, now))
+            if isinstance(one, _Subscription):
+                effects.extend(self._read(one, now))
+            elif one.token in self._polls.get(one.source, {}):
+                effects.extend(self._end_poll(one, None, timed_out=True))
         return effects
 
     def deadline(self) -> float | None:
@@ -281,6 +401,7 @@ class Subscriptions:
     def _serve(self, one: _Subscription, stretch: Stretch, high_watermark: int, now: float) -> list[Effect]:
         """A read that it took part in brought this."""
         one.retry_s = 0.0
+        one.called = False
         return [self._deliver(one, stretch.cut(0, one.credit), high_watermark), *self._read(one, now)]
 
     def _deliver(self, one: _Subscription, cut: Cut, high_watermark: int) -> Post:
@@ -294,7 +415,8 @@ class Subscriptions:
         self.counts.bytes += size
         if one.waits:
             self.counts.on_news(cut.timestamps, self._wall_ms())
-        one.waits = cut.offset >= one.high_watermark and one.credit > 0
+        one.at_end = cut.offset >= one.high_watermark
+        one.waits = one.at_end and one.credit > 0
         return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=cut.payload))
 
     def _read(self, one: _Subscription, now: float) -> list[Effect]:
@@ -321,54 +443,76 @@ class Subscriptions:
     def _join(self, one: _Subscription, state: PartitionState, now: float) -> list[Effect]:
         """Take part in the read that is in flight for the like of it, or ask one."""
         at_copy = self._goes_to_copy(one, state, now)
-        place = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms, one.isolation)
+        where = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms, one.isolation)
+        place = Place(*where, state.leader_epoch, one.at_end)
+        if at_copy and one.copy is None and place not in self._shared:
+            one.copy = self._spread.take(state)
+        assert state.leader is not None
+        max_bytes = min(one.credit, self._settings.read_max_bytes)
+        return self._take_part(one, place, one.copy or state.leader, max_bytes, now)
+
+    def _take_part(
+        self, one: _Subscription | _Poll, place: Place, node: NodeId, max_bytes: int, now: float
+    ) -> list[Effect]:
+        """In the read that is in flight for this place, or in one that is asked of the server now."""
         reading = self._shared.get(place)
         effects: list[Effect] = []
         if reading is None:
-            if at_copy and one.copy is None:
-                one.copy = self._spread.take(state)
-            self._tokens += 1
-            call = self._ask(self._tokens, one, state)
-            reading = _Reading(self._tokens, place, now, call.timeout_s - self._settings.read_grace_s)
+            call = self._ask(self._next_token(), place, node, max_bytes)
+            reading = _Reading(call.token, place, one.source, now, call.timeout_s - self._settings.read_grace_s)
             self._reads[reading.token] = reading
-            if one.consistency != "linearizable":
+            if place.consistency != "linearizable":
                 self._shared[place] = reading
             self.counts.reads += 1
             effects = [call]
+        elif not place.waits:
+            self.joined.append((reading.token, one.source))
         reading.waiting[one] = None
         one.reading = reading
         return effects
 
-    def _ask(self, token: int, one: _Subscription, state: PartitionState) -> Call:
-        assert state.leader is not None
-        settings = self._settings
-        max_wait_ms = settings.read_max_wait_ms
-        if one.consistency == "bounded":
-            max_wait_ms = min(max_wait_ms, max(one.max_staleness_ms, BOUNDED_MIN_WAIT_MS))
-        request = Read(
-            one.key.topic_id,
-            one.key.partition,
-            one.offset,
-            last_epoch=one.last_epoch,
-            leader_epoch=state.leader_epoch,
-            max_bytes=min(one.credit, settings.read_max_bytes),
-            max_wait_ms=max_wait_ms,
-            consistency=one.consistency,
-            max_staleness_ms=one.max_staleness_ms,
-            any_replica=one.copy is not None,
-            isolation=one.isolation,
-        )
-        return Call(one.copy or state.leader, token, request, max_wait_ms / 1000 + settings.read_grace_s)
+    def asked_for(self, token: int) -> tuple[int, bool] | None:
+        """The client for whom a read was begun, and whether it is a wait; None: nobody wants it any more."""
+        reading = self._reads.get(token)
+        return None if reading is None else (reading.source, reading.place.waits)
 
-    def _withdraw(self, one: _Subscription) -> None:
-        """It takes part in no read any more; one that nobody takes part in is given up."""
+    def _ask(self, token: int, place: Place, node: NodeId, max_bytes: int) -> Call:
+        settings = self._settings
+        max_wait_ms = settings.read_max_wait_ms if place.waits else 0
+        if place.waits and place.consistency == "bounded":
+            max_wait_ms = min(max_wait_ms, max(place.max_staleness_ms, BOUNDED_MIN_WAIT_MS))
+        elif place.at_copy and place.consistency == "bounded":
+            max_wait_ms = BOUNDED_MIN_WAIT_MS
+        request = Read(
+            *place.key,
+            place.offset,
+            last_epoch=place.last_epoch,
+            leader_epoch=place.leader_epoch,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            consistency=place.consistency,
+            max_staleness_ms=place.max_staleness_ms,
+            any_replica=place.at_copy,
+            isolation=place.isolation,
+        )
+        return Call(node, token, request, max_wait_ms / 1000 + settings.read_grace_s)
+
+    def _next_token(self) -> int:
+        self._tokens += 1
+        return self._tokens
+
+    def _withdraw(self, one: _Subscription | _Poll) -> None:
+        """It takes part in no read any more; one that nobody takes part in is given up, unless it is a wait that
+        another may need."""
         reading, one.reading = one.reading, None
         if reading is None:
             return
         del reading.waiting[one]
-        if not reading.waiting:
+        shared = self._shared.get(reading.place) is reading
+        if not reading.waiting and not (shared and reading.place.waits):
             del self._reads[reading.token]
-            if self._shared.get(reading.place) is reading:
+            self.given_up.append(reading.token)
+            if shared:
                 del self._shared[reading.place]
 
     def _goes_to_copy(self, one: _Subscription, state: PartitionState, now: float) -> bool:
@@ -387,8 +531,7 @@ class Subscriptions:
     def _delay(self, one: _Subscription, now: float) -> list[Effect]:
         one.retry_s = min(max(one.retry_s * 2, self._settings.retry_first_s), self._settings.retry_max_s)
         one.not_before = now + one.retry_s
-        self._tokens += 1
-        heapq.heappush(self._delayed, (one.not_before, self._tokens, one))
+        heapq.heappush(self._delayed, (one.not_before, self._next_token(), one))
         return []
 
     def _end(self, one: _Subscription, error: TidelogError) -> list[Effect]:

@@ -1,0 +1,151 @@
+"""Requests of a gateway that read: what is sent when, and who hears of its end."""
+
+from __future__ import annotations
+
+from tidelog.errors import TidelogError, Unreachable
+from tidelog.types import NodeId
+from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
+from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.core.read_window import WindowSettings
+from tidelog_gateway.reads import Answered, Reader, Reads
+
+MIB = 1 << 20
+ANN, BEN = Reader(("ann", 0), 1), Reader(("ben", 0), 2)
+READ = Read("t", 0, 0, max_bytes=2 * MIB)
+
+
+class Bench:
+    """Requests to a server that answers when it is told to. ``down``: it cannot be reached."""
+
+    def __init__(self, max_bytes: int = 2 * MIB, max_waits: int = 2048) -> None:
+        self.now = 0.0
+        self.down = False
+        self.sent: list[tuple[Message, float, Answered]] = []
+        self.ends: list[tuple[str, Message | TidelogError]] = []
+        settings = WindowSettings(max_bytes, max_waits=max_waits)
+        self.reads = Reads(self.start_call, ClusterMap(), settings, lambda: self.now)
+
+    def start_call(self, node: NodeId, request: Message, timeout_s: float, done: Answered) -> None:
+        if self.down:
+            done(Unreachable("it is down"))
+        else:
+            self.sent.append((request, timeout_s, done))
+
+    def ask(self, name: str, reader: Reader = ANN, request: Read | ListOffset = READ, timeout_s: float = 5.0) -> None:
+        self.reads.ask("r1", request, reader, timeout_s, lambda answer: self.ends.append((name, answer)))
+
+    def share(self, name: int, reader: Reader = ANN) -> None:
+        self.reads.ask_shared(name, "r1", READ, reader, 2.0, lambda answer: self.ends.append((str(name), answer)))
+
+    def answer(self) -> None:
+        _, _, done = self.sent.pop(0)
+        done(ReadAnswer(1))
+
+    @property
+    def ended(self) -> list[str]:
+        return [name for name, _ in self.ends]
+
+
+def test_a_read_is_sent_when_the_one_before_is_answered_with_the_time_that_is_left() -> None:
+    bench = Bench()
+    bench.ask("first")
+    bench.ask("second")
+    assert [timeout_s for _, timeout_s, _ in bench.sent] == [5.0]
+    bench.now = 3.0
+    bench.answer()
+    assert bench.ended == ["first"] and [timeout_s for _, timeout_s, _ in bench.sent] == [2.0]
+
+
+def test_what_has_waited_its_time_is_told_that_there_is_too_much() -> None:
+    bench = Bench()
+    bench.ask("first")
+    bench.ask("second")
+    assert bench.reads.deadline() == 5.0
+    bench.reads.on_tick(5.0)
+    ((name, error),) = bench.ends
+    assert name == "second" and isinstance(error, TidelogError) and error.code == "OVERLOADED"
+    bench.answer()
+    assert bench.sent == [] and bench.reads.deadline() is None
+
+
+def test_a_shared_read_waits_for_room_as_long_as_it_takes() -> None:
+    bench = Bench()
+    bench.ask("first", timeout_s=100.0)
+    bench.share(7)
+    bench.now = 50.0
+    bench.reads.on_tick(50.0)
+    assert bench.ends == []
+    bench.answer()
+    assert [timeout_s for _, timeout_s, _ in bench.sent] == [2.0]
+
+
+def test_who_joins_a_read_does_not_wait_for_the_turn_of_who_asked() -> None:
+    bench = Bench()
+    for number in range(100):
+        bench.ask(f"ann {number}")
+    bench.share(7)
+    bench.reads.join(7, ANN)
+    bench.reads.join(7, BEN)
+    for _ in range(3):
+        bench.answer()
+    assert bench.ended == ["ann 0", "7", "ann 1"]
+    assert bench.reads.window.waiting == 97, "it is sent once"
+
+
+def test_a_read_that_nobody_wants_any_more_is_not_sent() -> None:
+    bench = Bench()
+    bench.ask("first")
+    bench.share(7)
+    bench.reads.join(7, BEN)
+    bench.reads.give_up(7)
+    bench.answer()
+    assert bench.sent == [] and bench.ended == ["first"] and bench.reads.window.bytes == 0
+
+
+def test_a_client_that_goes_takes_along_what_only_it_wanted() -> None:
+    bench = Bench()
+    bench.ask("first", BEN)
+    bench.ask("second")
+    bench.share(7)
+    bench.share(8)
+    bench.reads.join(8, BEN)
+    bench.reads.on_link_closed(ANN)
+    assert bench.ended == ["second", "7"]
+    bench.answer()
+    bench.answer()
+    assert bench.ended == ["second", "7", "first", "8"] and bench.reads.window.bytes == 0
+
+
+def test_a_thousand_that_fail_at_once_end_once_each() -> None:
+    bench = Bench()
+    for number in range(3000):
+        bench.ask(str(number))
+    bench.down = True
+    bench.answer()
+    assert sorted(bench.ended, key=int) == [str(number) for number in range(3000)]
+
+
+def test_a_wait_takes_no_room_and_is_told_the_most_that_it_may_bring() -> None:
+    bench = Bench()
+    bench.ask("first")
+    for max_bytes in (MIB, 100):
+        read = Read("t", 0, 0, max_bytes=max_bytes, max_wait_ms=5000)
+        bench.reads.wait("r1", read, ANN, 7.0, lambda answer: bench.ends.append(("wait", answer)))
+    asked = [request for request, _, _ in bench.sent[1:]]
+    assert [(read.max_bytes, read.hard_limit) for read in asked if isinstance(read, Read)] == [
+        (64 << 10, True),
+        (100, True),
+    ]
+    while bench.sent:
+        bench.answer()
+    assert bench.reads.window.waits == 0
+
+
+def test_who_has_its_share_of_the_waits_is_refused() -> None:
+    bench = Bench(max_waits=4)
+    for _ in range(3):
+        bench.reads.wait("r1", READ, ANN, 7.0, lambda answer: bench.ends.append(("wait", answer)))
+    ((_, error),) = bench.ends
+    assert isinstance(error, TidelogError) and error.code == "OVERLOADED" and error.retriable
+    bench.reads.wait("r1", READ, BEN, 7.0, lambda answer: bench.ends.append(("wait", answer)))
+    assert len(bench.ends) == 1
