@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from model.mutants import BEYOND, by_walks
@@ -46,6 +46,10 @@ class Try:
             lost = try_power_losses(mutant)
             record = Record(unit=lost.where, told=lost.what) if lost else Record()
             return name, record, time.monotonic() - began
+        unit = _first(try_scenario(mutant, case, run) for case, run in unit_tests(mutant).items())
+        if mutant.units_only:
+            record = Record(unit=unit.where, told=unit.what) if unit else Record()
+            return name, record, time.monotonic() - began
         cases = scenarios("c_" if mutant.raft else "")  # C is about controllers
         scenario = _first(try_scenario(mutant, case, run) for case, run in cases.items())
         seed, found = _count(try_seed(mutant, seed) for seed in range(self.seeds))
@@ -58,7 +62,6 @@ class Try:
             seen = by_walks(mutant)
             number, steps = seen.effort - 1, seen.trace
             walk = Notice(f"walk {number}", seen.what, 0) if seen.noticed else None
-        unit = _first(try_scenario(mutant, case, run) for case, run in unit_tests(mutant).items())
         told = found or walk or scenario or tested or unit
         record = Record(
             scenario=scenario.where if scenario else "",
@@ -90,10 +93,13 @@ def _count(tries: Iterable[Notice | None]) -> tuple[int, Notice | None]:
     return number, None
 
 
-def control(seeds: int) -> Notice | None:
-    """What is noticed when nothing is broken; for a mutant to be noticed means something only where that is None."""
+def control(mutants: Sequence[Mutant], seeds: int) -> Notice | None:
+    """What is noticed when nothing is broken, by the engines that these mutants need; for a mutant to be noticed
+    means something only where that is None."""
     whole = Mutant("whole", "", "", "", lambda patch: None)
-    tests = {case: run for mutant in MUTANTS.values() for case, run in unit_tests(mutant).items()}
+    tests = {case: run for mutant in mutants for case, run in unit_tests(mutant).items()}
+    if all(mutant.units_only for mutant in mutants):
+        return _first(try_scenario(whole, case, run) for case, run in tests.items())
     tried = itertools.chain(
         (try_scenario(whole, case, run) for case, run in {**paper(), **scenarios(), **tests}.items()),
         (try_walk(whole, number) for number in range(WALKS)),
@@ -117,7 +123,7 @@ def main() -> int:
         return 0
     names = arguments.names or list(MUTANTS)
     records = load() if arguments.write else {}
-    if (found := control(arguments.seeds)) is not None:
+    if (found := control([MUTANTS[name] for name in names], arguments.seeds)) is not None:
         print(f"with nothing broken {found.where} fails too: {found.what}")
         return 2
     missed = 0

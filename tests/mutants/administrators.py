@@ -15,44 +15,46 @@ SOURCE = "decision 34"
 ONCE, AUDIT, RIGHTS = ("test_once",), ("test_journal",), ("test_security_operation",)
 
 
-@breaks(SOURCE, "Another request of the same number does not get the answer of the first.", tests=ONCE)
+@breaks(
+    SOURCE, "Another request of the same number does not get the answer of the first.", tests=ONCE, units_only=True
+)
 def answer_by_the_number_alone(patch: Patch) -> None:
     """What was asked is not compared."""
     patch.setattr(controller, "digest_of", lambda _: b"")
 
 
-@breaks(SOURCE, "Nobody gets an answer of another kind than that of the request.", tests=ONCE)
+@breaks(SOURCE, "Nobody gets an answer of another kind than that of the request.", tests=ONCE, units_only=True)
 def give_any_kind_of_answer(patch: Patch) -> None:
     """It is not looked at."""
     patch.setattr(controller, "fitting", lambda answer, _: answer)
     patch.setattr(consensus, "fitting", lambda answer, _: answer)
 
 
-@breaks(SOURCE, "Nobody has the requests of other principals forgotten.", tests=ONCE)
+@breaks(SOURCE, "Nobody has the requests of other principals forgotten.", tests=ONCE, units_only=True)
 def forget_whoever_was_silent_longest(patch: Patch) -> None:
     """Whose client it is counts for nothing."""
     patch.setattr(once, "_first_to_go", lambda clients: next(iter(clients)))
 
 
-@breaks(SOURCE, "The name of a request is bounded, whoever passes it on.", tests=ONCE)
+@breaks(SOURCE, "The name of a request is bounded, whoever passes it on.", tests=ONCE, units_only=True)
 def take_names_of_any_length(patch: Patch) -> None:
     """It is kept as it came."""
     patch.setattr(controller, "LONGEST_NAME", 1 << 30)
 
 
-@breaks(SOURCE, "A remembered refusal is short.", tests=ONCE)
+@breaks(SOURCE, "A remembered refusal is short.", tests=ONCE, units_only=True)
 def remember_whole_refusals(patch: Patch) -> None:
     """Texts of any length are kept."""
     patch.setattr(once, "TEXT", 1 << 30)
 
 
-@breaks(SOURCE, "What was remembered without a digest is as earlier releases read it.", tests=ONCE)
+@breaks(SOURCE, "What was remembered without a digest is as earlier releases read it.", tests=ONCE, units_only=True)
 def write_digests_at_every_level(patch: Patch) -> None:
     """The feature level is not asked."""
     patch.setattr(controller, "REQUEST_DIGESTS", 0)
 
 
-@breaks(SOURCE, "A number that was forgotten is not done again.", tests=("test_machine",))
+@breaks(SOURCE, "A number that was forgotten is not done again.", tests=("test_machine",), units_only=True)
 def forget_which_numbers_were_forgotten(patch: Patch) -> None:
     """A number that is not in the table is new."""
     find = Once.find
@@ -64,31 +66,33 @@ def forget_which_numbers_were_forgotten(patch: Patch) -> None:
     patch.setattr(Once, "find", find_only_answers)
 
 
-@breaks(SOURCE, "One principal leaves room for the refusals of others in the audit.", tests=AUDIT)
+@breaks(SOURCE, "One principal leaves room for the refusals of others in the audit.", tests=AUDIT, units_only=True)
 def let_one_principal_fill_the_audit(patch: Patch) -> None:
     """One may have all that is kept."""
     patch.setattr(journal, "PART", 1)
 
 
-@breaks(SOURCE, "A principal does not hide the changes of others behind its own.", tests=AUDIT)
+@breaks(SOURCE, "A principal does not hide the changes of others behind its own.", tests=AUDIT, units_only=True)
 def let_the_changes_of_one_take_all_room(patch: Patch) -> None:
     """All changes share one bound."""
     patch.setattr(journal, "MOST_OF_ONE", journal.MOST)
 
 
-@breaks(SOURCE, "It takes a right of its own to decide about tokens and rules.", tests=RIGHTS)
+@breaks(SOURCE, "It takes a right of its own to decide about tokens and rules.", tests=RIGHTS, units_only=True)
 def let_administrators_decide_about_rights(patch: Patch) -> None:
     """Whoever may administer the cluster inherits that."""
     patch.setattr(guard, "heirs_at", lambda access, _: heirs_of(access.acls))
 
 
-@breaks(SOURCE, "An upgrade takes no right from those who decide about tokens and rules.", tests=RIGHTS)
+@breaks(
+    SOURCE, "An upgrade takes no right from those who decide about tokens and rules.", tests=RIGHTS, units_only=True
+)
 def take_the_right_away_with_the_upgrade(patch: Patch) -> None:
     """Nobody inherits it."""
     patch.setattr(features, "separate_security", lambda _: None)
 
 
-@breaks(SOURCE, "Who gets the right to administer the cluster later inherits nothing.", tests=RIGHTS)
+@breaks(SOURCE, "Who gets the right to administer the cluster later inherits nothing.", tests=RIGHTS, units_only=True)
 def let_newcomers_inherit(patch: Patch) -> None:
     """Of two that are allowed it, both do, if one does."""
     patch.setattr(
@@ -96,13 +100,13 @@ def let_newcomers_inherit(patch: Patch) -> None:
     )
 
 
-@breaks(SOURCE, "Tokens and quotas of superusers are for superusers.", tests=RIGHTS)
+@breaks(SOURCE, "Tokens and quotas of superusers are for superusers.", tests=RIGHTS, units_only=True)
 def spare_nobody(patch: Patch) -> None:
     """Whom they are about is not looked at."""
     patch.setattr(rights, "_why_spared", lambda *_: None)
 
 
-@breaks(SOURCE, "What is inherited ends with the right that it came from.", tests=RIGHTS)
+@breaks(SOURCE, "What is inherited ends with the right that it came from.", tests=RIGHTS, units_only=True)
 def keep_heirs_for_ever(patch: Patch) -> None:
     """Every principal counts as one that may administer the cluster."""
 
@@ -113,7 +117,9 @@ def keep_heirs_for_ever(patch: Patch) -> None:
     patch.setattr(rights, "heirs_of", lambda acls: Everybody(heirs_of(acls)))
 
 
-@breaks(SOURCE, "Who puts members out of a group is told also behind a flood of refusals.", tests=AUDIT)
+@breaks(
+    SOURCE, "Who puts members out of a group is told also behind a flood of refusals.", tests=AUDIT, units_only=True
+)
 def keep_leaves_with_refusals(patch: Patch) -> None:
     """All that is bounded shares one room."""
     patch.setattr(journal.Journal, "_leaves", property(lambda self: self._refusals, lambda *_: None), raising=False)

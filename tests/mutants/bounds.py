@@ -16,7 +16,12 @@ SOURCE = "decision 37"
 TESTS = ("test_principal_bounds",)
 
 
-@breaks(SOURCE, "A principal's groups are freed when they have neither members nor positions.", tests=TESTS)
+@breaks(
+    SOURCE,
+    "A principal's groups are freed when they have neither members nor positions.",
+    tests=TESTS,
+    units_only=True,
+)
 def count_groups_for_ever(patch: Patch) -> None:
     """They count for as long as the coordinator lives."""
     touch = GroupCoordinator._touch
@@ -29,7 +34,7 @@ def count_groups_for_ever(patch: Patch) -> None:
     patch.setattr(GroupCoordinator, "_touch", keep)
 
 
-@breaks(SOURCE, "Whose a group and a member is outlives the coordinator.", tests=TESTS)
+@breaks(SOURCE, "Whose a group and a member is outlives the coordinator.", tests=TESTS, units_only=True)
 def forget_owners_at_a_failover(patch: Patch) -> None:
     """The next coordinator knows no owners."""
     take = Group.take_entries
@@ -43,7 +48,7 @@ def forget_owners_at_a_failover(patch: Patch) -> None:
     patch.setattr(Group, "take_entries", forget)
 
 
-@breaks(SOURCE, "An open transaction counts until it is over, and no longer.", tests=TESTS)
+@breaks(SOURCE, "An open transaction counts until it is over, and no longer.", tests=TESTS, units_only=True)
 def count_transactions_until_their_end_is_written(patch: Patch) -> None:
     """It counts until its end is written."""
     finish, discount = TransactionCoordinator._finish, TransactionCoordinator._discount
@@ -56,31 +61,41 @@ def count_transactions_until_their_end_is_written(patch: Patch) -> None:
     patch.setattr(TransactionCoordinator, "_finish", late)
 
 
-@breaks(SOURCE, "A principal has so many applications at most.", tests=TESTS)
+@breaks(SOURCE, "A principal has so many applications at most.", tests=TESTS, units_only=True)
 def take_any_number_of_applications(patch: Patch) -> None:
     """Nobody counts them."""
     patch.setattr(TransactionCoordinator, "_check_room", lambda self, app, principal: None)
 
 
-@breaks(SOURCE, "An application that is forgotten counts for nobody.", tests=TESTS)
+@breaks(SOURCE, "An application that is forgotten counts for nobody.", tests=TESTS, units_only=True)
 def count_forgotten_applications(patch: Patch) -> None:
     """It goes on counting."""
     patch.setattr(applications.Applications, "release", lambda self, app: None)
 
 
-@breaks(SOURCE, "Topics that were planned at the same time are counted when they are applied.", tests=TESTS)
+@breaks(
+    SOURCE,
+    "Topics that were planned at the same time are counted when they are applied.",
+    tests=TESTS,
+    units_only=True,
+)
 def count_topics_only_when_planned(patch: Patch) -> None:
     """The log has no say."""
     patch.setattr(metadata, "why_no_topic", lambda state, command: None)
 
 
-@breaks(SOURCE, "The gateway says whose request it is.", tests=TESTS)
+@breaks(SOURCE, "The gateway says whose request it is.", tests=TESTS, units_only=True)
 def believe_clients_who_they_are(patch: Patch) -> None:
     """The client says it."""
     patch.setattr(requests, "OWNED", ())
 
 
-@breaks(SOURCE, "Subscriptions count for the principal, over all its connections, until they end.", tests=TESTS)
+@breaks(
+    SOURCE,
+    "Subscriptions count for the principal, over all its connections, until they end.",
+    tests=TESTS,
+    units_only=True,
+)
 def count_subscriptions_for_ever(patch: Patch) -> None:
     """They count until the gateway ends."""
     close = Subscriptions._close

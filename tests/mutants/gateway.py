@@ -197,6 +197,7 @@ def ignore_throttling(patch: Patch) -> None:
     "decision 37",
     "A member of a group needs the right to read each topic that it subscribes to.",
     tests=("test_named_fields",),
+    units_only=True,
 )
 def take_members_of_any_topic(patch: Patch) -> None:
     """The right to the group is enough."""
@@ -207,6 +208,7 @@ def take_members_of_any_topic(patch: Patch) -> None:
     "decision 37",
     "Positions are committed and told only of topics that the principal has a right to.",
     tests=("test_named_fields",),
+    units_only=True,
 )
 def take_positions_of_any_topic(patch: Patch) -> None:
     """The right to the group is enough."""
@@ -217,6 +219,7 @@ def take_positions_of_any_topic(patch: Patch) -> None:
     "decision 37",
     "An answer leaves out the topics that its reader may not know of.",
     tests=("test_named_fields",),
+    units_only=True,
 )
 def tell_of_every_topic(patch: Patch) -> None:
     """It tells all that the coordinator told."""
@@ -243,6 +246,7 @@ def _take_anyhow(self, tenant, amount=1):
     "dynamic thresholds",
     "Nobody has more of a shared bound than he leaves free.",
     tests=("test_read_window",),
+    units_only=True,
 )
 def share_until_all_is_taken(patch: Patch) -> None:
     """Who comes first may have everything."""
@@ -259,6 +263,7 @@ def share_until_all_is_taken(patch: Patch) -> None:
     "max-min fairness",
     "Principals take turns to read, however many connections each has.",
     tests=("test_read_window",),
+    units_only=True,
 )
 def take_turns_by_connection(patch: Patch) -> None:
     """Connections take turns."""
@@ -276,6 +281,7 @@ def take_turns_by_connection(patch: Patch) -> None:
     "max-min fairness",
     "The connections of a principal take turns to read.",
     tests=("test_read_window",),
+    units_only=True,
 )
 def serve_one_connection_first(patch: Patch) -> None:
     """The one that asked first is served first."""
@@ -291,6 +297,7 @@ def serve_one_connection_first(patch: Patch) -> None:
     "max-min fairness",
     "A large read of one who has nothing on its way is not overtaken by small ones.",
     tests=("test_read_window",),
+    units_only=True,
 )
 def overtake_large_reads(patch: Patch) -> None:
     """What fits goes."""
@@ -301,6 +308,7 @@ def overtake_large_reads(patch: Patch) -> None:
     "dynamic thresholds",
     "What the long polls at a replica server may bring is bounded, however many there are.",
     tests=("test_read_window",),
+    units_only=True,
 )
 def bring_news_without_a_bound(patch: Patch) -> None:
     """Each may bring as much as the first."""
@@ -317,6 +325,7 @@ def bring_news_without_a_bound(patch: Patch) -> None:
     "dynamic thresholds",
     "All clients who wait for the same thing cost the server one long poll.",
     tests=("test_polls", "test_shared_reads"),
+    units_only=True,
 )
 def wait_alone(patch: Patch) -> None:
     """Each has one of his own."""
@@ -333,6 +342,7 @@ def wait_alone(patch: Patch) -> None:
     "KIP-392",
     "Who waits at the leader of an earlier epoch is called when there is another.",
     tests=("test_polls",),
+    units_only=True,
 )
 def wait_for_the_old_leader(patch: Patch) -> None:
     """A client's read waits on."""
@@ -351,6 +361,7 @@ def wait_for_the_old_leader(patch: Patch) -> None:
     "dynamic thresholds",
     "A wait that its client leaves is left to the next, so coming and going piles up none.",
     tests=("test_polls",),
+    units_only=True,
 )
 def give_up_waits(patch: Patch) -> None:
     """Each client that comes has a new one asked."""
@@ -369,6 +380,7 @@ def give_up_waits(patch: Patch) -> None:
     "TCP",
     "Who asks for more than the link carries is slowed down before too much is queued for him.",
     tests=("test_flow_control",),
+    units_only=True,
 )
 def hang_up_on_who_asks_much(patch: Patch) -> None:
     """He is dropped when the outbox is full."""
@@ -379,6 +391,7 @@ def hang_up_on_who_asks_much(patch: Patch) -> None:
     "KIP-74",
     "An answer with a hard limit never has more than that.",
     tests=("test_reading",),
+    units_only=True,
 )
 def ignore_the_hard_limit(patch: Patch) -> None:
     """A batch comes in any case."""

@@ -19,7 +19,7 @@ SOURCE = "decision 39"
 OIDC, DOOR = ("test_oidc",), ("test_door",)
 
 
-@breaks(SOURCE, "A token is for this audience.", tests=OIDC)
+@breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True)
 def take_tokens_for_others(patch: Patch) -> None:
     """The audience is not looked at."""
     registry = oidc.jwt.JWTClaimsRegistry
@@ -30,7 +30,7 @@ def take_tokens_for_others(patch: Patch) -> None:
     patch.setattr(oidc.jwt, "JWTClaimsRegistry", without)
 
 
-@breaks(SOURCE, "A token names its key by its id.", tests=OIDC)
+@breaks(SOURCE, "A token names its key by its id.", tests=OIDC, units_only=True)
 def take_any_key_for_one_that_is_not_known(patch: Patch) -> None:
     """A token whose key is not known is held against the first one."""
     find = Issuer._key_of
@@ -44,7 +44,7 @@ def take_any_key_for_one_that_is_not_known(patch: Patch) -> None:
     patch.setattr(Issuer, "_key_of", first)
 
 
-@breaks(SOURCE, "Only ID and access tokens are taken.", tests=OIDC)
+@breaks(SOURCE, "Only ID and access tokens are taken.", tests=OIDC, units_only=True)
 def take_tokens_of_any_type(patch: Patch) -> None:
     """Whatever the issuer has signed is a login."""
 
@@ -55,14 +55,14 @@ def take_tokens_of_any_type(patch: Patch) -> None:
     patch.setattr(oidc, "TYPES", All())
 
 
-@breaks(SOURCE, "An email counts only if the issuer has verified it.", tests=OIDC)
+@breaks(SOURCE, "An email counts only if the issuer has verified it.", tests=OIDC, units_only=True)
 def believe_any_email(patch: Patch) -> None:
     """Whoever writes an address into his account is its principal."""
     judge = Issuer._judge
     patch.setattr(Issuer, "_judge", lambda self, claims, now: judge(self, claims | {"email_verified": True}, now))
 
 
-@breaks(SOURCE, "Keys that cannot be had again are used for a bounded time.", tests=OIDC)
+@breaks(SOURCE, "Keys that cannot be had again are used for a bounded time.", tests=OIDC, units_only=True)
 def use_old_keys_for_ever(patch: Patch) -> None:
     """Keys stay in force however long the issuer is away."""
 
@@ -72,20 +72,20 @@ def use_old_keys_for_ever(patch: Patch) -> None:
     patch.setattr(Issuer, "on_failure", fail)
 
 
-@breaks(SOURCE, "Made-up key ids have the keys fetched once in a while only.", tests=OIDC)
+@breaks(SOURCE, "Made-up key ids have the keys fetched once in a while only.", tests=OIDC, units_only=True)
 def fetch_keys_whenever_one_is_not_known(patch: Patch) -> None:
     """Each token with an unknown key has them fetched at once."""
     due = Issuer.due
     patch.setattr(Issuer, "due", lambda self: self._tried_at if self._is_wanted else due(self))
 
 
-@breaks(SOURCE, "The memory of unknown key ids is bounded.", tests=OIDC)
+@breaks(SOURCE, "The memory of unknown key ids is bounded.", tests=OIDC, units_only=True)
 def remember_all_unknown_keys(patch: Patch) -> None:
     """Every id that anybody makes up is kept."""
     patch.setattr(oidc, "MAX_UNKNOWN", 1 << 60)
 
 
-@breaks("security", "A token that expires ends its connections at that moment.", tests=DOOR)
+@breaks("security", "A token that expires ends its connections at that moment.", tests=DOOR, units_only=True)
 def look_for_expired_tokens_at_intervals(patch: Patch) -> None:
     """Who comes in does not hasten the next look."""
     open_ = Door.on_open
@@ -97,7 +97,7 @@ def look_for_expired_tokens_at_intervals(patch: Patch) -> None:
     patch.setattr(Door, "on_open", on_open)
 
 
-@breaks(SOURCE, "A connection ends when its issuer's token expires.", tests=DOOR)
+@breaks(SOURCE, "A connection ends when its issuer's token expires.", tests=DOOR, units_only=True)
 def forget_when_tokens_of_the_issuer_expire(patch: Patch) -> None:
     """Only tokens of the cluster end connections."""
     is_over, expiry_ms = Guard.is_over, Guard.expiry_ms
@@ -105,19 +105,19 @@ def forget_when_tokens_of_the_issuer_expire(patch: Patch) -> None:
     patch.setattr(Guard, "expiry_ms", lambda self, client: expiry_ms(self, client._replace(expires_ms=-1)))
 
 
-@breaks("security", "Failed logins are a line for each address and interval.", tests=DOOR)
+@breaks("security", "Failed logins are a line for each address and interval.", tests=DOOR, units_only=True)
 def log_every_failed_login(patch: Patch) -> None:
     """Each is a line."""
     patch.setattr(Repeated, "on_line", lambda self, who, now: 0)
 
 
-@breaks("security", "One address does not have all connections.", tests=DOOR)
+@breaks("security", "One address does not have all connections.", tests=DOOR, units_only=True)
 def count_ports_as_addresses(patch: Patch) -> None:
     """Each port of an address has a share of its own."""
     patch.setattr(door, "_address", lambda remote: remote)
 
 
-@breaks("security", "One principal does not have all connections.", tests=DOOR)
+@breaks("security", "One principal does not have all connections.", tests=DOOR, units_only=True)
 def give_a_principal_all_connections(patch: Patch) -> None:
     """Only quotas bound them."""
     why_no_connection = Quotas.why_no_connection
@@ -128,25 +128,30 @@ def give_a_principal_all_connections(patch: Patch) -> None:
     patch.setattr(Quotas, "why_no_connection", only_by_quota)
 
 
-@breaks("security", "Who sets a group's positions, or ends a transaction, from outside is audited.", tests=DOOR)
+@breaks(
+    "security",
+    "Who sets a group's positions, or ends a transaction, from outside is audited.",
+    tests=DOOR,
+    units_only=True,
+)
 def leave_deeds_of_outsiders_out_of_the_audit(patch: Patch) -> None:
     """Only what needs the rights of administrators is."""
     patch.setattr(Door, "_is_told", lambda self, link, message: False)
 
 
-@breaks("security", "Who floods the audit hides only his own deeds.", tests=DOOR)
+@breaks("security", "Who floods the audit hides only his own deeds.", tests=DOOR, units_only=True)
 def share_one_bucket_of_deeds(patch: Patch) -> None:
     """All principals' deeds count together."""
     patch.setattr(Shares, "take", lambda self, who, now: True)
 
 
-@breaks("security", "A timestamp of the future makes no segment young.", tests=("test_retention",))
+@breaks("security", "A timestamp of the future makes no segment young.", tests=("test_retention",), units_only=True)
 def believe_timestamps_of_the_future(patch: Patch) -> None:
     """A segment is as young as its newest record says."""
     patch.setattr(Segment, "newest_ms", lambda self: self.max_timestamp)
 
 
-@breaks("security", "Without TLS a name that is not listed proves nothing.", tests=("test_hosts",))
+@breaks("security", "Without TLS a name that is not listed proves nothing.", tests=("test_hosts",), units_only=True)
 def show_metrics_under_any_name(patch: Patch) -> None:
     """The header Host is not looked at."""
     patch.setattr(Origins, "knows", lambda self, host: True)

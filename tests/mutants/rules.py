@@ -31,6 +31,9 @@ class Mutant:
     """Modules of unit tests with a test of this rule."""
     store: bool = False
     """A rule of the real disk that a controller's store keeps."""
+    units_only: bool = False
+    """Only its unit tests are tried: the other engines run the code of the rule rarely or never. That is so of a
+    gateway's door, of rights and bounds, the command line and files."""
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -45,6 +48,7 @@ def breaks(
     disk: bool = False,
     tests: tuple[str, ...] = (),
     store: bool = False,
+    units_only: bool = False,
 ) -> Callable[[Break], Break]:
     """The function breaks this rule; its docstring says how."""
 
@@ -52,7 +56,7 @@ def breaks(
         name = function.__name__
         assert name not in MUTANTS and function.__doc__
         broken = " ".join(function.__doc__.split())
-        MUTANTS[name] = Mutant(name, source, rule, broken, function, raft, disk or store, tests, store)
+        MUTANTS[name] = Mutant(name, source, rule, broken, function, raft, disk or store, tests, store, units_only)
         return function
 
     return add
