@@ -354,7 +354,7 @@ class Door:
             if link.closed:
                 continue
             if self._guard.is_over(client, now_ms):
-                self._send_away(link, client, f"token {client.token_id} was revoked or has expired")
+                self._send_away(link, client, f"token {client.token_id or 'of the issuer'} was revoked or has expired")
             elif changed and not all(
                 self._may_read(client, topic) for topic in self._shell.subscriptions.topics_of(link.source)
             ):
