@@ -128,6 +128,7 @@ class Door:
         del self._clients[link]
         self._metering.on_close(link)
         self._shell.on_close(link)
+        self._requests.on_close(link)
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """A client sent something."""

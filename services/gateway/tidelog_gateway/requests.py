@@ -16,7 +16,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.levels import COPY_CHECKS, PRODUCER_SHARES, SETTLING
 from tidelog.link import Link, burst
 from tidelog.tickets import sign
-from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, Access, TopicState, share_of
+from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, Access, share_of
 from tidelog.wire.messages import (
     AccessAnswer,
     AddController,
@@ -41,15 +41,14 @@ from tidelog.wire.messages import (
     History,
     InitProducer,
     InitTaskProducer,
+    ListGroups,
     ListOffset,
     ListTransactions,
     ListTransactionsAnswer,
     Message,
     Metadata,
-    MetadataAnswer,
     MetricsAnswer,
     OffsetAnswer,
-    PartitionInfo,
     PauseTopic,
     PlanRebalance,
     Play,
@@ -64,13 +63,11 @@ from tidelog.wire.messages import (
     RevokeTokens,
     RotateTicketKeys,
     ScrubServer,
-    ServerInfo,
     SetReadOnly,
     SettleTransaction,
     TaskProducer,
     TokenInfo,
     TopicCreated,
-    TopicInfo,
     TransactionBegun,
     TransferLeader,
     WriteMarker,
@@ -78,13 +75,12 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.coordination import KINDS as GROUP_KINDS
 from tidelog_gateway.coordination import Coordination
+from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing
 from tidelog_gateway.shell import Answered, Shell
 
 Once = TypeVar("Once", bound=Message)
 
 CONTROLLER_TIMEOUT_S = 10.0
-OFFSETS_TIMEOUT_S = 2.0
-"""A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer."""
 SERVER_TIMEOUT_S = 5.0
 PRODUCER_ID_BLOCK = MAX_TASKS
 """Producer ids that a gateway takes from the controllers at a time, to give them out one by one."""
@@ -131,6 +127,8 @@ KINDS = (
     RevokeTokens,
     RotateTicketKeys,
 )
+READING = (Metadata, ListGroups, ListTransactions)
+"""Change nothing, and may take long."""
 
 
 class View(Protocol):
@@ -171,12 +169,35 @@ class Requests:
         self._client = client
         self._sequences = itertools.count(1)
         self._coordination = Coordination(shell, self._once)
+        self._describing = Describing(shell)
+        self._reading: dict[int, dict[trio.CancelScope, None]] = {}
+        """By client: requests that only read, and that end with its link."""
 
     def on_message(self, link: Link, id: int, message: Message, view: View) -> None:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
         if hasattr(message, "asker"):
             message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
-        self._shell.nursery.start_soon(self._serve, message, view, self._shell.begin(link, id))
+        done = self._shell.begin(link, id)
+        if isinstance(message, READING):
+            self._shell.nursery.start_soon(self._serve_while_open, link.source, message, view, done)
+        else:
+            self._shell.nursery.start_soon(self._serve, message, view, done)
+
+    def on_close(self, link: Link) -> None:
+        """A client went: nobody waits for what it asked to read."""
+        for scope in self._reading.get(link.source, ()):
+            scope.cancel()
+
+    async def _serve_while_open(self, source: int, message: Message, view: View, done: Answered) -> None:
+        with trio.CancelScope() as scope:
+            scopes = self._reading.setdefault(source, {})
+            scopes[scope] = None
+            try:
+                await self._serve(message, view, done)
+            finally:
+                del scopes[scope]
+                if not scopes:
+                    del self._reading[source]
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
@@ -198,7 +219,7 @@ class Requests:
         controllers = self._shell.controllers
         match message:
             case Metadata():
-                return await self._describe(message, view)
+                return await self._describing.answer(message, view)
             case DescribeAccess():
                 return _access_answer(self._shell.cluster.image.access)
             case Digest(node):
@@ -339,40 +360,6 @@ class Requests:
         marker = WriteMarker("", asked.topic_id, asked.partition, id, epoch, asked.commit)
         return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
 
-    async def _describe(self, message: Metadata, view: View) -> MetadataAnswer:
-        cluster = self._shell.cluster
-        image = cluster.image
-        if message.all_topics:
-            topics = list(image.topics)
-        else:
-            named = (cluster.topic_named(name) for name in message.topics)
-            topics = [topic for topic in named if topic is not None]
-        infos = [_topic_info(topic) for topic in topics if view.of_topic(topic.name)]
-        if message.offsets:
-            found: dict[tuple[str, int, str], OffsetAnswer] = {}
-            async with trio.open_nursery() as nursery:
-                for info in infos:
-                    for one in info.partitions:
-                        for at in ("earliest", "latest"):
-                            nursery.start_soon(self._offset, info.topic_id, one.partition, at, found)
-            infos = [_with_offsets(info, found) for info in infos]
-        servers = tuple(
-            ServerInfo(s.node, s.url, s.broker_epoch, s.fenced, s.rack, s.draining)
-            for s in (image.servers if view.of_servers else ())
-        )
-        return MetadataAnswer(image.cluster, image.index, tuple(infos), servers)
-
-    async def _offset(
-        self, topic_id: str, partition: int, at: str, found: dict[tuple[str, int, str], OffsetAnswer]
-    ) -> None:
-        """Ask for one offset; unknown when the leader cannot tell."""
-        try:
-            answer = await self._ask(ListOffset(topic_id, partition, at, isolation="uncommitted"))
-        except TidelogError:
-            return
-        assert isinstance(answer, OffsetAnswer)
-        found[topic_id, partition, at] = answer
-
     async def _ask(self, message: ListOffset) -> Message:
         return await self._call(lambda done: self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done))
 
@@ -412,41 +399,3 @@ def asker_of(link: Link, view: View) -> str:
 def _access_answer(access: Access) -> AccessAnswer:
     tokens = tuple(TokenInfo(t.token_id, t.principal, t.created_ms, t.expires_ms) for t in access.tokens)
     return AccessAnswer(tokens, access.acls, access.quotas)
-
-
-def _topic_info(topic: TopicState) -> TopicInfo:
-    partitions = tuple(
-        PartitionInfo(
-            index,
-            state.replicas,
-            state.isr,
-            state.leader or "",
-            state.leader_epoch,
-            state.epoch,
-            elr=state.elr,
-            doubtful=state.doubtful,
-            learners=state.learners,
-            successor=state.successor or "",
-            target=state.target,
-            read_only=state.read_only,
-            paused=state.paused,
-            sealing=state.sealing,
-        )
-        for index, state in enumerate(topic.partitions)
-    )
-    return TopicInfo(topic.topic_id, topic.name, topic.config.texts(), partitions)
-
-
-def _with_offsets(info: TopicInfo, found: dict[tuple[str, int, str], OffsetAnswer]) -> TopicInfo:
-    unknown = OffsetAnswer(-1)
-    partitions = tuple(
-        replace(
-            one,
-            log_start=found.get((info.topic_id, one.partition, "earliest"), unknown).offset,
-            high_watermark=found.get((info.topic_id, one.partition, "latest"), unknown).offset,
-            stable=found.get((info.topic_id, one.partition, "latest"), unknown).stable,
-            bytes=found.get((info.topic_id, one.partition, "earliest"), unknown).bytes,
-        )
-        for one in info.partitions
-    )
-    return replace(info, partitions=partitions)
