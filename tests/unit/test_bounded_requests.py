@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 import trio.testing
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import ClusterImage, PartitionState, TopicState
+from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, TopicState
 from tidelog.wire import codec
 from tidelog.wire.messages import (
+    GroupInfo,
+    ListGroups,
+    ListGroupsAnswer,
     ListOffset,
+    ListTransactions,
+    ListTransactionsAnswer,
     Message,
     Metadata,
     MetadataAnswer,
     OffsetAnswer,
+    TransactionInfo,
 )
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.requests import Requests
@@ -35,6 +42,8 @@ class Shell:
         self.news = trio.Event()
         self.lookups: list[tuple[ListOffset, Callable[[Any], None]]] = []
         self.answers: list[Any] = []
+        self.listed: list[Any] = []
+        self.each = 1000
         self.index = 0
         self.have(*(self.topic(number) for number in range(topics)))
 
@@ -54,6 +63,18 @@ class Shell:
 
     def begin(self, link: object, id: int) -> Any:
         return self.answers.append
+
+    def start_call(self, node: str, message: Any, timeout_s: float, done: Callable[[Any], None]) -> None:
+        """Coordinators of 1,000 groups each, and of as many transactions."""
+        self.listed.append(message)
+        first = int(message.after[1:]) + 1 if message.after else 0
+        numbers = range(first, min(first + message.most, self.each))
+        more = numbers.stop < self.each
+        if isinstance(message, ListGroups):
+            done(ListGroupsAnswer(tuple(GroupInfo(f"{message.partition}{n:05}", "empty") for n in numbers), more))
+        else:
+            infos = tuple(TransactionInfo(f"{message.partition}{n:05}", "open", 7, 1) for n in numbers)
+            done(ListTransactionsAnswer(infos, more=more))
 
     def ask_leader(self, message: ListOffset, timeout_s: float, done: Callable[[Any], None]) -> None:
         self.lookups.append((message, done))
@@ -91,14 +112,22 @@ async def gateway(topics: int) -> AsyncIterator[tuple[Shell, Requests]]:
         nursery.cancel_scope.cancel()
 
 
-def told(answer: Any) -> MetadataAnswer:
+Kind = TypeVar("Kind", bound=Message)
+
+
+def heard(answer: Any, kind: type[Kind]) -> Kind:
     """What a client reads."""
     assert isinstance(answer, Message), answer
     head, payload = codec.encode(answer, re=1)
     data = head + b"".join(codec.payload_buffers(payload))
-    message = codec.decode(data, answers=lambda _: MetadataAnswer, limits=codec.ANSWERS).message
-    assert isinstance(message, MetadataAnswer)
+    message = codec.decode(data, answers=lambda _: kind, limits=codec.ANSWERS).message
+    assert isinstance(message, kind)
     return message
+
+
+def told(answer: Any) -> MetadataAnswer:
+    """The same of metadata."""
+    return heard(answer, MetadataAnswer)
 
 
 async def test_a_name_that_is_given_8_000_times_is_looked_up_once() -> None:
@@ -253,3 +282,49 @@ async def test_more_names_than_a_request_may_have_are_refused() -> None:
         await trio.testing.wait_all_tasks_blocked()
         (error,) = shell.answers
         assert isinstance(error, TidelogError) and error.code == "MALFORMED"
+
+
+async def test_groups_that_are_listed_100_times_in_a_row_are_listed_once_in_pages() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        for id in range(100):
+            requests.on_message(link(id % 5), id, ListGroups(), view(f"principal-{id % 5}"))
+        steps = 0
+        while len(shell.answers) < 100:
+            await trio.lowlevel.checkpoint()
+            steps += 1
+        assert len(shell.listed) == PARTITIONS * 2, "500 for each page"
+        assert {message.most for message in shell.listed} == {500}
+        assert steps >= PARTITIONS * 1000 / 200, "others run while the answer is put together"
+        for answer in shell.answers[::50]:
+            names = [info.group for info in heard(answer, ListGroupsAnswer).groups]
+            assert names == sorted(set(names)) and len(names) == PARTITIONS * 1000
+
+
+async def test_transactions_are_listed_in_the_same_way() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=TRANSACTIONS))
+        for id in range(100):
+            requests.on_message(link(), id, ListTransactions(), view())
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.listed) == PARTITIONS * 2
+        found = heard(shell.answers[-1], ListTransactionsAnswer)
+        assert len(found.transactions) == PARTITIONS * 1000
+
+
+async def test_lists_do_not_go_on_when_the_last_link_that_wants_one_has_closed() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        shell.each = 20_000
+        for source in (1, 2):
+            requests.on_message(link(source), 1, ListGroups(), view())
+        requests.on_close(link(1))
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        assert shell.listed
+        requests.on_close(link(2))
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        begun = len(shell.listed)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.listed) == begun < PARTITIONS * 40 and not shell.answers

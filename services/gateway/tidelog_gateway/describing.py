@@ -24,7 +24,7 @@ from tidelog.wire.codec import EncodedAnswer, encode_array, encode_fields, encod
 from tidelog.wire.messages import ListOffset, Message, Metadata, OffsetAnswer, PartitionInfo, ServerInfo
 
 from tidelog_gateway.core.lookups import PER_SERVER, Lookup, Lookups, Offsets, Want
-from tidelog_gateway.sharing import Seats, Sharing
+from tidelog_gateway.sharing import Seats, Sharing, Steps
 from tidelog_gateway.shell import Shell
 
 OFFSETS_TIMEOUT_S = 2.0
@@ -34,8 +34,6 @@ ANSWER_TIMEOUT_S = 10.0
 """What is not known then is unknown in the answer."""
 MAX_NAMES = 10_000
 """Topics that one request may name."""
-PAGE = 200
-"""Topics or partitions with which an answer goes on before others run."""
 LOOKED_UP_AT_ONCE = PER_SERVER
 """Partitions of one request that are looked up at a time."""
 SEATS, SEATS_EACH = 32, 4
@@ -50,19 +48,6 @@ class View(Protocol):
     def of_topic(self, name: str) -> bool: ...
     @property
     def of_servers(self) -> bool: ...
-
-
-class _Steps:
-    """Of one answer: after each ``PAGE`` of them others run."""
-
-    def __init__(self) -> None:
-        self._taken = 0
-
-    async def take(self) -> None:
-        """One more."""
-        self._taken += 1
-        if self._taken % PAGE == 0:
-            await trio.lowlevel.checkpoint()
 
 
 @dataclass(slots=True)
@@ -116,7 +101,7 @@ class Describing:
     ) -> EncodedAnswer:
         """Put an answer together. ``found``: the offsets, where they were asked for."""
         image = self._shell.cluster.image
-        steps = _Steps()
+        steps = Steps()
         topics = []
         for topic in self._topics(asked, names):
             await steps.take()
@@ -137,7 +122,7 @@ class Describing:
         return [topic for name in names if (topic := cluster.topic_named(name)) is not None]
 
     async def _topic(
-        self, topic: TopicState, found: dict[TopicPartition, Offsets | None] | None, steps: _Steps
+        self, topic: TopicState, found: dict[TopicPartition, Offsets | None] | None, steps: Steps
     ) -> bytes:
         if found is None:
             known = await self._encode(topic, steps)
@@ -149,7 +134,7 @@ class Describing:
             partitions.append(encode_part(_partition_info(number, state, offsets)))
         return b"".join([_topic_head(topic), encode_array("partitions", partitions)])
 
-    async def _encode(self, topic: TopicState, steps: _Steps) -> _Encoded:
+    async def _encode(self, topic: TopicState, steps: Steps) -> _Encoded:
         known = self._encoded.get(topic.topic_id)
         if known is not None and known.topic is topic:
             return known
@@ -181,7 +166,7 @@ class Describing:
         began = trio.current_time()
         silent: dict[NodeId, None] = {}
         page: list[TopicPartition] = []
-        steps = _Steps()
+        steps = Steps()
         with trio.move_on_at(began + ANSWER_TIMEOUT_S):
             for topic in self._topics(asked, names):
                 await steps.take()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import trio
@@ -17,6 +18,7 @@ from tidelog.levels import COPY_CHECKS, PRODUCER_SHARES, SETTLING
 from tidelog.link import Link, burst
 from tidelog.tickets import sign
 from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, Access, share_of
+from tidelog.wire.codec import EncodedAnswer, encode_array, encode_part
 from tidelog.wire.messages import (
     AccessAnswer,
     AddController,
@@ -42,6 +44,7 @@ from tidelog.wire.messages import (
     InitProducer,
     InitTaskProducer,
     ListGroups,
+    ListGroupsAnswer,
     ListOffset,
     ListTransactions,
     ListTransactionsAnswer,
@@ -76,6 +79,7 @@ from tidelog.wire.messages import (
 from tidelog_gateway.coordination import KINDS as GROUP_KINDS
 from tidelog_gateway.coordination import Coordination
 from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing
+from tidelog_gateway.sharing import Sharing, Steps
 from tidelog_gateway.shell import Answered, Shell
 
 Once = TypeVar("Once", bound=Message)
@@ -170,6 +174,7 @@ class Requests:
         self._sequences = itertools.count(1)
         self._coordination = Coordination(shell, self._once)
         self._describing = Describing(shell)
+        self._lists = Sharing(shell.nursery)
         self._reading: dict[int, dict[trio.CancelScope, None]] = {}
         """By client: requests that only read, and that end with its link."""
 
@@ -179,7 +184,9 @@ class Requests:
             message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
         done = self._shell.begin(link, id)
         if isinstance(message, READING):
-            self._shell.nursery.start_soon(self._serve_while_open, link.source, message, view, done)
+            scope = trio.CancelScope()
+            self._reading.setdefault(link.source, {})[scope] = None
+            self._shell.nursery.start_soon(self._serve_while_open, link.source, scope, message, view, done)
         else:
             self._shell.nursery.start_soon(self._serve, message, view, done)
 
@@ -188,16 +195,17 @@ class Requests:
         for scope in self._reading.get(link.source, ()):
             scope.cancel()
 
-    async def _serve_while_open(self, source: int, message: Message, view: View, done: Answered) -> None:
-        with trio.CancelScope() as scope:
-            scopes = self._reading.setdefault(source, {})
-            scopes[scope] = None
-            try:
+    async def _serve_while_open(
+        self, source: int, scope: trio.CancelScope, message: Message, view: View, done: Answered
+    ) -> None:
+        try:
+            with scope:
                 await self._serve(message, view, done)
-            finally:
-                del scopes[scope]
-                if not scopes:
-                    del self._reading[source]
+        finally:
+            scopes = self._reading[source]
+            del scopes[scope]
+            if not scopes:
+                del self._reading[source]
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
@@ -260,6 +268,8 @@ class Requests:
                 assert isinstance(begun, TransactionBegun)
                 ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
+            case ListGroups() | ListTransactions(""):
+                return await self._lists.get(message.OP, partial(self._list, message))
             case _ if isinstance(message, GROUP_KINDS):
                 return await self._coordination.answer(message)
             case DescribeQuorum() if controllers.in_want is not None:
@@ -359,6 +369,19 @@ class Requests:
         leader = state.leader
         marker = WriteMarker("", asked.topic_id, asked.partition, id, epoch, asked.commit)
         return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
+
+    async def _list(self, message: Message) -> EncodedAnswer:
+        """All groups or transactions: the same for everybody who may list them."""
+        told = await self._coordination.answer(message)
+        assert isinstance(told, ListGroupsAnswer | ListTransactionsAnswer)
+        name, infos = (
+            ("groups", told.groups) if isinstance(told, ListGroupsAnswer) else ("transactions", told.transactions)
+        )
+        steps, items = Steps(), []
+        for info in infos:
+            await steps.take()
+            items.append(encode_part(info))
+        return EncodedAnswer(1, encode_array(name, items))
 
     async def _ask(self, message: ListOffset) -> Message:
         return await self._call(lambda done: self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done))

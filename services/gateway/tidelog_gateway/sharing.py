@@ -11,6 +11,9 @@ import trio
 from tidelog.errors import TidelogError, from_info
 from tidelog.wire.messages import Message
 
+PAGE = 200
+"""Topics, partitions or the like with which an answer goes on before others run."""
+
 
 @dataclass(slots=True, eq=False)
 class _Round:
@@ -104,3 +107,16 @@ class Seats:
             self._taken[principal] = self._taken.get(principal, 0) + 1
             if queue:
                 self._waiting[principal] = queue  # behind the others
+
+
+class Steps:
+    """Of one answer: after each ``PAGE`` of them others run."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+
+    async def take(self) -> None:
+        """One more."""
+        self._taken += 1
+        if self._taken % PAGE == 0:
+            await trio.lowlevel.checkpoint()
