@@ -134,7 +134,7 @@ class Door:
         """A client sent something."""
         count(self._shell.requests, message.OP)
         principal = self._clients[link].principal
-        wait = self._metering.judge(link, message)
+        wait = self._metering.judge(link, message, len(self._shell.cluster.image.topics))
         if wait is None and not isinstance(message, FREE):
             wait = self._leaving.why_not()
         if isinstance(message, Produce):
@@ -153,6 +153,7 @@ class Door:
             link.answer(id, Done())
         elif isinstance(message, KINDS) and id is not None:
             view = View(self._guard, self._audit, principal, link.remote, self._metering.charge)
+            self._shell.on_request(link, message)
             self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)

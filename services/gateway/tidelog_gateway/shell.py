@@ -10,6 +10,7 @@ controller (``requests.py``) get a task each; they are rare.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from tidelog.link import Link, burst
 from tidelog.peers import Peers
 from tidelog.transport import Transport
 from tidelog.types import NodeId
+from tidelog.wire.codec import payload_size
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import (
     Credit,
@@ -32,6 +34,7 @@ from tidelog.wire.messages import (
     Message,
     MetadataUpdate,
     Produce,
+    ProduceAck,
     Produced,
     Read,
     Subscribe,
@@ -39,11 +42,13 @@ from tidelog.wire.messages import (
     Watch,
 )
 
+from tidelog_gateway.core.asking import UNFOLDING, Asking, cost_of
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.core.spread import Spread
 from tidelog_gateway.core.subscription import Subscriptions
+from tidelog_gateway.sharing import Seats
 from tidelog_gateway.timestamp_lookup import find_by_time
 
 READ_TIMEOUT_S = 5.0
@@ -53,6 +58,8 @@ OWN = 0
 """The source that stands for this gateway itself; links count from 1."""
 CLIENT_MAX_REQUESTS = 512
 """Reads, offset and controller requests of one client that wait for their answers."""
+UNFOLDING_REST = 9.0
+"""After batches that took long to unfold none is looked at for so many times as long: a tenth of the time is theirs."""
 
 Answered = Callable[[Message | TidelogError], None]
 
@@ -97,6 +104,12 @@ class Shell:
         self.clock = clock
         self._spread = Spread(self.cluster)
         self._links: dict[int, Link] = {}
+        self._principals: dict[int, str] = {}
+        self._asking = Asking()
+        self._later: dict[int, deque[Produce]] = {}
+        """By client: batches that are not looked at yet, since those before them take long."""
+        self._later_bytes = router.client_max_bytes
+        self._unfolding = Seats(1, 1)
         self._requests: dict[int, int] = {}
         self._wake = trio.Event()
         self._timer = math.inf
@@ -120,7 +133,8 @@ class Shell:
 
     def owes(self, link: Link) -> bool:
         """A batch or a request of the client waits for its answer."""
-        return link.source in self.router.held or self._requests.get(link.source, 0) > 0
+        source = link.source
+        return source in self.router.held or source in self._later or self._requests.get(source, 0) > 0
 
     # --- links in -------------------------------------------------------------------------------------------
 
@@ -128,11 +142,14 @@ class Shell:
         """A client came."""
         self.router.on_link_opened(link.source, principal, named=principal != ANONYMOUS)
         self._links[link.source] = link
+        self._principals[link.source] = principal
         self._requests[link.source] = 0
 
     def on_close(self, link: Link) -> None:
         """A client went."""
         self._links.pop(link.source, None)
+        self._principals.pop(link.source, None)
+        self._later.pop(link.source, None)
         self._requests.pop(link.source, None)
         self.router.on_link_closed(link.source)
         self.subscriptions.on_link_closed(link.source)
@@ -143,7 +160,7 @@ class Shell:
         match message:
             case Produce():
                 merge = self.router.in_flight > 0
-                self.router.on_produce(link.source, message, now)
+                self._on_produce(link, message, now)
                 if merge:  # others are on their way: what comes in this turn travels together
                     self._turn()
                 else:
@@ -163,6 +180,49 @@ class Shell:
                 self._perform(self.subscriptions.on_unsubscribe(link.source, id, message))
             case _:
                 raise refuse("UNSUPPORTED", f"{message.OP} is not for a gateway")
+
+    def _on_produce(self, link: Link, message: Produce, now: float) -> None:
+        """Route it; what takes long to look at is put off, and so is all that comes behind it from this client."""
+        later = self._later.get(link.source)
+        if later is None:
+            rest = self.router.on_produce(link.source, message, now)
+            if rest is not None:
+                self._later[link.source] = deque([rest])
+                self._count(link, message.OP, UNFOLDING)
+                self.nursery.start_soon(self._produce_later, link, self._principals[link.source])
+        elif sum(payload_size(one.payload) for one in later) + payload_size(message.payload) <= self._later_bytes:
+            later.append(message)
+        else:
+            error = refuse("OVERLOADED", "the batches before are still unfolded: send less at a time").to_info()
+            link.post(Produced(tuple(ProduceAck(part.id, error=error) for part in message.parts)))
+
+    async def _produce_later(self, link: Link, principal: str) -> None:
+        """Route what was put off, some at a time: in turn with other clients, and so that most of the time is left
+        for everybody else."""
+        source = link.source
+        later = self._later.get(source, deque())
+        while later and source in self._links:
+            async with self._unfolding.seat(principal):
+                if source not in self._links:
+                    return
+                began = self.clock()
+                rest = self.router.on_produce(source, later.popleft(), began)
+                if rest is not None:
+                    later.appendleft(rest)
+                elif not later:
+                    del self._later[source]
+                self._flush(began)
+                await trio.sleep(UNFOLDING_REST * (self.clock() - began))
+
+    def _count(self, link: Link, op: str, cost: int) -> None:
+        """A client asked for something that costs so much."""
+        line = self._asking.count(self._principals[link.source], link.remote, op, cost, self.clock())
+        if line is not None:
+            logs.perform(line)
+
+    def on_request(self, link: Link, message: Message) -> None:
+        """A client asks for something that is not on the hot path."""
+        self._count(link, message.OP, cost_of(message, len(self.cluster.image.topics)))
 
     def begin(self, link: Link, id: int) -> Answered:
         """Count a request that will be answered later; the result answers it. Raises ``OVERLOADED``."""
