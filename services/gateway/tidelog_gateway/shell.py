@@ -59,7 +59,7 @@ OWN = 0
 CLIENT_MAX_REQUESTS = 512
 """Reads, offset and controller requests of one client that wait for their answers."""
 UNFOLDING_REST = 9.0
-"""After batches that took long to unfold none is looked at for so many times as long: a tenth of the time is theirs."""
+"""After batches that took long to unfold none is looked at for so many times as long: they get a tenth of it all."""
 
 Answered = Callable[[Message | TidelogError], None]
 
