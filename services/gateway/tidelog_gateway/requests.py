@@ -131,7 +131,9 @@ KINDS = (
     RevokeTokens,
     RotateTicketKeys,
 )
-READING = (Metadata, ListGroups, ListTransactions)
+SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum, History, PlanRebalance)
+"""Whoever may ask them is told the same."""
+READING = (Metadata, ListGroups, ListTransactions, *SHARED)
 """Change nothing, and may take long."""
 
 
@@ -174,7 +176,7 @@ class Requests:
         self._sequences = itertools.count(1)
         self._coordination = Coordination(shell, self._once)
         self._describing = Describing(shell)
-        self._lists = Sharing(shell.nursery)
+        self._sharing = Sharing(shell.nursery)
         self._reading: dict[int, dict[trio.CancelScope, None]] = {}
         """By client: requests that only read, and that end with its link."""
 
@@ -209,12 +211,20 @@ class Requests:
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
-            answer: Message | TidelogError = await self._answer(self._once(message), view)
+            answer: Message | TidelogError = await self._shared(message, view)
         except TidelogError as error:
             answer = error
         view.tell(message, answer)
         with burst():
             done(answer)
+
+    async def _shared(self, message: Message, view: View) -> Message:
+        """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
+        if isinstance(message, ListGroups) or (isinstance(message, ListTransactions) and not message.app):
+            return await self._sharing.get(message.OP, partial(self._list, message))
+        if isinstance(message, SHARED):
+            return await self._sharing.get(message, partial(self._answer, message, view))
+        return await self._answer(self._once(message), view)
 
     def _once(self, message: Once) -> Once:
         """The request with a name of its own, where it changes something and its client gave it none."""
@@ -268,8 +278,6 @@ class Requests:
                 assert isinstance(begun, TransactionBegun)
                 ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
-            case ListGroups() | ListTransactions(""):
-                return await self._lists.get(message.OP, partial(self._list, message))
             case _ if isinstance(message, GROUP_KINDS):
                 return await self._coordination.answer(message)
             case DescribeQuorum() if controllers.in_want is not None:
