@@ -31,9 +31,9 @@ BOUNDS = (
     Bound(("hello",), "its size (64 KiB before a hello is accepted); tokens are compared by one digest", BYTES),
     Bound(
         ("metadata",),
-        "names are taken once, 10,000 at most; what is told of a partition is encoded once for each change of it; 200 "
-        "topics or partitions, then others run; one answer at a time, principals in turn; one for all who ask the "
-        "same at the same time. Offsets: one look-up of a partition at a time for all, 256 partitions under way at a "
+        "names are taken once, 10,000 at most; what is told of a partition is encoded once for each change of it; "
+        "200 topics or partitions, then others run; one answer at a time, principals in turn; one for all who ask "
+        "the same at the same time. Offsets: one look-up of a partition at a time for all, 256 partitions under way at a "
         "server, 4 requests of a principal, 10 s",
         "the answer, shared by all who asked the same; the outbox (64 MiB) ends a link that does not read",
     ),
@@ -54,18 +54,21 @@ BOUNDS = (
         "one plan",
     ),
     Bound(
-        ("history",), "the changes kept of one partition; one answer at a time for all who ask the same", "the answer"
+        ("history",),
+        "the last 200 changes of one partition; one answer at a time for all who ask the same",
+        "the answer",
     ),
     Bound(
         ("produce",),
-        "each batch is looked at once: its header; where the topic says validate_batches its body, at most 64 MiB and "
-        "2,097,152 items. Batches that unfold to more than 64 times their size are looked at one by one, a tenth of "
+        "each batch is looked at once: its header; where the topic says validate_batches its body, at most 64 MiB "
+        "and 2,097,152 items. Batches that unfold to more than 64 times their size are looked at one by one, a tenth of "
         "the time, principals in turn. To a leader: its size",
         "bytes: client_max_bytes for a client, total_max_bytes for all; one body at a time is unfolded",
     ),
     Bound(
         ("read", "read_copy", "read_tail"),
-        "max_bytes, cut to 4 MiB (read_copy: 1 MiB), and one batch more; 512 of a client wait; 8 copy reads of a server",
+        "max_bytes, cut to 4 MiB (read_copy: 1 MiB), and one batch more; 512 of a client wait; 8 copy reads "
+        "of a server",
         "what was read, until it is sent",
     ),
     Bound(("list_offset",), "one look-up in an index; by time one segment index", UNTIL_ANSWERED),
@@ -81,7 +84,7 @@ BOUNDS = (
     Bound(
         ("subscribe", "unsubscribe", "credit"),
         "its size; the reads that follow are bounded as read is, and by credit",
-        "client_max_subscriptions of a connection; 32 MiB of reads for each",
+        "client_max_subscriptions of a connection; 8 MiB of credit for each",
     ),
     Bound(
         ("join_group", "group_heartbeat", "leave_group", "describe_group", "delete_group"),
