@@ -33,8 +33,8 @@ BOUNDS = (
         ("metadata",),
         "names are taken once, 10,000 at most; what is told of a partition is encoded once for each change of it; "
         "200 topics or partitions, then others run; one answer at a time, principals in turn; one for all who ask "
-        "the same at the same time. Offsets: one look-up of a partition at a time for all, 256 partitions under way at a "
-        "server, 4 requests of a principal, 10 s",
+        "the same at the same time. Offsets: one look-up of a partition at a time for all, 256 partitions under way "
+        "at a server, 4 requests of a principal, 10 s",
         "the answer, shared by all who asked the same; the outbox (64 MiB) ends a link that does not read",
     ),
     Bound(
@@ -61,8 +61,8 @@ BOUNDS = (
     Bound(
         ("produce",),
         "each batch is looked at once: its header; where the topic says validate_batches its body, at most 64 MiB "
-        "and 2,097,152 items. Batches that unfold to more than 64 times their size are looked at one by one, a tenth of "
-        "the time, principals in turn. To a leader: its size",
+        "and 2,097,152 items. Batches that unfold to more than 64 times their size are looked at one by one, a tenth "
+        "of the time, principals in turn. To a leader: its size",
         "bytes: client_max_bytes for a client, total_max_bytes for all; one body at a time is unfolded",
     ),
     Bound(
