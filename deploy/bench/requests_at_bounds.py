@@ -2,11 +2,12 @@
 
     .venv/bin/python deploy/bench/requests_at_bounds.py [--seconds 10] [--topics 200] [--groups 1000] [--only NAME]
 
-A cluster of processes on this machine: a controller, three replica servers and a gateway. The attacker is a process of its own: it sends
-each request again and again for so many seconds, many at a time where it is answered. Meanwhile a healthy client sends 50
-records a second, acks ``all``. The row of a request: how many were answered, and how many refused; the CPU seconds
-and the highest resident memory of gateway, replica servers (the one that took most) and controller in that time; and
-the healthy client's acks: p50, p99 and the slowest, in ms. The first row is without an attack.
+A cluster of processes on this machine: a controller, three replica servers and a gateway. The attacker is a process
+of its own: it sends each request again and again for so many seconds, many at a time where it is answered. Meanwhile
+a healthy client sends 50 records a second, acks ``all``. The row of a request: how many were answered, and how many
+refused; the CPU seconds and the highest resident memory of gateway, replica servers (the one that took most) and
+controller in that time; and the healthy client's acks: p50, p99 and the slowest, in ms. The first row is without an
+attack.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from tidelog.records import NewRecord, encode_batch
 from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, Quota, TopicState
 from tidelog.wire import codec
 from tidelog.wire.messages import (
+    FetchOffsets,
+    FetchOffsetsAnswer,
     GroupInfo,
     ListGroups,
     ListGroupsAnswer,
@@ -28,6 +30,7 @@ from tidelog.wire.messages import (
     OffsetAnswer,
     Produce,
     ProducePart,
+    TopicShare,
     TransactionInfo,
 )
 from tidelog_gateway.core.asking import Asking, cost_of
@@ -52,6 +55,7 @@ class Shell:
         self.answers: list[Any] = []
         self.listed: list[Any] = []
         self.each = 1000
+        self.fetches: list[Callable[[], None]] = []
         self.index = 0
         self.have(*(self.topic(number) for number in range(topics)))
 
@@ -75,6 +79,9 @@ class Shell:
     def start_call(self, node: str, message: Any, timeout_s: float, done: Callable[[Any], None]) -> None:
         """Coordinators of 1,000 groups each, and of as many transactions."""
         self.listed.append(message)
+        if isinstance(message, FetchOffsets):
+            self.fetches.append(lambda: done(FetchOffsetsAnswer()))
+            return
         first = int(message.after[1:]) + 1 if message.after else 0
         numbers = range(first, min(first + message.most, self.each))
         more = numbers.stop < self.each
@@ -336,6 +343,25 @@ async def test_lists_do_not_go_on_when_the_last_link_that_wants_one_has_closed()
         begun = len(shell.listed)
         await trio.testing.wait_all_tasks_blocked()
         assert len(shell.listed) == begun < PARTITIONS * 40 and not shell.answers
+
+
+async def test_a_coordinator_has_few_large_requests_of_a_principal_at_a_time() -> None:
+    """Its link is that of all clients of the gateway."""
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        large = FetchOffsets("g", (TopicShare("id-0", tuple(range(5000))),))
+        for id in range(50):
+            requests.on_message(link(1), id, large, view("mallory"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.fetches) == 4
+        requests.on_message(link(2), 1, large, view("bob"))
+        requests.on_message(link(3), 1, FetchOffsets("g"), view("mallory"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.fetches) == 6, "others, and small requests, do not wait"
+        for count in range(51):
+            shell.fetches.pop(0)()
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(shell.fetches) <= 6 and len(shell.answers) == count + 1
 
 
 def bomb(sequence: int = 0) -> bytes:

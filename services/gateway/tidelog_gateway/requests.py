@@ -33,11 +33,13 @@ from tidelog.wire.messages import (
     DeleteTopic,
     DescribeAccess,
     DescribeFeatures,
+    DescribeGroup,
     DescribeMetrics,
     DescribeQuorum,
     Digest,
     Done,
     DrainServer,
+    FetchOffsets,
     ForgetServer,
     GrowTopic,
     History,
@@ -78,8 +80,9 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.coordination import KINDS as GROUP_KINDS
 from tidelog_gateway.coordination import Coordination
+from tidelog_gateway.core.asking import cost_of
 from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing
-from tidelog_gateway.sharing import Sharing, Steps
+from tidelog_gateway.sharing import Seats, Sharing, Steps
 from tidelog_gateway.shell import Answered, Shell
 
 Once = TypeVar("Once", bound=Message)
@@ -91,6 +94,9 @@ PRODUCER_ID_BLOCK = MAX_TASKS
 ALLOCATE_TRIES = 10
 """So often the controllers are asked for ids of one share. Another block that is given at the same time can push a
 block out of its share."""
+LARGE, LARGE_EACH = 16, 4
+"""Requests of more than 100 positions or names that are with coordinators at a time: in all, and of one principal.
+Others wait here, and do not hold up who shares the link to the coordinator."""
 ASKER_LENGTH = 64
 """Of a client's name so much is passed on."""
 
@@ -133,7 +139,7 @@ KINDS = (
 )
 SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum, History, PlanRebalance)
 """Whoever may ask them is told the same."""
-READING = (Metadata, ListGroups, ListTransactions, *SHARED)
+READING = (Metadata, DescribeGroup, FetchOffsets, ListGroups, ListTransactions, *SHARED)
 """Change nothing, and may take long."""
 
 
@@ -177,6 +183,7 @@ class Requests:
         self._coordination = Coordination(shell, self._once)
         self._describing = Describing(shell)
         self._sharing = Sharing(shell.nursery)
+        self._large = Seats(LARGE, LARGE_EACH)
         self._reading: dict[int, dict[trio.CancelScope, None]] = {}
         """By client: requests that only read, and that end with its link."""
 
@@ -278,6 +285,9 @@ class Requests:
                 assert isinstance(begun, TransactionBegun)
                 ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
+            case _ if isinstance(message, GROUP_KINDS) and cost_of(message) > 1:
+                async with self._large.seat(view.principal):
+                    return await self._coordination.answer(message)
             case _ if isinstance(message, GROUP_KINDS):
                 return await self._coordination.answer(message)
             case DescribeQuorum() if controllers.in_want is not None:

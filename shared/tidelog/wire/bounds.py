@@ -93,7 +93,7 @@ BOUNDS = (
     ),
     Bound(
         ("commit_offsets", "fetch_offsets"),
-        "the positions in it; 10,000 of a group",
+        "the positions in it; 10,000 of a group. Of more than 100 positions: 4 requests of a principal at a time",
         "10,000 positions of a group, groups.max_metadata_bytes each",
     ),
     Bound(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from tidelog.effects import Event
-from tidelog.wire.messages import Message, Metadata
+from tidelog.wire.messages import Message, Metadata, TopicShare
 
 SHARE = 100
 WINDOW_S = 10.0
@@ -20,15 +20,16 @@ UNFOLDING = 2_000
 """Cost of a produce that is put off, since its batches unfold to very much."""
 
 
-def cost_of(message: Message, topics: int) -> int:
+def cost_of(message: Message, topics: int = 0) -> int:
     """What a request costs. ``topics``: those of the cluster."""
     if isinstance(message, Metadata):
         named = topics if message.all_topics else len(message.topics)
         return 1 + named * (10 if message.offsets else 1) // SHARE
-    cost = 1
+    named = 0
     for name in _arrays_of(type(message)):
-        cost += len(getattr(message, name)) // SHARE
-    return cost
+        parts = getattr(message, name)
+        named += len(parts) + sum(len(part.partitions) for part in parts if isinstance(part, TopicShare))
+    return 1 + named // SHARE
 
 
 _arrays: dict[type, tuple[str, ...]] = {}
