@@ -322,6 +322,13 @@ BEYOND: dict[str, str] = {
     "rule_by_metadata_that_went_back": "the metadata never go back there: scenarios C20",
     "forget_older_lives": "the metadata never go back there: scenarios C20",
     "delete_copies_while_a_partition_recovers": "the metadata never go back there: scenarios C20",
+    "take_a_name_as_often_as_it_is_given": "no requests for metadata, and nothing that takes long, there",
+    "share_an_answer_that_was_begun_before": "no requests for metadata, and nothing that takes long, there",
+    "join_a_look_up_under_way": "no requests for metadata, and nothing that takes long, there",
+    "look_up_without_end": "no requests for metadata, and nothing that takes long, there",
+    "seat_who_came_first": "no requests for metadata, and nothing that takes long, there",
+    "unfold_all_at_once": "no requests for metadata, and nothing that takes long, there",
+    "name_nobody_in_the_log": "no requests for metadata, and nothing that takes long, there",
 }
 """What walks cannot see, and why; nor do they see anything of Raft, which has walks of its own."""
 

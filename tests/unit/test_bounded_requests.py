@@ -13,7 +13,7 @@ import trio.testing
 from test_gateway import running
 from tidelog.errors import TidelogError, refuse
 from tidelog.records import NewRecord, encode_batch
-from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, Quota, TopicState
+from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, TopicState
 from tidelog.wire import codec
 from tidelog.wire.messages import (
     FetchOffsets,
@@ -28,16 +28,10 @@ from tidelog.wire.messages import (
     Metadata,
     MetadataAnswer,
     OffsetAnswer,
-    Produce,
-    ProducePart,
     TopicShare,
     TransactionInfo,
 )
-from tidelog_gateway.core.asking import Asking, cost_of
 from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.router import Router
-from tidelog_gateway.core.settings import RouterSettings
-from tidelog_gateway.metering import Metering
 from tidelog_gateway.requests import Requests
 
 PARTITIONS = 4
@@ -370,31 +364,6 @@ def bomb(sequence: int = 0) -> bytes:
     return encode_batch(records, codec="zstd", producer_id=7, base_sequence=sequence)
 
 
-async def test_batches_that_unfold_to_very_much_are_looked_at_one_by_one() -> None:
-    async with gateway(1) as (shell, _):
-        router = Router(shell.cluster, RouterSettings())
-        router.on_link_opened(1, "alice", named=True)
-        batch = encode_batch([NewRecord(bytes(8 << 20), timestamp_ms=1)], codec="zstd")
-        parts = tuple(ProducePart(id, "id-0", 0, 2, 5000, len(batch)) for id in range(12))
-        rest: Produce | None = Produce(parts, batch * 12)
-        turns = 0
-        while rest is not None:
-            rest = router.on_produce(1, rest, 0.0)
-            turns += 1
-        assert turns == 12
-        assert router.held[1] == 12 * len(batch), "all of them are taken"
-
-
-async def test_batches_that_compress_well_are_looked_at_together() -> None:
-    async with gateway(1) as (shell, _):
-        router = Router(shell.cluster, RouterSettings())
-        router.on_link_opened(1, "alice", named=True)
-        lines = [NewRecord(b"GET /orders/%d 200" % n, timestamp_ms=1) for n in range(2000)]
-        batch = encode_batch(lines, codec="zstd")
-        parts = tuple(ProducePart(id, "id-0", 0, 2, 5000, len(batch)) for id in range(50))
-        assert router.on_produce(1, Produce(parts, batch * 50), 0.0) is None
-
-
 async def test_what_is_put_off_is_acked_in_its_order_and_others_are_served_meanwhile() -> None:
     async with running() as (cluster, client):
         answered = []
@@ -410,35 +379,3 @@ async def test_what_is_put_off_is_acked_in_its_order_and_others_are_served_meanw
         offsets = [(await client.wait_ack(id)).offset for id in range(1, 14)]
         assert offsets == list(range(13))
         assert answered[0] < 13, "a request is answered before the last of them is looked at"
-
-
-def test_a_quota_counts_what_a_request_costs() -> None:
-    assert cost_of(Metadata(("a",)), 5000) == 1
-    assert cost_of(Metadata(("a",) * 8000), 5000) == 81
-    assert cost_of(Metadata(all_topics=True), 5000) == 51
-    assert cost_of(Metadata(all_topics=True, offsets=True), 5000) == 501
-    assert cost_of(Produce(tuple(ProducePart(id, "t", 0, 2, 5000, 0) for id in range(1000)), b""), 5000) == 11
-    assert cost_of(ListGroups(), 5000) == 1
-    clock = SimpleNamespace(now=0.0)
-    metering = Metering(lambda: clock.now, lambda link, credit: None)
-    client: Any = type("Client", (), {"sent_bytes": 0})()
-    metering.on_open(client, "alice")
-    metering.update((Quota("alice", requests_s=100),))
-    assert metering.judge(client, Metadata(("a",) * 30_000), 1) is None
-    clock.now = 1.0
-    refusal = metering.judge(client, Metadata(("a",)), 1)
-    assert refusal is not None and refusal.code == "QUOTA_EXCEEDED", "three seconds' worth at once"
-    clock.now = 3.5
-    assert metering.judge(client, Metadata(("a",)), 1) is None
-
-
-def test_the_log_names_who_asks_for_much_once_a_minute() -> None:
-    asking = Asking()
-    lines = []
-    for tenth in range(1200):
-        asking.count("bob", "b", "metadata", 1, tenth / 10)
-        for _ in range(10):
-            if (line := asking.count("mallory", "m", "metadata", 50, tenth / 10)) is not None:
-                lines.append(line)
-    assert [line.name for line in lines] == ["client_asks_for_much"] * 2, "two minutes"
-    assert lines[0].fields["principal"] == "mallory" and lines[0].fields["op"] == "metadata"

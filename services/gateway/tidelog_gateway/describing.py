@@ -74,9 +74,7 @@ class Describing:
 
     async def answer(self, asked: Metadata, view: View) -> Message:
         """What ``view`` may see of it. Raises ``MALFORMED``: it names too many topics."""
-        names = () if asked.all_topics else tuple(dict.fromkeys(asked.topics))
-        if len(names) > MAX_NAMES:
-            raise refuse("MALFORMED", f"the request names {len(names)} topics; at most {MAX_NAMES} at a time")
+        names = names_of(asked)
         question = (view.principal, asked.all_topics, asked.offsets, names)
 
         async def work() -> Message:
@@ -271,3 +269,11 @@ def _partition_info(index: int, state: PartitionState, offsets: Offsets | None) 
         stable=None if offsets is None else offsets.latest.stable,
         bytes=-1 if offsets is None else offsets.earliest.bytes,
     )
+
+
+def names_of(asked: Metadata) -> tuple[str, ...]:
+    """The topics that a request names, each once; none if it is for all. Raises ``MALFORMED``: they are too many."""
+    names = () if asked.all_topics else tuple(dict.fromkeys(asked.topics))
+    if len(names) > MAX_NAMES:
+        raise refuse("MALFORMED", f"the request names {len(names)} topics; at most {MAX_NAMES} at a time")
+    return names
