@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import pytest
 import trio
 import trio.testing
 from test_gateway import running
@@ -294,6 +295,25 @@ async def test_partitions_without_a_leader_are_waited_for_once(autojump_clock: t
         assert set(found.values()) == {7, -1} and len(found) == 600
 
 
+async def test_a_connection_has_so_many_large_requests_waiting() -> None:
+    """What they name is held until they are answered."""
+    async with gateway(1) as (shell, requests):
+        names = tuple(f"topic-{number}" for number in range(8000))
+        begun = 0
+        with pytest.raises(TidelogError, match="OVERLOADED"):
+            while begun < 100:
+                requests.on_message(link(1), begun, Metadata((*names, str(begun)), offsets=True), view())
+                begun += 1
+        assert begun * 8000 <= 100_000
+        requests.on_message(link(1), 100, Metadata(("topic-0",)), view())
+        requests.on_message(link(2), 1, Metadata(names), view())
+        await shell.tell_all()
+        assert len(shell.answers) == begun + 2
+        requests.on_message(link(1), 101, Metadata(names), view())
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.answers) == begun + 3
+
+
 async def test_more_names_than_a_request_may_have_are_refused() -> None:
     async with gateway(1) as (shell, requests):
         requests.on_message(link(), 1, Metadata(tuple(f"topic-{number}" for number in range(10_001))), view())
@@ -352,7 +372,7 @@ async def test_a_coordinator_has_few_large_requests_of_a_principal_at_a_time() -
     """Its link is that of all clients of the gateway."""
     async with gateway(0) as (shell, requests):
         shell.have(replace(shell.topic(0), name=GROUPS))
-        large = FetchOffsets("g", (TopicShare("id-0", tuple(range(5000))),))
+        large = FetchOffsets("g", (TopicShare("id-0", tuple(range(1000))),))
         for id in range(50):
             requests.on_message(link(1), id, large, view("mallory"))
         await trio.testing.wait_all_tasks_blocked()

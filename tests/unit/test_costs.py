@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tidelog.records import NewRecord, encode_batch
+import pytest
+from tidelog.errors import CorruptBatch
+from tidelog.records import MAX_RECORDS, NewRecord, check_body, check_fields, encode_batch, read_header
 from tidelog.types import ClusterImage, PartitionState, Quota, TopicState
 from tidelog.wire.messages import FetchOffsets, ListGroups, Metadata, Produce, ProducePart, TopicShare
 from tidelog_gateway import describing
@@ -49,6 +51,16 @@ def test_batches_that_compress_well_are_looked_at_together() -> None:
     batch = encode_batch(lines, codec="zstd")
     parts = tuple(ProducePart(id, "id-0", 0, 2, 5000, len(batch)) for id in range(50))
     assert router.on_produce(1, Produce(parts, batch * 50), 0.0) is None
+
+
+@pytest.mark.parametrize("count", [MAX_RECORDS, MAX_RECORDS + 1, 10_000_000])
+def test_a_small_batch_that_declares_very_many_records_is_refused_by_what_it_holds(count: int) -> None:
+    """Only the one value that is there is looked at."""
+    batch = encode_batch([NewRecord(bytes(1000), timestamp_ms=1)], codec="zstd")
+    header = read_header(batch)._replace(record_count=count)
+    with pytest.raises(CorruptBatch):
+        check_fields(header)
+        check_body(header, batch)
 
 
 def test_a_quota_counts_what_a_request_costs() -> None:

@@ -97,6 +97,8 @@ block out of its share."""
 LARGE, LARGE_EACH = 16, 4
 """Requests of more than 100 positions or names that are with coordinators at a time: in all, and of one principal.
 Others wait here, and do not hold up who shares the link to the coordinator."""
+MOST_WAITING = 1000
+"""What the large requests of a connection may cost that wait for their answers: together they name 100,000 things."""
 ASKER_LENGTH = 64
 """Of a client's name so much is passed on."""
 
@@ -184,6 +186,8 @@ class Requests:
         self._describing = Describing(shell)
         self._sharing = Sharing(shell.nursery)
         self._large = Seats(LARGE, LARGE_EACH)
+        self._waiting: dict[int, int] = {}
+        """By client: what its large requests cost that wait for their answers."""
         self._reading: dict[int, dict[trio.CancelScope, None]] = {}
         """By client: requests that only read, and that end with its link."""
 
@@ -191,7 +195,7 @@ class Requests:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
         if hasattr(message, "asker"):
             message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
-        done = self._shell.begin(link, id)
+        done = self._begin(link, id, message)
         if isinstance(message, READING):
             scope = trio.CancelScope()
             self._reading.setdefault(link.source, {})[scope] = None
@@ -199,8 +203,28 @@ class Requests:
         else:
             self._shell.nursery.start_soon(self._serve, message, view, done)
 
+    def _begin(self, link: Link, id: int, message: Message) -> Answered:
+        """As the shell does; large requests of a connection count for what they name, too."""
+        cost = cost_of(message)
+        if cost == 1:
+            return self._shell.begin(link, id)
+        source = link.source
+        waiting = self._waiting.get(source, 0)
+        if waiting and waiting + cost > MOST_WAITING:
+            raise refuse("OVERLOADED", "requests of this connection that name very much wait for answers")
+        answered = self._shell.begin(link, id)
+        self._waiting[source] = waiting + cost
+
+        def done(answer: Message | TidelogError) -> None:
+            if source in self._waiting:
+                self._waiting[source] -= cost
+            answered(answer)
+
+        return done
+
     def on_close(self, link: Link) -> None:
         """A client went: nobody waits for what it asked to read."""
+        self._waiting.pop(link.source, None)
         for scope in self._reading.get(link.source, ()):
             scope.cancel()
 

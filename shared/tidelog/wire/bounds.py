@@ -35,7 +35,8 @@ BOUNDS = (
         "200 topics or partitions, then others run; one answer at a time, principals in turn; one for all who ask "
         "the same at the same time. Offsets: one look-up of a partition at a time for all, 256 partitions under way "
         "at a server, 4 requests of a principal, 10 s",
-        "the answer, shared by all who asked the same; the outbox (64 MiB) ends a link that does not read",
+        "100,000 names of a connection wait; the answer, shared by all who asked the same; the outbox (64 MiB) "
+        "ends a link that does not read",
     ),
     Bound(
         ("list_groups", "list_transactions"),
@@ -94,7 +95,7 @@ BOUNDS = (
     Bound(
         ("commit_offsets", "fetch_offsets"),
         "the positions in it; 10,000 of a group. Of more than 100 positions: 4 requests of a principal at a time",
-        "10,000 positions of a group, groups.max_metadata_bytes each",
+        "100,000 positions of a connection wait; 10,000 of a group, groups.max_metadata_bytes each",
     ),
     Bound(
         (
