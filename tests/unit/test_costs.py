@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from tidelog.errors import CorruptBatch
+from tidelog.levels import service_hello
 from tidelog.records import MAX_RECORDS, NewRecord, check_body, check_fields, encode_batch, read_header
 from tidelog.types import ClusterImage, PartitionState, Quota, TopicState
 from tidelog.wire.messages import FetchOffsets, ListGroups, Metadata, Produce, ProducePart, TopicShare
@@ -14,14 +18,19 @@ from tidelog_gateway import describing
 from tidelog_gateway.core.asking import Asking, cost_of
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.router import Router
-from tidelog_gateway.core.settings import RouterSettings
+from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.metering import Metering
+from tidelog_gateway.shell import Shell
+
+
+def image() -> ClusterImage:
+    states = (PartitionState(("r1",), ("r1",), "r1", 1, 1),)
+    return ClusterImage(1, "c", (), (TopicState("id-0", "topic-0", partitions=states),))
 
 
 def new_router() -> Router:
     cluster = ClusterMap()
-    states = (PartitionState(("r1",), ("r1",), "r1", 1, 1),)
-    cluster.update(ClusterImage(1, "c", (), (TopicState("id-0", "topic-0", partitions=states),)))
+    cluster.update(image())
     router = Router(cluster, RouterSettings())
     router.on_link_opened(1, "alice", named=True)
     return router
@@ -51,6 +60,36 @@ def test_batches_that_compress_well_are_looked_at_together() -> None:
     batch = encode_batch(lines, codec="zstd")
     parts = tuple(ProducePart(id, "id-0", 0, 2, 5000, len(batch)) for id in range(50))
     assert router.on_produce(1, Produce(parts, batch * 50), 0.0) is None
+
+
+async def test_who_sends_batches_that_unfold_to_much_gets_a_tenth_of_the_time(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    """Each takes half a second to look at, and comes in a message of its own; so the next one has its turn 4.5 s
+    later. Nothing is refused."""
+    looks = itertools.count()
+    links: list[Any] = [SimpleNamespace(source=source, remote="r", post=None) for source in (1, 2)]
+    batch = encode_batch([NewRecord(bytes(8 << 20), timestamp_ms=1)], codec="zstd")
+    async with trio.open_nursery() as nursery:
+        settings = RouterSettings(), SubscriptionSettings()
+        clock = lambda: next(looks) / 2  # noqa: E731
+        hello = service_hello("gateway", "g1")
+        shell = Shell(object(), hello, (), *settings, clock, nursery)  # type: ignore[arg-type]
+        shell.cluster.update(image())
+        for link, who in zip(links, ("mallory", "bob"), strict=True):
+            shell.on_open(link, who)
+        for id in range(4):
+            shell.on_message(links[0], None, Produce((ProducePart(id, "id-0", 0, 2, 5000, len(batch)),), batch))
+        taken = []
+        for _ in range(16):
+            await trio.testing.wait_all_tasks_blocked()
+            taken.append(shell.router.held[1] // len(batch))
+            mock_clock.jump(1)
+        assert taken == [1] * 5 + [2] * 5 + [3] * 5 + [4]
+        small = encode_batch([NewRecord(b"x", timestamp_ms=1)])
+        shell.on_message(links[1], None, Produce((ProducePart(9, "id-0", 0, 2, 5000, len(small)),), small))
+        assert shell.router.held[2] == len(small), "others do not wait"
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("count", [MAX_RECORDS, MAX_RECORDS + 1, 10_000_000])

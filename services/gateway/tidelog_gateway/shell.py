@@ -134,7 +134,7 @@ class Shell:
     def owes(self, link: Link) -> bool:
         """A batch or a request of the client waits for its answer."""
         source = link.source
-        return source in self.router.held or source in self._later or self._requests.get(source, 0) > 0
+        return source in self.router.held or bool(self._later.get(source)) or self._requests.get(source, 0) > 0
 
     # --- links in -------------------------------------------------------------------------------------------
 
@@ -186,33 +186,33 @@ class Shell:
         later = self._later.get(link.source)
         if later is None:
             rest = self.router.on_produce(link.source, message, now)
-            if rest is not None:
-                self._later[link.source] = deque([rest])
+            if self.router.has_unfolded_much:
+                took_s = self.clock() - now
+                self._later[link.source] = deque([] if rest is None else [rest])
                 self._count(link, message.OP, UNFOLDING)
-                self.nursery.start_soon(self._produce_later, link, self._principals[link.source])
+                self.nursery.start_soon(self._produce_later, link, self._principals[link.source], took_s)
         elif sum(payload_size(one.payload) for one in later) + payload_size(message.payload) <= self._later_bytes:
             later.append(message)
         else:
             error = refuse("OVERLOADED", "the batches before are still unfolded: send less at a time").to_info()
             link.post(Produced(tuple(ProduceAck(part.id, error=error) for part in message.parts)))
 
-    async def _produce_later(self, link: Link, principal: str) -> None:
-        """Route what was put off, some at a time: in turn with other clients, and so that most of the time is left
-        for everybody else."""
-        source = link.source
-        later = self._later.get(source, deque())
-        while later and source in self._links:
+    async def _produce_later(self, link: Link, principal: str, took_s: float) -> None:
+        """Route what a client sends behind batches that unfolded to much, which took so long: some at a time, in turn
+        with other clients, and so that most of the time is left for everybody else."""
+        while link.source in self._links:
             async with self._unfolding.seat(principal):
-                if source not in self._links:
+                await trio.sleep(UNFOLDING_REST * took_s)
+                later = self._later.get(link.source)
+                if not later:
+                    self._later.pop(link.source, None)
                     return
                 began = self.clock()
-                rest = self.router.on_produce(source, later.popleft(), began)
+                rest = self.router.on_produce(link.source, later.popleft(), began)
                 if rest is not None:
                     later.appendleft(rest)
-                elif not later:
-                    del self._later[source]
+                took_s = self.clock() - began if self.router.has_unfolded_much else 0.0
                 self._flush(began)
-                await trio.sleep(UNFOLDING_REST * (self.clock() - began))
 
     def _count(self, link: Link, op: str, cost: int) -> None:
         """A client asked for something that costs so much."""

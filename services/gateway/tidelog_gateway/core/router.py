@@ -112,6 +112,11 @@ class Router:
         """The limit, perhaps none at present, of every replica server to which something was sent."""
         return {node: pipe.limit for node, pipe in self._pipes.items()}
 
+    @property
+    def has_unfolded_much(self) -> bool:
+        """The batches that came last took long to look at."""
+        return self._unfolded > UNFOLDED_AT_ONCE
+
     # --- inputs ---------------------------------------------------------------------------------------------
 
     def on_link_opened(self, source: int, principal: str, *, named: bool) -> None:
@@ -126,7 +131,7 @@ class Router:
         position = 0
         self._unfolded = 0
         for number, part in enumerate(message.parts):
-            if self._unfolded > UNFOLDED_AT_ONCE and source:  # 0: this gateway itself
+            if self.has_unfolded_much and source:  # 0: this gateway itself
                 return Produce(message.parts[number:], payload[position:])
             batch = payload[position : position + part.size]
             position += part.size
