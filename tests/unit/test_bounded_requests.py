@@ -357,15 +357,11 @@ async def test_lists_do_not_go_on_when_the_last_link_that_wants_one_has_closed()
         for source in (1, 2):
             requests.on_message(link(source), 1, ListGroups(), view())
         requests.on_close(link(1))
-        for _ in range(3):
+        while len(shell.listed) < PARTITIONS:  # of each the first of 40 pages, or a few more
             await trio.lowlevel.checkpoint()
-        assert shell.listed
         requests.on_close(link(2))
-        for _ in range(3):
-            await trio.lowlevel.checkpoint()
-        begun = len(shell.listed)
         await trio.testing.wait_all_tasks_blocked()
-        assert len(shell.listed) == begun < PARTITIONS * 40 and not shell.answers
+        assert len(shell.listed) < PARTITIONS * 20 and not shell.answers
 
 
 async def test_a_coordinator_has_few_large_requests_of_a_principal_at_a_time() -> None:
