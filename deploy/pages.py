@@ -11,12 +11,17 @@ from tidelog.errors import CODES
 from tidelog.log_events import ANY, BY_SERVICE
 from tidelog.metrics import COMMON
 from tidelog.types import TopicConfig
+from tidelog.wire.bounds import BOUNDS, most_parts
+from tidelog.wire.codec import OPS, SERVICE, STRANGER
 from tidelog_controller import metrics as controller_metrics
+from tidelog_controller import server as controller_server
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.core.topics import CHOICES, FIXED, RANGES
 from tidelog_gateway import metrics as gateway_metrics
+from tidelog_gateway import server as gateway_server
 from tidelog_gateway.config import GatewayConfig
 from tidelog_replica import metrics as replica_metrics
+from tidelog_replica import server as replica_server
 from tidelog_replica.config import ReplicaConfig
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -28,6 +33,7 @@ ADVICE = runpy.run_path(str(Path(__file__).resolve().parent / "advice.py"))["ADV
 ALERTS = runpy.run_path(str(Path(__file__).resolve().parent / "alerts.py"))
 BOARD = runpy.run_path(str(Path(__file__).resolve().parent / "board.py"))
 """What watches a cluster: others."""
+BOUNDS_BEGIN, BOUNDS_END = "<!-- generated: bounds of requests -->", "<!-- end of what is generated -->"
 LINES_BEGIN, LINES_END = "<!-- generated: lines of the logs -->", "<!-- end of what is generated -->"
 METRICS_HEAD = Path(__file__).resolve().parent / "metrics.md"
 SERVICES = (("Controller", ControllerConfig), ("Replica server", ReplicaConfig), ("Gateway", GatewayConfig))
@@ -147,6 +153,26 @@ def operations() -> str:
     return text[:begin] + "\n".join([*lines, "", ""]) + text[end:]
 
 
+def security() -> str:
+    """What is written by hand, and what bounds each request."""
+    text = (DOCS / "security.md").read_text()
+    begin, end = text.index(BOUNDS_BEGIN) + len(BOUNDS_BEGIN), text.index(BOUNDS_END)
+    lines = ["", "", "| op | from | parts at most | work follows from | memory |", "|---|---|---|---|---|"]
+    for bound in BOUNDS:
+        senders = {sender for op in bound.ops for sender in _senders(op)}
+        limits = SERVICE if senders - {"client"} else STRANGER
+        most = max(most_parts(OPS[op], STRANGER if "client" in _senders(op) else limits) for op in bound.ops)
+        ops = ", ".join(f"`{op}`" for op in bound.ops)
+        parts = f"{most:,}" if most else ""
+        lines.append(f"| {ops} | {', '.join(sorted(senders))} | {parts} | {bound.work} | {bound.memory} |")
+    return text[:begin] + "\n".join([*lines, "", ""]) + text[end:]
+
+
+def _senders(op: str) -> set[str]:
+    ports = (controller_server.ALLOWED, replica_server.ALLOWED, {"client": gateway_server.CLIENT_OPS})
+    return {role for port in ports for role, ops in port.items() if op in ops}
+
+
 METRICS = (
     ("Controller", controller_metrics.METRICS),
     ("Replica server", replica_metrics.METRICS),
@@ -160,6 +186,7 @@ PAGES = {
     "errors.md": errors,
     "metrics.md": metrics,
     "operations.md": operations,
+    "security.md": security,
     "../shared/js/src/codes.js": codes_module,
     "../deploy/prometheus/alerts.yml": ALERTS["page"],
     "../deploy/grafana/tidelog.json": BOARD["page"],

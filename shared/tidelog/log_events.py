@@ -510,6 +510,14 @@ GATEWAY = (
         counted=False,
     ),
     LogEvent(
+        "client_asks_for_much",
+        "warning",
+        "The requests of this principal cost a gateway much in the last seconds; op is the one that cost most. Others"
+        " are served in between. At most one line a minute for each principal.",
+        "Have it ask less often, or for less; or bound it: tidelog quotas set PRINCIPAL --requests N.",
+        counted=False,
+    ),
+    LogEvent(
         "client_sent_away",
         "info",
         "A client's token was revoked or expired, or it may not read any more what it reads.",

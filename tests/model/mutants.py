@@ -363,6 +363,13 @@ BEYOND: dict[str, str] = {
     "give_up_waits": "the gateway",
     "hang_up_on_who_asks_much": "links",
     "ignore_the_hard_limit": "readers",
+    "take_a_name_as_often_as_it_is_given": "no requests for metadata, and nothing that takes long, there",
+    "share_an_answer_that_was_begun_before": "no requests for metadata, and nothing that takes long, there",
+    "join_a_look_up_under_way": "no requests for metadata, and nothing that takes long, there",
+    "look_up_without_end": "no requests for metadata, and nothing that takes long, there",
+    "seat_who_came_first": "no requests for metadata, and nothing that takes long, there",
+    "unfold_all_at_once": "no requests for metadata, and nothing that takes long, there",
+    "name_nobody_in_the_log": "no requests for metadata, and nothing that takes long, there",
 }
 """What walks cannot see, and why; nor do they see anything of Raft, which has walks of its own."""
 

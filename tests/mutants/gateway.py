@@ -8,15 +8,19 @@ from dataclasses import replace
 from tidelog.client.core.producer import ProducerCore
 from tidelog.outbox import Outbox
 from tidelog.wire.messages import ReadAnswer
-from tidelog_gateway.core import seeing
+from tidelog_gateway import describing
+from tidelog_gateway.core import lookups, router, seeing
+from tidelog_gateway.core.asking import Asking
 from tidelog_gateway.core.fair_share import FairShare
 from tidelog_gateway.core.guard import Guard
+from tidelog_gateway.core.lookups import Lookups
 from tidelog_gateway.core.read_window import ReadWindow
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _Account
 from tidelog_gateway.core.subscription import Subscriptions
 from tidelog_gateway.core.tail import Stretch, TailCache
 from tidelog_gateway.door import Door
+from tidelog_gateway.sharing import Seats, Sharing
 from tidelog_replica.reading import Reading
 
 from mutants.rules import Patch, breaks
@@ -401,3 +405,81 @@ def ignore_the_hard_limit(patch: Patch) -> None:
         "read",
         lambda self, source, id, asked, now: read(self, source, id, replace(asked, hard_limit=False), now),
     )
+
+
+@breaks("KIP-219", "A name counts once, however often a request gives it.", tests=("test_costs",))
+def take_a_name_as_often_as_it_is_given(patch: Patch) -> None:
+    """It counts as often as it is given."""
+    patch.setattr(describing, "names_of", lambda asked: () if asked.all_topics else asked.topics)
+
+
+@breaks(
+    "KIP-207",
+    "An answer is never older than its question: who asks while one is worked out shares the next.",
+    tests=("test_sharing",),
+)
+def share_an_answer_that_was_begun_before(patch: Patch) -> None:
+    """Who asks meanwhile gets the answer that is under way."""
+
+    async def run(self, question):
+        shared = self._next[question]
+        with shared.scope:
+            shared.answer = await shared.work()
+        shared.done.set()
+        del self._next[question], self._working[question]
+
+    patch.setattr(Sharing, "_run", run)
+
+
+@breaks(
+    "KIP-207",
+    "An offset that is told was looked up after it was asked for.",
+    tests=("test_sharing",),
+)
+def join_a_look_up_under_way(patch: Patch) -> None:
+    """Who asks later gets what is looked up already."""
+    want = Lookups.want
+
+    def join(self, one, key, server):
+        if key in self._sent:
+            one.left += 1
+            self._sent[key].wants.append(one)
+        else:
+            want(self, one, key, server)
+
+    patch.setattr(Lookups, "want", join)
+
+
+@breaks("KIP-219", "A server has a bounded number of look-ups under way.", tests=("test_sharing",))
+def look_up_without_end(patch: Patch) -> None:
+    """All are sent at once."""
+    patch.setattr(lookups, "PER_SERVER", 1 << 30)
+
+
+@breaks("KIP-219", "Principals that wait for a seat come in turn.", tests=("test_sharing",))
+def seat_who_came_first(patch: Patch) -> None:
+    """Who came first goes first, however many of one principal there are."""
+    call = Seats._call
+
+    def first(self):
+        before = dict(self._waiting)
+        call(self)
+        self._waiting = {name: self._waiting[name] for name in before if name in self._waiting}
+
+    patch.setattr(Seats, "_call", first)
+
+
+@breaks(
+    "KIP-219",
+    "Batches of one message that unfold to very much are looked at one by one, and others are served in between.",
+    tests=("test_costs",),
+)
+def unfold_all_at_once(patch: Patch) -> None:
+    """All batches of a message are looked at at once."""
+    patch.setattr(router, "UNFOLDED_AT_ONCE", 1 << 60)
+
+
+@breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",))
+def name_nobody_in_the_log(patch: Patch) -> None:
+    """It names nobody."""
+    patch.setattr(Asking, "count", lambda self, *what: None)

@@ -7,8 +7,8 @@ Each topic is created when it is first needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import trio
 from tidelog.client.core.partitioner import partition_of
@@ -26,6 +26,7 @@ from tidelog.wire.messages import (
     EndTransaction,
     FetchOffsets,
     GroupHeartbeat,
+    GroupInfo,
     InitTaskProducer,
     JoinGroup,
     LeaveGroup,
@@ -37,6 +38,7 @@ from tidelog.wire.messages import (
     PrepareGroups,
     PrepareTransaction,
     PrepareTransactions,
+    TransactionInfo,
 )
 
 from tidelog_gateway.shell import RETRY_S, Shell
@@ -45,6 +47,10 @@ TIMEOUT_S = 10.0
 """A request is tried for so long."""
 TRY_S = 3.0
 """A coordinator that does not answer in this time is asked again, whoever it is then."""
+PAGE = 500
+"""Groups or transactions that a coordinator tells at a time, so that neither end is long at it."""
+
+Info = TypeVar("Info", GroupInfo, TransactionInfo)
 
 OF_TRANSACTIONS = (
     BeginTransaction,
@@ -80,11 +86,10 @@ class Coordination:
         """The coordinator's answer. Raises its refusal, or why nobody answered in time."""
         until = trio.current_time() + TIMEOUT_S
         if isinstance(message, ListGroups):
-            groups = [info for told in await self._ask_all(ListGroups, GROUPS, until) for info in told.groups]
+            groups = await self._ask_all(self._groups_of, GROUPS, until)
             return ListGroupsAnswer(tuple(sorted(groups, key=lambda info: info.group)))
         if isinstance(message, ListTransactions) and not message.app:
-            each = await self._ask_all(ListTransactions, TRANSACTIONS, until)
-            found = [info for told in each for info in told.transactions]
+            found = await self._ask_all(self._transactions_of, TRANSACTIONS, until)
             return ListTransactionsAnswer(tuple(sorted(found, key=lambda info: (info.app, info.staged))))
         if isinstance(message, OF_TRANSACTIONS):
             topic = await self._topic(TRANSACTIONS, PrepareTransactions(), until)
@@ -94,16 +99,40 @@ class Coordination:
             key = getattr(message, "group", "")
         return await self._ask(message, topic.topic_id, partition_of(key.encode(), len(topic.partitions)), until)
 
-    async def _ask_all(self, kind: Callable[..., Message], name: str, until: float) -> list[Any]:
-        """What every coordinator of that topic answers. Raises the error of any: what is there must not be missing
+    async def _groups_of(self, topic_id: str, partition: int, until: float) -> list[GroupInfo]:
+        groups: list[GroupInfo] = []
+        more = True
+        while more:
+            page = ListGroups(partition, groups[-1].group if groups else "", PAGE)
+            told = await self._ask(page, topic_id, partition, until)
+            assert isinstance(told, ListGroupsAnswer)
+            groups += told.groups
+            more = told.more and bool(told.groups)
+        return groups
+
+    async def _transactions_of(self, topic_id: str, partition: int, until: float) -> list[TransactionInfo]:
+        found: list[TransactionInfo] = []
+        more = True
+        while more:
+            page = ListTransactions("", partition, found[-1].app if found else "", PAGE)
+            told = await self._ask(page, topic_id, partition, until)
+            assert isinstance(told, ListTransactionsAnswer)
+            found += told.transactions
+            more = told.more and bool(told.transactions)
+        return found
+
+    async def _ask_all(
+        self, of: Callable[[str, int, float], Awaitable[list[Info]]], name: str, until: float
+    ) -> list[Info]:
+        """What every coordinator of that topic tells. Raises the error of any: what is there must not be missing
         silently."""
         topic = self._shell.cluster.topic_named(name)
-        answers: list[Message] = []
+        infos: list[Info] = []
         errors: list[TidelogError] = []
 
         async def ask(topic_id: str, partition: int) -> None:
             try:
-                answers.append(await self._ask(kind(partition=partition), topic_id, partition, until))
+                infos.extend(await of(topic_id, partition, until))
             except TidelogError as error:
                 errors.append(error)
 
@@ -113,7 +142,7 @@ class Coordination:
                     nursery.start_soon(ask, topic.topic_id, partition)
         if errors:
             raise errors[0]
-        return answers
+        return infos
 
     async def _topic(self, name: str, prepare: Message, until: float) -> TopicState:
         """The topic of the coordinators, created where it is not there yet."""

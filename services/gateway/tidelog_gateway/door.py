@@ -214,6 +214,7 @@ class Door:
         _take_one(self._addresses, _address(link.remote))
         self._metering.on_close(link)
         self._shell.on_close(link)
+        self._requests.on_close(link)
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """A client sent something."""
@@ -225,7 +226,7 @@ class Door:
                 return
             raise refuse("MALFORMED", fault)
         principal = self._clients[link].principal
-        wait = self._metering.judge(link, message)
+        wait = self._metering.judge(link, message, len(self._shell.cluster.image.topics))
         if wait is None and not isinstance(message, FREE):
             wait = self._leaving.why_not()
         if isinstance(message, Produce):
@@ -246,6 +247,7 @@ class Door:
             is_told = self._is_told(link, message)
             cluster, charge = self._shell.cluster, self._metering.charge
             view = View(self._guard, self._audit, cluster, principal, link.remote, charge, is_told)
+            self._shell.on_request(link, message)
             self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)
@@ -354,7 +356,9 @@ class Door:
             if link.closed:
                 continue
             if self._guard.is_over(client, now_ms):
-                self._send_away(link, client, f"token {client.token_id or 'of the issuer'} was revoked or has expired")
+                self._send_away(
+                    link, client, f"token {client.token_id or 'of the issuer'} was revoked or has expired"
+                )
             elif changed and not all(
                 self._may_read(client, topic) for topic in self._shell.subscriptions.topics_of(link.source)
             ):

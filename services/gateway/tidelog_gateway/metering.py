@@ -27,6 +27,7 @@ from tidelog.wire.messages import (
     UseProducer,
 )
 
+from tidelog_gateway.core.asking import cost_of
 from tidelog_gateway.core.quotas import Quotas
 
 MAX_HELD = 10_000
@@ -84,8 +85,9 @@ class Metering:
         self._held.pop(link, None)
         self._quotas.on_close(principal)
 
-    def judge(self, link: Link, message: Message) -> TidelogError | None:
-        """Why the message is refused for now; one that is not counts."""
+    def judge(self, link: Link, message: Message, topics: int = 0) -> TidelogError | None:
+        """Why the message is refused for now; one that is not counts, by what it costs. ``topics``: those of the
+        cluster."""
         principal = self._principals[link]
         if not self._quotas.bounds(principal) or isinstance(message, FREE):
             return None
@@ -98,7 +100,7 @@ class Metering:
             rates.append("bytes_out_s")
         refusal = self._quotas.why_not(principal, rates, now)
         if refusal is None:
-            self._quotas.spend(principal, "requests_s", 1, now)
+            self._quotas.spend(principal, "requests_s", cost_of(message, topics), now)
             if isinstance(message, Produce):
                 self._quotas.spend(principal, "bytes_in_s", payload_size(message.payload), now)
         return refusal

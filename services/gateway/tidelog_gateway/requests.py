@@ -8,16 +8,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import trio
 from tidelog.access import ANONYMOUS, share_of_principal
-from tidelog.errors import TidelogError, refuse
+from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.levels import COPY_CHECKS, OWNERS, PRODUCER_SHARES, SETTLING
 from tidelog.link import Link, burst
 from tidelog.request_names import LONGEST_ID, name_of_client
 from tidelog.tickets import sign
-from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, TopicState, share_of
+from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, share_of
+from tidelog.wire.codec import EncodedAnswer, encode_array, encode_part
 from tidelog.wire.messages import (
     AccessAnswer,
     AddController,
@@ -34,26 +36,28 @@ from tidelog.wire.messages import (
     DeleteTopic,
     DescribeAccess,
     DescribeFeatures,
+    DescribeGroup,
     DescribeMetrics,
     DescribeQuorum,
     Digest,
     Done,
     DrainServer,
+    FetchOffsets,
     ForgetServer,
     GrowTopic,
     History,
     InitProducer,
     InitTaskProducer,
     JoinGroup,
+    ListGroups,
+    ListGroupsAnswer,
     ListOffset,
     ListTransactions,
     ListTransactionsAnswer,
     Message,
     Metadata,
-    MetadataAnswer,
     MetricsAnswer,
     OffsetAnswer,
-    PartitionInfo,
     PauseTopic,
     PlanRebalance,
     Play,
@@ -68,13 +72,11 @@ from tidelog.wire.messages import (
     RevokeTokens,
     RotateTicketKeys,
     ScrubServer,
-    ServerInfo,
     SetReadOnly,
     SettleTransaction,
     TaskProducer,
     TokenInfo,
     TopicCreated,
-    TopicInfo,
     TransactionBegun,
     TransferLeader,
     WriteMarker,
@@ -82,20 +84,26 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.coordination import KINDS as GROUP_KINDS
 from tidelog_gateway.coordination import Coordination
+from tidelog_gateway.core.asking import cost_of
 from tidelog_gateway.core.guard import heirs_at
+from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing
+from tidelog_gateway.sharing import Seats, Sharing, Steps
 from tidelog_gateway.shell import Answered, Shell
 
 Once = TypeVar("Once", bound=Message)
 
 CONTROLLER_TIMEOUT_S = 10.0
-OFFSETS_TIMEOUT_S = 2.0
-"""A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer."""
 SERVER_TIMEOUT_S = 5.0
 PRODUCER_ID_BLOCK = MAX_TASKS
 """Producer ids that a gateway takes from the controllers at a time, to give them out one by one."""
 ALLOCATE_TRIES = 10
 """So often the controllers are asked for ids of one share. Another block that is given at the same time can push a
 block out of its share."""
+LARGE, LARGE_EACH = 16, 4
+"""Requests of more than 100 positions or names that are with coordinators at a time: in all, and of one principal.
+Others wait here, and do not hold up who shares the link to the coordinator."""
+MOST_WAITING = 1000
+"""What the large requests of a connection may cost that wait for their answers: together they name 100,000 things."""
 ASKER_LENGTH = 64
 """Of a client's name so much is passed on."""
 
@@ -136,6 +144,10 @@ KINDS = (
     RevokeTokens,
     RotateTicketKeys,
 )
+SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum, History, PlanRebalance)
+"""Whoever may ask them is told the same."""
+READING = (Metadata, DescribeGroup, FetchOffsets, ListGroups, ListTransactions, *SHARED)
+"""Change nothing, and may take long."""
 
 
 OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProducer, CreateTopic)
@@ -184,6 +196,13 @@ class Requests:
         self._client = client
         self._sequences = itertools.count(1)
         self._coordination = Coordination(shell, self._once)
+        self._describing = Describing(shell)
+        self._sharing = Sharing(shell.nursery)
+        self._large = Seats(LARGE, LARGE_EACH)
+        self._waiting: dict[int, int] = {}
+        """By client: what its large requests cost that wait for their answers."""
+        self._reading: dict[int, dict[trio.CancelScope, None]] = {}
+        """By client: requests that only read, and that end with its link."""
 
     def on_message(self, link: Link, id: int, message: Message, view: View) -> None:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
@@ -194,16 +213,69 @@ class Requests:
         if isinstance(message, OWNED):
             owners = self._shell.cluster.image.level >= OWNERS
             message = replace(message, principal=view.principal if owners else "")
-        self._shell.nursery.start_soon(self._serve, message, view, self._shell.begin(link, id))
+        done = self._begin(link, id, message)
+        if isinstance(message, READING):
+            scope = trio.CancelScope()
+            self._reading.setdefault(link.source, {})[scope] = None
+            self._shell.nursery.start_soon(self._serve_while_open, link.source, scope, message, view, done)
+        else:
+            self._shell.nursery.start_soon(self._serve, message, view, done)
+
+    def _begin(self, link: Link, id: int, message: Message) -> Answered:
+        """As the shell does; large requests of a connection count for what they name, too."""
+        cost = cost_of(message)
+        if cost == 1:
+            return self._shell.begin(link, id)
+        source = link.source
+        waiting = self._waiting.get(source, 0)
+        if waiting and waiting + cost > MOST_WAITING:
+            raise refuse("OVERLOADED", "requests of this connection that name very much wait for answers")
+        answered = self._shell.begin(link, id)
+        self._waiting[source] = waiting + cost
+
+        def done(answer: Message | TidelogError) -> None:
+            if source in self._waiting:
+                self._waiting[source] -= cost
+            answered(answer)
+
+        return done
+
+    def on_close(self, link: Link) -> None:
+        """A client went: nobody waits for what it asked to read."""
+        self._waiting.pop(link.source, None)
+        for scope in self._reading.get(link.source, ()):
+            scope.cancel()
+
+    async def _serve_while_open(
+        self, source: int, scope: trio.CancelScope, message: Message, view: View, done: Answered
+    ) -> None:
+        try:
+            with scope:
+                await self._serve(message, view, done)
+            if scope.cancelled_caught:
+                done(Unreachable("the client is gone"))
+        finally:
+            scopes = self._reading[source]
+            del scopes[scope]
+            if not scopes:
+                del self._reading[source]
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
-            answer: Message | TidelogError = view.seen(await self._answer(self._once(message, view.principal), view))
+            answer: Message | TidelogError = view.seen(await self._shared(message, view))
         except TidelogError as error:
             answer = error
         view.tell(message, answer)
         with burst():
             done(answer)
+
+    async def _shared(self, message: Message, view: View) -> Message:
+        """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
+        if isinstance(message, ListGroups) or (isinstance(message, ListTransactions) and not message.app):
+            return await self._sharing.get(message.OP, partial(self._list, message))
+        if isinstance(message, SHARED):
+            return await self._sharing.get(message, partial(self._answer, message, view))
+        return await self._answer(self._once(message, view.principal), view)
 
     def _once(self, message: Once, principal: str | None = None) -> Once:
         """The request under the name that it has among the controllers, where it changes something. The name is the
@@ -225,7 +297,7 @@ class Requests:
         controllers = self._shell.controllers
         match message:
             case Metadata():
-                return await self._describe(message, view)
+                return await self._describing.answer(message, view)
             case DescribeAccess():
                 return _access_answer(self._shell.cluster.image)
             case Digest(node):
@@ -266,6 +338,9 @@ class Requests:
                 assert isinstance(begun, TransactionBegun)
                 ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
+            case _ if isinstance(message, GROUP_KINDS) and cost_of(message) > 1:
+                async with self._large.seat(view.principal):
+                    return await self._coordination.answer(message)
             case _ if isinstance(message, GROUP_KINDS):
                 return await self._coordination.answer(message)
             case DescribeQuorum() if controllers.in_want is not None:
@@ -367,39 +442,18 @@ class Requests:
         marker = WriteMarker("", asked.topic_id, asked.partition, id, epoch, asked.commit)
         return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
 
-    async def _describe(self, message: Metadata, view: View) -> MetadataAnswer:
-        cluster = self._shell.cluster
-        image = cluster.image
-        if message.all_topics:
-            topics = list(image.topics)
-        else:
-            named = (cluster.topic_named(name) for name in message.topics)
-            topics = [topic for topic in named if topic is not None]
-        infos = [_topic_info(topic) for topic in topics if view.of_topic(topic.name)]
-        if message.offsets:
-            found: dict[tuple[str, int, str], OffsetAnswer] = {}
-            async with trio.open_nursery() as nursery:
-                for info in infos:
-                    for one in info.partitions:
-                        for at in ("earliest", "latest"):
-                            nursery.start_soon(self._offset, info.topic_id, one.partition, at, found)
-            infos = [_with_offsets(info, found) for info in infos]
-        servers = tuple(
-            ServerInfo(s.node, s.url, s.broker_epoch, s.fenced, s.rack, s.draining)
-            for s in (image.servers if view.of_servers else ())
+    async def _list(self, message: Message) -> EncodedAnswer:
+        """All groups or transactions: the same for everybody who may list them."""
+        told = await self._coordination.answer(message)
+        assert isinstance(told, ListGroupsAnswer | ListTransactionsAnswer)
+        name, infos = (
+            ("groups", told.groups) if isinstance(told, ListGroupsAnswer) else ("transactions", told.transactions)
         )
-        return MetadataAnswer(image.cluster, image.index, tuple(infos), servers)
-
-    async def _offset(
-        self, topic_id: str, partition: int, at: str, found: dict[tuple[str, int, str], OffsetAnswer]
-    ) -> None:
-        """Ask for one offset; unknown when the leader cannot tell."""
-        try:
-            answer = await self._ask(ListOffset(topic_id, partition, at, isolation="uncommitted"))
-        except TidelogError:
-            return
-        assert isinstance(answer, OffsetAnswer)
-        found[topic_id, partition, at] = answer
+        steps, items = Steps(), []
+        for info in infos:
+            await steps.take()
+            items.append(encode_part(info))
+        return EncodedAnswer(1, encode_array(name, items))
 
     async def _ask(self, message: ListOffset) -> Message:
         return await self._call(lambda done: self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done))
@@ -441,41 +495,3 @@ def _access_answer(image: ClusterImage) -> AccessAnswer:
     access = image.access
     tokens = tuple(TokenInfo(t.token_id, t.principal, t.created_ms, t.expires_ms) for t in access.tokens)
     return AccessAnswer(tokens, access.acls, access.quotas, heirs_at(access, image.level))
-
-
-def _topic_info(topic: TopicState) -> TopicInfo:
-    partitions = tuple(
-        PartitionInfo(
-            index,
-            state.replicas,
-            state.isr,
-            state.leader or "",
-            state.leader_epoch,
-            state.epoch,
-            elr=state.elr,
-            doubtful=state.doubtful,
-            learners=state.learners,
-            successor=state.successor or "",
-            target=state.target,
-            read_only=state.read_only,
-            paused=state.paused,
-            sealing=state.sealing,
-        )
-        for index, state in enumerate(topic.partitions)
-    )
-    return TopicInfo(topic.topic_id, topic.name, topic.config.texts(), partitions)
-
-
-def _with_offsets(info: TopicInfo, found: dict[tuple[str, int, str], OffsetAnswer]) -> TopicInfo:
-    unknown = OffsetAnswer(-1)
-    partitions = tuple(
-        replace(
-            one,
-            log_start=found.get((info.topic_id, one.partition, "earliest"), unknown).offset,
-            high_watermark=found.get((info.topic_id, one.partition, "latest"), unknown).offset,
-            stable=found.get((info.topic_id, one.partition, "latest"), unknown).stable,
-            bytes=found.get((info.topic_id, one.partition, "earliest"), unknown).bytes,
-        )
-        for one in info.partitions
-    )
-    return replace(info, partitions=partitions)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +27,7 @@ from tidelog.link import Link, burst
 from tidelog.peers import Peers
 from tidelog.transport import Transport
 from tidelog.types import NodeId
+from tidelog.wire.codec import payload_size
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import (
     Credit,
@@ -34,6 +36,7 @@ from tidelog.wire.messages import (
     Message,
     MetadataUpdate,
     Produce,
+    ProduceAck,
     Produced,
     Read,
     ReadAnswer,
@@ -42,6 +45,7 @@ from tidelog.wire.messages import (
     Watch,
 )
 
+from tidelog_gateway.core.asking import UNFOLDING, Asking, cost_of
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.fair_share import FairShare
 from tidelog_gateway.core.read_window import WindowSettings
@@ -53,6 +57,7 @@ from tidelog_gateway.core.subscription import Effect as Subscribed
 from tidelog_gateway.core.subscription import Polled, Subscriptions
 from tidelog_gateway.core.tail import Stretch
 from tidelog_gateway.reads import Reader, Reads
+from tidelog_gateway.sharing import Seats
 from tidelog_gateway.timestamp_lookup import find_by_time
 
 READ_TIMEOUT_S = 5.0
@@ -73,6 +78,8 @@ PROOF_BYTES = 64 << 10
 """Most bytes of the answer to a client's read that has to be proved first."""
 POLL_MAX_S = 30.0
 """No read waits longer for news."""
+UNFOLDING_REST = 9.0
+"""After batches that took long to unfold none is looked at for so many times as long: they get a tenth of it all."""
 
 Answered = Callable[[Message | TidelogError], None]
 
@@ -134,6 +141,11 @@ class Shell:
         self._call_share = FairShare(MAX_CALLS, reserved=True)
         self._spread = Spread(self.cluster)
         self._links: dict[int, Link] = {}
+        self._asking = Asking()
+        self._later: dict[int, deque[Produce]] = {}
+        """By client: batches that are not looked at yet, since those before them take long."""
+        self._later_bytes = router.client_max_bytes
+        self._unfolding = Seats(1, 1)
         self._requests: dict[int, int] = {}
         self._wake = trio.Event()
         self._timer = math.inf
@@ -157,7 +169,8 @@ class Shell:
 
     def owes(self, link: Link) -> bool:
         """A batch or a request of the client waits for its answer."""
-        return link.source in self.router.held or self._requests.get(link.source, 0) > 0
+        source = link.source
+        return source in self.router.held or bool(self._later.get(source)) or self._requests.get(source, 0) > 0
 
     # --- links in -------------------------------------------------------------------------------------------
 
@@ -173,6 +186,7 @@ class Shell:
         """A client went."""
         self._links.pop(link.source, None)
         reader = self._reader_of(link.source)
+        self._later.pop(link.source, None)
         self.router.on_link_closed(link.source)
         self.subscriptions.on_link_closed(link.source)
         for poll in self._polls.pop(link.source, {}).values():
@@ -188,7 +202,7 @@ class Shell:
         match message:
             case Produce():
                 merge = self.router.in_flight > 0
-                self.router.on_produce(link.source, message, now)
+                self._on_produce(link, message, now)
                 if merge:  # others are on their way: what comes in this turn travels together
                     self._turn()
                 else:
@@ -211,6 +225,49 @@ class Shell:
                 self._perform(self.subscriptions.on_unsubscribe(link.source, id, message))
             case _:
                 raise refuse("UNSUPPORTED", f"{message.OP} is not for a gateway")
+
+    def _on_produce(self, link: Link, message: Produce, now: float) -> None:
+        """Route it; what takes long to look at is put off, and so is all that comes behind it from this client."""
+        later = self._later.get(link.source)
+        if later is None:
+            rest = self.router.on_produce(link.source, message, now)
+            if self.router.has_unfolded_much:
+                took_s = self.clock() - now
+                self._later[link.source] = deque([] if rest is None else [rest])
+                self._count(link, message.OP, UNFOLDING)
+                self.nursery.start_soon(self._produce_later, link, self._tenants[link.source][0], took_s)
+        elif sum(payload_size(one.payload) for one in later) + payload_size(message.payload) <= self._later_bytes:
+            later.append(message)
+        else:
+            error = refuse("OVERLOADED", "the batches before are still unfolded: send less at a time").to_info()
+            link.post(Produced(tuple(ProduceAck(part.id, error=error) for part in message.parts)))
+
+    async def _produce_later(self, link: Link, principal: str, took_s: float) -> None:
+        """Route what a client sends behind batches that unfolded to much, which took so long: some at a time, in turn
+        with other clients, and so that most of the time is left for everybody else."""
+        while link.source in self._links:
+            async with self._unfolding.seat(principal):
+                await trio.sleep(UNFOLDING_REST * took_s)
+                later = self._later.get(link.source)
+                if not later:
+                    self._later.pop(link.source, None)
+                    return
+                began = self.clock()
+                rest = self.router.on_produce(link.source, later.popleft(), began)
+                if rest is not None:
+                    later.appendleft(rest)
+                took_s = self.clock() - began if self.router.has_unfolded_much else 0.0
+                self._flush(began)
+
+    def _count(self, link: Link, op: str, cost: int) -> None:
+        """A client asked for something that costs so much."""
+        line = self._asking.count(self._tenants[link.source][0], link.remote, op, cost, self.clock())
+        if line is not None:
+            logs.perform(line)
+
+    def on_request(self, link: Link, message: Message) -> None:
+        """A client asks for something that is not on the hot path."""
+        self._count(link, message.OP, cost_of(message, len(self.cluster.image.topics)))
 
     def begin(self, link: Link, id: int, *, is_call: bool = True) -> Answered:
         """Count a request that will be answered later; the result answers it. ``is_call``: it is to take a place of a

@@ -214,7 +214,7 @@ export const fetchOffsetsAnswer = shape({ positions: or([], list(groupPosition))
 
 const groupInfo = shape({ group: text, state: text, members: or(0, integer), coordinator: or("", text) });
 
-export const listGroupsAnswer = shape({ groups: or([], list(groupInfo)) });
+export const listGroupsAnswer = shape({ groups: or([], list(groupInfo)), more: or(false, flag) });
 
 const groupMember = shape({
   member: text,

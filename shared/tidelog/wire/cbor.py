@@ -94,12 +94,26 @@ def count_items(data: Buffer, most: int) -> None:
 
 def bytes_head(size: int) -> bytes:
     """The head of a definite byte string of that length (RFC 8949 §3.1)."""
+    return _head(0x40, size)
+
+
+def array_head(size: int) -> bytes:
+    """The head of an array of so many items."""
+    return _head(0x80, size)
+
+
+def map_head(size: int) -> bytes:
+    """The head of a map of so many keys."""
+    return _head(0xA0, size)
+
+
+def _head(kind: int, size: int) -> bytes:
     if size < 24:
-        return bytes((0x40 | size,))
+        return bytes((kind | size,))
     for info, width in ((24, 1), (25, 2), (26, 4)):
         if size < 1 << (8 * width):
-            return bytes((0x40 | info,)) + size.to_bytes(width, "big")
-    return b"\x5b" + size.to_bytes(_LONGEST_INTEGER, "big")
+            return bytes((kind | info,)) + size.to_bytes(width, "big")
+    return bytes((kind | 27,)) + size.to_bytes(_LONGEST_INTEGER, "big")
 
 
 def read_bytes_item(data: bytes | bytearray, position: int) -> memoryview:

@@ -25,7 +25,7 @@ import cbor2
 from tidelog.errors import TidelogError, from_info
 from tidelog.types import Buffer
 from tidelog.wire import messages
-from tidelog.wire.cbor import bytes_head, load_prefix, read_bytes_item
+from tidelog.wire.cbor import array_head, bytes_head, load_prefix, map_head, read_bytes_item
 from tidelog.wire.compiled import MAX_INT, decoder, encoder, fault
 from tidelog.wire.messages import ErrorInfo, Message, Payload
 
@@ -69,8 +69,35 @@ class Decoded:
     op: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedAnswer(Message):
+    """An answer whose fields are encoded already: what is long is encoded a part at a time, and many may be sent the
+    same bytes. ``keys``: how many fields; ``content``: their keys and values in turn, each field as CBOR."""
+
+    keys: int
+    content: bytes
+
+
+def encode_fields(**fields: object) -> bytes:
+    """Keys and values of some fields of an ``EncodedAnswer``."""
+    return b"".join([cbor2.dumps(key) + cbor2.dumps(value) for key, value in fields.items()])
+
+
+def encode_array(name: str, items: Sequence[bytes]) -> bytes:
+    """A field of an ``EncodedAnswer`` that is an array of parts, each of them encoded already."""
+    return b"".join([cbor2.dumps(name), array_head(len(items)), *items])
+
+
+def encode_part(part: Any) -> bytes:
+    """A part by itself."""
+    return cbor2.dumps(to_map(part))
+
+
 def encode(message: Message, *, id: int | None = None, re: int | None = None) -> tuple[bytes, Payload]:
     """A request (``id``), answer (``re``) or one-way message as head and payload; send one after the other."""
+    if type(message) is EncodedAnswer:
+        assert re is not None, "an answer needs re"
+        return b"".join([map_head(message.keys + 1), encode_fields(re=re)]), [message.content]
     header, payload = encoder(type(message))(message, id, re)
     head = cbor2.dumps(header)
     if payload:

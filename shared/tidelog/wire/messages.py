@@ -1851,19 +1851,22 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsAnswer(Message):
-    """Answer: the groups, by name."""
+    """Answer: the groups, by name. ``more``: there are others behind the last one."""
 
     groups: tuple[GroupInfo, ...] = ()
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ListGroups(Message):
-    """Which groups are there? A coordinator is asked for those of one ``partition`` of ``__groups``; -1, from a
-    client: all."""
+    """Which groups are there? A coordinator is asked for those of one ``partition`` of ``__groups``, in pages: for
+    the first ``most`` (0: all) whose names come behind ``after``. -1, from a client: all."""
 
     OP: ClassVar[str] = "list_groups"
     ANSWER: ClassVar[type[Message]] = ListGroupsAnswer
     partition: int = -1
+    after: str = ""
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -2099,6 +2102,8 @@ class ListTransactionsAnswer(Message):
     transactions: tuple[TransactionInfo, ...] = ()
     batches: tuple[int, ...] = ()
     """With ``app``: the newest of the batches that it has committed of what it staged, rising."""
+    more: bool = False
+    """Without ``app``: there are others, of applications behind the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -2110,6 +2115,10 @@ class ListTransactions(Message):
     app: str = ""
     partition: int = -1
     """Of ``__transactions``: from a gateway to its leader; -1: of all, or the one that ``app`` belongs to."""
+    after: str = ""
+    """Without ``app``: those of applications behind this one."""
+    most: int = 0
+    """Without ``app``: so many, and the others of the last application; 0: all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,12 @@ RETRIED = frozenset(
     }
 )
 """Refusals that the gateway hides by trying again; all others are the client's to know."""
+UNFOLDS_TO = 64
+"""A batch may unfold to so many times its size without counting: text compresses so well."""
+RECORD_COST = 64
+"""To look at a record takes as long as to unfold so many bytes, at most."""
+UNFOLDED_AT_ONCE = 4 << 20
+"""Beyond what counts for nothing: when the batches of a message have unfolded to so much the others come later."""
 
 
 class Router:
@@ -98,11 +104,18 @@ class Router:
         """Batches that leaders have not acked yet."""
         self._arrivals = 0
         self._attempts = 0
+        self._unfolded = 0
+        """What the batches of the present message unfold to, beyond ``UNFOLDS_TO``."""
 
     @property
     def limits(self) -> dict[NodeId, ServerLimit]:
         """The limit, perhaps none at present, of every replica server to which something was sent."""
         return {node: pipe.limit for node, pipe in self._pipes.items()}
+
+    @property
+    def has_unfolded_much(self) -> bool:
+        """The batches that came last took long to look at."""
+        return self._unfolded > UNFOLDED_AT_ONCE
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -110,12 +123,16 @@ class Router:
         """A client connected. ``named``: it is authenticated as ``principal``."""
         self._tenants[source] = principal, 0 if named else source
 
-    def on_produce(self, source: int, message: Produce, now: float) -> None:
-        """Batches of a client arrived. What is wrong with them by sight is answered at once."""
+    def on_produce(self, source: int, message: Produce, now: float) -> Produce | None:
+        """Batches of a client arrived. What is wrong with them by sight is answered at once. Returns those that are
+        to be given again later, since to look at them all takes long: small ones may unfold to very much."""
         assert not isinstance(message.payload, list)
         payload = memoryview(message.payload)
         position = 0
-        for part in message.parts:
+        self._unfolded = 0
+        for number, part in enumerate(message.parts):
+            if self.has_unfolded_much and source:  # 0: this gateway itself
+                return Produce(message.parts[number:], payload[position:])
             batch = payload[position : position + part.size]
             position += part.size
             refusal, producer_id = self._judge(source, part, batch)
@@ -123,6 +140,7 @@ class Router:
                 self._acks.add(source, ProduceAck(part.id, error=refusal.to_info()))
                 continue
             self._queue(source, part, batch, producer_id, now)
+        return None
 
     def on_produced(self, node: NodeId, message: Produced, now: float) -> None:
         """A leader acked. An ack of a try that was withdrawn meanwhile is ignored."""
@@ -408,6 +426,8 @@ class Router:
         """Raise ``CorruptBatch`` where a reader could not decode the batch (``docs/decisions/0021``). The leader
         checks the CRC."""
         check_fields(header)
+        unfolded = header.body_length + RECORD_COST * header.record_count
+        self._unfolded += max(0, unfolded - UNFOLDS_TO * header.batch_length)
         if self._cluster.image.level < VALIDATION and not declares_size(header, batch):
             text = f"zstd frame does not declare its size, as readers need below feature level {VALIDATION}"
             raise CorruptBatch(text)

@@ -17,6 +17,7 @@ Nobody is put out while nothing can be written (``postpone``).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable
 
 from tidelog.bounds import why_over
@@ -209,7 +210,7 @@ class Coordinator:
                 case FetchOffsets():
                     return self._fetch(message)
                 case ListGroups():
-                    return self._list()
+                    return self._list(message)
                 case DescribeGroup():
                     return self._describe(message)
                 case DeleteGroup():
@@ -367,9 +368,13 @@ class Coordinator:
             return FetchOffsetsAnswer(positions_of(group))
         return FetchOffsetsAnswer(tuple(position_of(p, group.offsets[p]) for p in wanted if p in group.offsets))
 
-    def _list(self) -> ListGroupsAnswer:
-        groups = (self.groups[name] for name in sorted(self.groups))
-        return ListGroupsAnswer(tuple(GroupInfo(g.name, g.state, len(g.members), self._node) for g in groups))
+    def _list(self, asked: ListGroups) -> ListGroupsAnswer:
+        names = sorted(self.groups)
+        first = bisect_right(names, asked.after) if asked.after else 0
+        end = first + asked.most if asked.most else len(names)
+        groups = (self.groups[name] for name in names[first:end])
+        infos = tuple(GroupInfo(g.name, g.state, len(g.members), self._node) for g in groups)
+        return ListGroupsAnswer(infos, more=end < len(names))
 
     def _describe(self, asked: DescribeGroup) -> DescribeGroupAnswer:
         group = self._known(asked.group)

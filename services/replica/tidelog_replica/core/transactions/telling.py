@@ -18,8 +18,13 @@ def tell(
     """What ``list_transactions`` is answered."""
     found = sorted(slots, key=lambda slot: slot.key)
     if not asked.app:
-        live = (slot for slot in found if slot.outcome in LIVE + ENDING)
-        return ListTransactionsAnswer(tuple(_info(slot, staged_timeout_ms) for slot in live))
+        live = [slot for slot in found if slot.outcome in LIVE + ENDING and slot.app > asked.after]
+        end = len(live) if not asked.most else min(asked.most, len(live))
+        while 0 < end < len(live) and live[end].app == live[end - 1].app:
+            end += 1
+        return ListTransactionsAnswer(
+            tuple(_info(slot, staged_timeout_ms) for slot in live[:end]), more=end < len(live)
+        )
     known = apps.get(asked.app)
     mine = (slot for slot in found if slot.app == asked.app)
     infos = tuple(_info(slot, staged_timeout_ms, with_parts=True) for slot in mine)

@@ -1,0 +1,265 @@
+"""What requests cost that a gateway takes, each at its bound, from one client in a loop beside a healthy one.
+
+    .venv/bin/python deploy/bench/requests_at_bounds.py [--seconds 10] [--topics 200] [--groups 1000] [--only NAME]
+
+A cluster of processes on this machine: a controller, three replica servers and a gateway. The attacker is a process
+of its own: it sends each request again and again for so many seconds, many at a time where it is answered. Meanwhile
+a healthy client sends 50 records a second, acks ``all``. The row of a request: how many were answered, and how many
+refused; the CPU seconds and the highest resident memory of gateway, replica servers (the one that took most) and
+controller in that time; and the healthy client's acks: p50, p99 and the slowest, in ms. The first row is without an
+attack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import click
+import tidelog
+import trio
+from attacks import cpu_s
+from processes import end_with_sigterm, forget_peak, resident_mb
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+from tidelog.levels import service_hello
+from tidelog.link import Link, connect_link
+from tidelog.records import NewRecord, encode_batch
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import (
+    CommitOffsets,
+    DescribeGroup,
+    DescribeMetrics,
+    DescribeQuorum,
+    FetchOffsets,
+    GroupPosition,
+    History,
+    ListGroups,
+    ListOffset,
+    ListTransactions,
+    Message,
+    Metadata,
+    Produce,
+    ProducePart,
+    Read,
+    TopicShare,
+)
+
+TOPIC = "healthy"
+RATE = 50
+AT_A_TIME = 200
+TIMEOUT_S = 60.0
+PAUSE_S = 0.01
+"""Between two messages that nobody answers."""
+
+
+@dataclass(slots=True)
+class Row:
+    """See the module."""
+
+    attack: str
+    requests: int = 0
+    refused: int = 0
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    memory_mb: dict[str, float] = field(default_factory=dict)
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    slowest_ms: float = 0.0
+
+
+def bombs(topic_id: str, values: list[NewRecord]) -> Produce:
+    """As many batches that unfold to much as a message may have, or nearly."""
+    batch = encode_batch(values, codec="zstd")
+    count = 1000
+    parts = tuple(ProducePart(id, topic_id, 0, 1, 5000, len(batch)) for id in range(count))
+    return Produce(parts, batch * count)
+
+
+def attacks(topic_id: str) -> dict[str, Message]:
+    """Requests at their bounds, by name."""
+    tiny = [NewRecord(b"", b"k", timestamp_ms=1, headers=(("", b""),))] * 10_000
+    positions = tuple(GroupPosition(topic_id, 0, number) for number in range(1500))
+    return {
+        "metadata, one name 8,000 times": Metadata((TOPIC,) * 8000),
+        "metadata, one name 8,000 times, offsets": Metadata((TOPIC,) * 8000, offsets=True),
+        "metadata, 9,000 names": Metadata(tuple(f"t{number}" for number in range(9000))),
+        "metadata, all topics": Metadata(all_topics=True),
+        "metadata, all topics, offsets": Metadata(all_topics=True, offsets=True),
+        "list_groups": ListGroups(),
+        "list_transactions": ListTransactions(),
+        "describe_group": DescribeGroup("group-0"),
+        "describe_metrics": DescribeMetrics("r1"),
+        "describe_quorum": DescribeQuorum(),
+        "history": History(topic_id, 0),
+        "list_offset by time": ListOffset(topic_id, 0, "timestamp", 1),
+        "read, 4 MiB": Read(topic_id, 0, 0, max_bytes=4 << 20),
+        "commit_offsets, 1,500 positions": CommitOffsets("group-0", positions=positions),
+        "fetch_offsets": FetchOffsets("group-0", (TopicShare(topic_id, tuple(range(10_000))),)),
+        "produce, 1,000 tiny parts": Produce(
+            tuple(ProducePart(id, "none", 0, 1, 5000, 0) for id in range(1000)), b""
+        ),
+        "produce, 1,000 batches of 8 MiB of zeros": bombs(topic_id, [NewRecord(bytes(8 << 20), timestamp_ms=1)]),
+        "produce, 1,000 batches of 10,000 records": bombs(topic_id, tiny),
+    }
+
+
+class Healthy:
+    """The client that nobody should disturb."""
+
+    def __init__(self) -> None:
+        self.acks_s: list[float] = []
+
+    async def produce(self, log: Log) -> None:
+        """Until cancelled."""
+        async with log.producer(TOPIC) as producer, trio.open_nursery() as nursery:
+            for number in range(sys.maxsize):
+                nursery.start_soon(self._send, producer, number)
+                await trio.sleep(1 / RATE)
+
+    async def _send(self, producer: tidelog.Producer, number: int) -> None:
+        began = trio.current_time()
+        with contextlib.suppress(TidelogError):  # not within delivery_timeout_s: the figure says so
+            await producer.send(b"%d" % number)
+        self.acks_s.append(trio.current_time() - began)
+
+    def take(self) -> tuple[float, float, float]:
+        """p50, p99 and the slowest since the last time, in ms."""
+        acks, self.acks_s = sorted(self.acks_s) or [0.0], []
+        return tuple(round(1e3 * acks[int(len(acks) * q)], 1) for q in (0.5, 0.99, 0.999999))  # type: ignore[return-value]
+
+
+async def attack(url: str, topic_id: str, name: str, seconds: float) -> Row:
+    """Send it again and again for so long."""
+    row, message = Row(name), attacks(topic_id)[name]
+
+    async def ask(link: Link) -> None:
+        while not link.closed:
+            try:
+                await link.call(message, TIMEOUT_S)
+                row.requests += 1
+            except TidelogError:
+                row.refused += 1
+                await trio.sleep(PAUSE_S)
+
+    with trio.move_on_after(seconds):
+        async with attacker(url) as link, trio.open_nursery() as nursery:
+            for _ in range(AT_A_TIME if message.ANSWER is not None else 0):
+                nursery.start_soon(ask, link)
+            while message.ANSWER is None and not link.closed:
+                await link.send(message)
+                row.requests += 1
+                await trio.sleep(PAUSE_S)
+    return row
+
+
+@contextlib.asynccontextmanager
+async def attacker(url: str) -> AsyncIterator[Link]:
+    """One more client."""
+    hello = service_hello("client", "attacker")
+    async with connect_link(WebSocketTransport(), url, hello, lambda link, id, message: None) as link:
+        yield link
+
+
+async def prepare(log: Log, url: str, topics: int, groups: int) -> str:
+    """Topics, and groups that have a position; returns the id of the healthy client's topic."""
+    topic_id = (await log.create_topic(TOPIC, partitions=1, replication_factor=3)).topic_id
+    limiter = trio.CapacityLimiter(20)
+
+    async def commit(link: Link, number: int) -> None:
+        async with limiter:
+            await link.call(CommitOffsets(f"group-{number}", positions=(GroupPosition(topic_id, 0, 1),)), TIMEOUT_S)
+
+    async with attacker(url) as link, trio.open_nursery() as nursery:
+        for number in range(topics):
+            await log.create_topic(f"topic-{number}", partitions=4, replication_factor=3)
+        for number in range(groups):
+            nursery.start_soon(commit, link, number)
+    return topic_id
+
+
+async def measure(cluster: LocalCluster, seconds: float, topics: int, groups: int, only: str) -> list[Row]:
+    """Every attack."""
+    (url, *_) = cluster.gateways()
+    pids = {node: cluster.get(node).pid for node in ("g1", "r1", "r2", "r3", "c1")}
+    rows = []
+    healthy = Healthy()
+    async with tidelog.connect([url]) as log:
+        topic_id = await prepare(log, url, topics, groups)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(healthy.produce, log)
+            for name in ("none", *attacks(topic_id)):
+                if name != "none" and only not in name:
+                    continue
+                await trio.sleep(1)
+                row = Row(name)
+                healthy.take()
+                for pid in pids.values():
+                    forget_peak(pid)
+                before = {node: cpu_s(pid) for node, pid in pids.items()}
+                if name == "none":
+                    await trio.sleep(seconds)
+                else:
+                    command = [sys.executable, __file__, "--attack", url, topic_id, name, str(seconds)]
+                    ran = await trio.run_process(command, capture_stdout=True)
+                    row.requests, row.refused = map(int, ran.stdout.split())
+                row.cpu_s = _by_role({node: cpu_s(pid) - before[node] for node, pid in pids.items()})
+                row.memory_mb = _by_role({node: resident_mb(pid, "VmHWM") for node, pid in pids.items()})
+                row.p50_ms, row.p99_ms, row.slowest_ms = healthy.take()
+                rows.append(row)
+                print(_line(row), flush=True)
+            nursery.cancel_scope.cancel()
+    return rows
+
+
+def _by_role(figures: dict[str, float]) -> dict[str, float]:
+    roles: dict[str, Callable[[str], bool]] = {
+        "gateway": lambda node: node == "g1",
+        "replica": lambda node: node.startswith("r"),
+        "controller": lambda node: node == "c1",
+    }
+    return {role: round(max(f for node, f in figures.items() if of(node)), 1) for role, of in roles.items()}
+
+
+def _line(row: Row) -> str:
+    cpu = " / ".join(f"{value:.1f}" for value in row.cpu_s.values())
+    memory = " / ".join(f"{value:.0f}" for value in row.memory_mb.values())
+    acks = f"{row.p50_ms:.0f} | {row.p99_ms:.0f} | {row.slowest_ms:.0f}"
+    return f"| {row.attack} | {row.requests} | {row.refused} | {cpu} | {memory} | {acks} |"
+
+
+@click.command(help=__doc__)
+@click.option("--seconds", default=10.0, show_default=True, help="Of each attack.")
+@click.option("--topics", default=200, show_default=True, help="Topics of 4 partitions that are there.")
+@click.option("--groups", default=1000, show_default=True, help="Groups that are there.")
+@click.option("--only", default="", help="Only attacks with this in their names.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
+def main(seconds: float, topics: int, groups: int, only: str, json_file: Path | None) -> None:
+    """See the module."""
+    end_with_sigterm()
+    with tempfile.TemporaryDirectory(prefix="tidelog-requests-") as folder:
+        port = free_base_port(5)
+        cluster = LocalCluster.create(Path(folder), controllers=1, replicas=3, gateways=1, base_port=port)
+        print("| attack | answered | refused | CPU s: gateway / replica / controller | MB | p50 ms | p99 | slowest |")
+        print("|---|---|---|---|---|---|---|---|")
+        try:
+            cluster.start()
+            trio.run(cluster.wait_ready)
+            rows = trio.run(measure, cluster, seconds, topics, groups, only)
+        finally:
+            cluster.stop()
+    if json_file is not None:
+        json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--attack"]:
+        sent = trio.run(attack, *sys.argv[2:5], float(sys.argv[5]))
+        print(sent.requests, sent.refused)
+    else:
+        main()

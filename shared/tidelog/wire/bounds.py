@@ -1,0 +1,170 @@
+"""What bounds the work and the memory that each request costs whoever is sent it: the table of docs/security.md.
+
+First of all its size: a message is as long as ``session.MAX_MESSAGE_BYTES`` at most, its header as ``codec.Limits``
+says of who sends it. Both are checked before anything is made of it, so no array has more than ``most_parts`` parts.
+The table says what the request may cost beyond that. A test fails for an op that has no row, or two.
+"""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+
+from tidelog.wire.codec import OPS, Limits
+from tidelog.wire.compiled import default_of, hints
+from tidelog.wire.messages import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Of some ops. ``work``: what the work follows from; ``memory``: what is held for it, and for how long."""
+
+    ops: tuple[str, ...]
+    work: str
+    memory: str
+
+
+BYTES = "its size"
+UNTIL_ANSWERED = "its size, until it is answered"
+ONE_CALL = "its size; the request goes on to one server, once"
+BOUNDS = (
+    Bound(("hello",), "its size (64 KiB before a hello is accepted); tokens are compared by one digest", BYTES),
+    Bound(
+        ("metadata",),
+        "names are taken once, 10,000 at most; what is told of a partition is encoded once for each change of it; "
+        "200 topics or partitions, then others run; one answer at a time, principals in turn; one for all who ask "
+        "the same at the same time. Offsets: one look-up of a partition at a time for all, 256 partitions under way "
+        "at a server, 4 requests of a principal, 10 s",
+        "100,000 names of a connection wait; the answer, shared by all who asked the same; the outbox (64 MiB) "
+        "ends a link that does not read",
+    ),
+    Bound(
+        ("list_groups", "list_transactions"),
+        "one list at a time for all who ask; coordinators tell 500 at a time; 200 are encoded, then others run; with "
+        "an application: its own, bounded by transactions.max_transactions",
+        "one list, shared; its length is bounded by groups.max_groups and transactions.max_transactions",
+    ),
+    Bound(
+        ("describe_access", "describe_features", "describe_metrics", "describe_quorum"),
+        "one answer at a time for all who ask the same",
+        "the answer: the tokens and rules, servers, or metrics that there are",
+    ),
+    Bound(
+        ("plan_rebalance", "rebalance"),
+        "partitions times servers; needs the right to administer the cluster; one plan at a time for all who ask",
+        "one plan",
+    ),
+    Bound(
+        ("history",),
+        "the last 200 changes of one partition; one answer at a time for all who ask the same",
+        "the answer",
+    ),
+    Bound(
+        ("produce",),
+        "each batch is looked at once: its header; where the topic says validate_batches its body, at most 64 MiB "
+        "and 2,097,152 items. Batches that unfold to more than 64 times their size are looked at one by one, a tenth "
+        "of the time, principals in turn. To a leader: its size",
+        "bytes: client_max_bytes for a client, total_max_bytes for all; one body at a time is unfolded",
+    ),
+    Bound(
+        ("read", "read_copy", "read_tail"),
+        "max_bytes, cut to 4 MiB (read_copy: 1 MiB), and one batch more; 512 of a client wait; 8 copy reads "
+        "of a server",
+        "what was read, until it is sent",
+    ),
+    Bound(("list_offset",), "one look-up in an index; by time one segment index", UNTIL_ANSWERED),
+    Bound(("digest",), "64 offsets; one hash each is kept", UNTIL_ANSWERED),
+    Bound(("scrub_server",), "one round at a time, at scrub speed; needs the right to administer the cluster", BYTES),
+    Bound(("use_producer", "release_producer"), "one MAC", "1,000 producer ids of a connection"),
+    Bound(
+        ("init_producer", "allocate_producer_ids"),
+        "one change of the metadata for 100,000 ids; a gateway gives them out one by one",
+        "two numbers",
+    ),
+    Bound(("init_task_producer",), "one record in __transactions", "a record for each application and owner"),
+    Bound(
+        ("subscribe", "unsubscribe", "credit"),
+        "its size; the reads that follow are bounded as read is, and by credit",
+        "client_max_subscriptions of a connection; 8 MiB of credit for each",
+    ),
+    Bound(
+        ("join_group", "group_heartbeat", "leave_group", "describe_group", "delete_group"),
+        "one group: members times partitions of its topics; groups.max_joins_per_s",
+        "groups.max_groups, groups.max_members and groups.max_topics",
+    ),
+    Bound(
+        ("commit_offsets", "fetch_offsets"),
+        "the positions in it; 10,000 of a group. Of more than 100 positions: 4 requests of a principal at a time",
+        "100,000 positions of a connection wait; 10,000 of a group, groups.max_metadata_bytes each",
+    ),
+    Bound(
+        (
+            *("begin_transaction", "end_transaction", "prepare_transaction", "commit_staged", "abort_staged"),
+            *("settle_transaction", "enrol_partition", "write_marker"),
+        ),
+        "one transaction: transactions.max_partitions, 2,000 staged names",
+        "transactions.max_transactions of a coordinator",
+    ),
+    Bound(
+        ("create_topic", "grow_topic"),
+        "10,000 partitions of a topic; one change of the metadata",
+        "a state for each partition, in the metadata",
+    ),
+    Bound(
+        (
+            *("delete_topic", "alter_topic", "alter_learners", "set_read_only", "pause_topic", "transfer_leader"),
+            *("reassign", "cancel_reassignment", "drain_server", "forget_server", "raise_level"),
+            *("put_token", "revoke_tokens", "alter_acls", "alter_quotas", "rotate_ticket_keys"),
+            *("add_controller", "remove_controller", "prepare_audit", "prepare_groups", "prepare_transactions"),
+        ),
+        "one change of the metadata: what it names; max_pending changes wait",
+        "what it puts into the metadata",
+    ),
+    Bound(("play",), "one act, at nodes of tidelog dev only", BYTES),
+    Bound(
+        ("register", "heartbeat", "alter_isr", "report_leader", "hand_over", "seal", "report_loss", "report_doubt"),
+        "the partitions in it, 1,000 at most from a server of this release",
+        "one state for each server and partition",
+    ),
+    Bound(("confirm_leader", "timeout_now", "meet"), BYTES, BYTES),
+    Bound(("watch",), "one image of the metadata, then what changes", "the outbox of the watcher (64 MiB)"),
+    Bound(
+        ("request_vote", "vote", "append_entries", "append_result", "install_snapshot", "snapshot_result"),
+        "its size; append_max_bytes of commands; a snapshot comes in pieces",
+        "one snapshot of 1 GiB at most",
+    ),
+    Bound(
+        ("fetch", "progress", "notify", "epoch_offset", "log_snapshot"),
+        "the partitions in it, 1,000 at most from a server of this release; fetch_max_bytes and one batch of records",
+        "what was read, until it is sent",
+    ),
+    Bound(
+        ("metadata_update", "produced", "delivery"),
+        "its size: sent only by the end that was connected to",
+        "its size; of deliveries the credit that was given",
+    ),
+)
+BOUND_OF: dict[str, Bound] = {op: bound for bound in BOUNDS for op in bound.ops}
+"""By op."""
+
+
+def most_parts(kind: type[Message], limits: Limits) -> int:
+    """How many parts the longest array of a message can have, from who is limited so; 0: it has no array."""
+    least = [_items_of(typing.get_args(hint)[0]) for hint in hints(kind).values() if typing.get_origin(hint) is tuple]
+    sizes = [(limits.header_items // items, limits.header_bytes // max(1, items)) for items in least]
+    return max((min(pair) for pair in sizes), default=0)
+
+
+def _items_of(part: type) -> int:
+    """The fewest CBOR items, none of which is shorter than a byte, that a part has."""
+    if not is_dataclass(part):
+        return 1
+    required = [
+        hint for field, hint in zip(fields(part), hints(part).values(), strict=True) if default_of(field) is MISSING
+    ]
+    return 1 + sum(1 + (_items_of(hint) if isinstance(hint, type) else 1) for hint in required)
+
+
+def kinds() -> dict[str, type[Message]]:
+    """Every op and its class, in the order of the table."""
+    return {op: OPS[op] for bound in BOUNDS for op in bound.ops}
