@@ -117,7 +117,8 @@ class Shell:
 
 
 def view(principal: str = "alice", topics: Callable[[str], bool] = lambda name: True) -> Any:
-    return SimpleNamespace(principal=principal, of_topic=topics, of_servers=True, tell=lambda request, answer: None)
+    shown = {"seen": lambda answer: answer, "tell": lambda request, answer: None}
+    return SimpleNamespace(principal=principal, of_topic=topics, of_servers=True, **shown)
 
 
 def link(source: int = 1) -> Any:

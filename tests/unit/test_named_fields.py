@@ -13,6 +13,7 @@ import trio
 from test_cddl import example
 from tidelog.errors import TidelogError
 from tidelog.types import Access, Acl, ClusterImage, PartitionState, ServerState, TopicState
+from tidelog.wire import codec
 from tidelog.wire.codec import OPS
 from tidelog.wire.compiled import hints, optional_of
 from tidelog.wire.messages import (
@@ -22,6 +23,7 @@ from tidelog.wire.messages import (
     ListTransactions,
     Message,
     Metadata,
+    MetadataAnswer,
     Produce,
     Produced,
     ReadCopy,
@@ -31,8 +33,8 @@ from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.guard import Client, Guard, GuardSettings
 from tidelog_gateway.core.named_fields import ROWS
 from tidelog_gateway.core.settings import DoorSettings
+from tidelog_gateway.describing import Describing
 from tidelog_gateway.door import Door, View
-from tidelog_gateway.requests import Requests
 from tidelog_gateway.server import CLIENT_OPS
 
 TOPIC, TOPIC_ID, SERVER = "secret", "id-secret", "server-9"
@@ -177,6 +179,7 @@ class Gateway:
             requests={},
             router=SimpleNamespace(tickets=tickets),
             on_open=lambda *_: None,
+            on_request=lambda *_: None,
             on_message=lambda link, id, message: self.came.append(message),
         )
         requests: Any = SimpleNamespace(on_message=lambda link, id, message, view: self.came.append(message))
@@ -199,8 +202,13 @@ class Gateway:
         """What the client sees of it."""
         if type(answer).__name__ != "MetadataAnswer":
             return self.view.seen(answer)
-        shell: Any = SimpleNamespace(cluster=self.cluster, controllers=None)
-        return trio.run(Requests(shell, "g")._describe, Metadata(all_topics=True), self.view)
+        answer = trio.run(self._describe)
+        return codec.decode(b"".join(codec.encode(answer, re=1)), answers=lambda _: MetadataAnswer).message
+
+    async def _describe(self) -> Any:
+        async with trio.open_nursery() as nursery:
+            shell: Any = SimpleNamespace(cluster=self.cluster, nursery=nursery)
+            return await Describing(shell).answer(Metadata(all_topics=True), self.view)
 
 
 def everything_but(missing: str = "") -> list[str]:

@@ -181,7 +181,12 @@ ROWS = (
         ),
     ),
     Row("server", "describe group", "Which server coordinates it.", _fields("DescribeGroupAnswer", "coordinator")),
-    Row("group", "describe cluster", "All groups.", _fields("ListGroupsAnswer", "groups.group")),
+    Row(
+        "group",
+        "describe cluster",
+        "All groups.",
+        (*_fields("ListGroups", "after"), *_fields("ListGroupsAnswer", "groups.group")),
+    ),
     Row(
         "application",
         "transact app",
@@ -202,7 +207,7 @@ ROWS = (
         "describe app",
         "Of one application; of all it takes the right to describe the cluster.",
         (
-            *_fields("ListTransactions", "app"),
+            *_fields("ListTransactions", "app after"),
             *_fields("ListTransactionsAnswer", "transactions.app transactions.staged"),
         ),
     ),
