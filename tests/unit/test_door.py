@@ -77,6 +77,9 @@ class Stage:
     def on_message(self, link: FakeLink, id: int, message: Message, view: View) -> None:
         view.tell(message, Done())
 
+    def on_close(self, link: FakeLink) -> None:
+        """As ``Requests``: nothing waits here."""
+
     def told(self) -> list[dict[str, Any]]:
         """What the audit got."""
         return [json.loads(record.value or b"") for record in self.journal.take()]

@@ -203,7 +203,9 @@ class Gateway:
         if type(answer).__name__ != "MetadataAnswer":
             return self.view.seen(answer)
         answer = trio.run(self._describe)
-        return codec.decode(b"".join(codec.encode(answer, re=1)), answers=lambda _: MetadataAnswer).message
+        head, payload = codec.encode(answer, re=1)
+        data = head + b"".join(codec.payload_buffers(payload))
+        return codec.decode(data, answers=lambda _: MetadataAnswer).message
 
     async def _describe(self) -> Any:
         async with trio.open_nursery() as nursery:
