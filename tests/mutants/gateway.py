@@ -407,7 +407,7 @@ def ignore_the_hard_limit(patch: Patch) -> None:
     )
 
 
-@breaks("KIP-219", "A name counts once, however often a request gives it.", tests=("test_costs",))
+@breaks("KIP-219", "A name counts once, however often a request gives it.", tests=("test_costs",), units_only=True)
 def take_a_name_as_often_as_it_is_given(patch: Patch) -> None:
     """It counts as often as it is given."""
     patch.setattr(describing, "names_of", lambda asked: () if asked.all_topics else asked.topics)
@@ -417,6 +417,7 @@ def take_a_name_as_often_as_it_is_given(patch: Patch) -> None:
     "KIP-207",
     "An answer is never older than its question: who asks while one is worked out shares the next.",
     tests=("test_sharing",),
+    units_only=True,
 )
 def share_an_answer_that_was_begun_before(patch: Patch) -> None:
     """Who asks meanwhile gets the answer that is under way."""
@@ -435,6 +436,7 @@ def share_an_answer_that_was_begun_before(patch: Patch) -> None:
     "KIP-207",
     "An offset that is told was looked up after it was asked for.",
     tests=("test_sharing",),
+    units_only=True,
 )
 def join_a_look_up_under_way(patch: Patch) -> None:
     """Who asks later gets what is looked up already."""
@@ -450,13 +452,13 @@ def join_a_look_up_under_way(patch: Patch) -> None:
     patch.setattr(Lookups, "want", join)
 
 
-@breaks("KIP-219", "A server has a bounded number of look-ups under way.", tests=("test_sharing",))
+@breaks("KIP-219", "A server has a bounded number of look-ups under way.", tests=("test_sharing",), units_only=True)
 def look_up_without_end(patch: Patch) -> None:
     """All are sent at once."""
     patch.setattr(lookups, "PER_SERVER", 1 << 30)
 
 
-@breaks("KIP-219", "Principals that wait for a seat come in turn.", tests=("test_sharing",))
+@breaks("KIP-219", "Principals that wait for a seat come in turn.", tests=("test_sharing",), units_only=True)
 def seat_who_came_first(patch: Patch) -> None:
     """Who came first goes first, however many of one principal there are."""
     call = Seats._call
@@ -473,13 +475,14 @@ def seat_who_came_first(patch: Patch) -> None:
     "KIP-219",
     "Batches of one message that unfold to very much are looked at one by one, and others are served in between.",
     tests=("test_costs",),
+    units_only=True,
 )
 def unfold_all_at_once(patch: Patch) -> None:
     """All batches of a message are looked at at once."""
     patch.setattr(router, "UNFOLDED_AT_ONCE", 1 << 60)
 
 
-@breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",))
+@breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",), units_only=True)
 def name_nobody_in_the_log(patch: Patch) -> None:
     """It names nobody."""
     patch.setattr(Asking, "count", lambda self, *what: None)
