@@ -22,7 +22,7 @@ CALLS = (
 """Every call that can change a file or a name, make it durable, or give it another descriptor."""
 LONGEST_STRING = 1 << 24
 """Longest argument in bytes; ``strace`` would cut a longer one."""
-_LINE = re.compile(r"\d+ +(\w+)\((.*)\) += (-?\d+)")
+_LINE = re.compile(r"(\w+)\((.*)\) += (-?\d+)")
 _PIECE = re.compile(r'"(?:\\x[0-9a-f]{2})*"(\.\.\.)?')
 
 
@@ -53,15 +53,15 @@ def missing() -> str:
     """Why no calls can be recorded here; "" where they can."""
     if shutil.which("strace") is None:
         return "no strace (apt-get install strace)"
-    done = subprocess.run(["strace", "-f", "-qq", "-e", "trace=none", "true"], capture_output=True, check=False)
+    done = subprocess.run(["strace", "-qq", "-e", "trace=none", "true"], capture_output=True, check=False)
     return "" if done.returncode == 0 else f"strace may not trace processes here: {done.stderr.decode().strip()}"
 
 
 def record(command: Sequence[str], folder: Path, output: Path) -> list[Call]:
     """Run a program in ``folder`` to its end and return its calls in order. ``output`` is where ``strace`` writes.
-    The program has one thread. Raises ``RuntimeError`` where it fails."""
+    The program has one thread; what other programs do that it starts is not recorded. Raises ``RuntimeError`` where it
+    fails."""
     options = [
-        "-f",
         "-qq",
         "-v",
         "-xx",
