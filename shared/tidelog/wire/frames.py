@@ -219,7 +219,8 @@ class FrameStream:
 
     async def _receive_some(self, within: bool) -> bytes:
         """What has arrived. ``within`` a message it is read if it is there; else others run before."""
-        self.on_wait()
+        if not within:
+            self.on_wait()
         try:
             if within:
                 data = await self._receive_more()
@@ -245,6 +246,7 @@ class FrameStream:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
         data = None if self._socket is None else self._read_now(self._socket, RECEIVE_BYTES)
         if data is None:
+            self.on_wait()
             with trio.CancelScope(deadline=self._due) as self._patience:
                 if self._socket is None:
                     data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
