@@ -19,14 +19,15 @@ _numbers = itertools.count(1)
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three replica servers and two gateways, which the page of a browser may use. A test that ends one starts it
     again."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIDELOG_ALLOWED_ORIGINS", "*")
-        yield from _running(tmp_path_factory)
-
-
-def _running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("conformance"), controllers=1) as running:
+    folder = tmp_path_factory.mktemp("conformance")
+    with running_cluster(folder, controllers=1, prepare=_admit_all_pages) as running:
         yield running
+
+
+def _admit_all_pages(local: LocalCluster) -> None:
+    for process in local.of_role("gateway"):
+        path = local.folder / process.id / "config.toml"
+        path.write_text('allowed_origins = ["*"]\n' + path.read_text())
 
 
 @pytest.fixture(scope="session", params=DRIVERS)

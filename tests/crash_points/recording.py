@@ -59,8 +59,8 @@ def missing() -> str:
 
 def record(command: Sequence[str], folder: Path, output: Path) -> list[Call]:
     """Run a program in ``folder`` to its end and return its calls in order. ``output`` is where ``strace`` writes.
-    The program has one thread; what other programs do that it starts is not recorded. Raises ``RuntimeError`` where it
-    fails."""
+    The program has one thread; what other programs do that it starts is not recorded. Raises ``RuntimeError`` where
+    it fails."""
     options = [
         "-qq",
         "-v",

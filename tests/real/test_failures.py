@@ -15,6 +15,7 @@ import trio
 from load import Load, flowing
 from running import HEAL_S, Cluster, in_sync, run_tidelog, until
 from tidelog.cli.demo.check import digest
+from tidelog.cli.local_cluster import SECRET
 from tidelog.errors import BrokerError, TidelogError
 from tidelog.levels import service_hello
 from tidelog.link import Link, connect_link
@@ -98,7 +99,8 @@ async def test_zombie_leader_serves_nobody(failing_cluster: Cluster, report_gap:
             return len(acks) == 2 and len(answers) == 1
 
         hello = service_hello("gateway", "probe", failing_cluster.local.cluster)
-        async with connect_link(WebSocketTransport(), leader.url, hello, on_message) as link:
+        secret = (failing_cluster.local.folder / SECRET).read_bytes().strip()
+        async with connect_link(WebSocketTransport(secret=secret), leader.url, hello, on_message) as link:
             load.begin_fault()
             failing_cluster.local.pause(leader.id)
             try:

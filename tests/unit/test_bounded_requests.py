@@ -351,6 +351,22 @@ async def test_transactions_are_listed_in_the_same_way() -> None:
         assert len(found.transactions) == PARTITIONS * 1000
 
 
+async def test_of_shared_lists_each_is_told_what_it_may_see() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=TRANSACTIONS))
+        stranger = view("mallory")
+        stranger.seen = lambda answer: (
+            replace(answer, transactions=answer.transactions[:1])
+            if isinstance(answer, ListTransactionsAnswer)
+            else answer
+        )
+        requests.on_message(link(), 1, ListTransactions(), view())
+        requests.on_message(link(2), 2, ListTransactions(), stranger)
+        await trio.testing.wait_all_tasks_blocked()
+        found = [heard(answer, ListTransactionsAnswer) for answer in shell.answers]
+        assert sorted(len(one.transactions) for one in found) == [1, PARTITIONS * 1000]
+
+
 async def test_lists_do_not_go_on_when_the_last_link_that_wants_one_has_closed() -> None:
     async with gateway(0) as (shell, requests):
         shell.have(replace(shell.topic(0), name=GROUPS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from click.shell_completion import ShellComplete
+from click.shell_completion import ShellComplete, get_completion_class
 from click.testing import CliRunner
 from serving import served
 from tidelog.cli.main import main
@@ -49,3 +49,5 @@ def test_without_a_gateway_there_are_no_topics_and_no_complaint() -> None:
 def test_the_script_of_each_shell_is_for_the_command(shell: str, words: str) -> None:
     said = CliRunner().invoke(main, ["completion", shell]).stdout
     assert words in said and "_TIDELOG_COMPLETE" in said
+    made = get_completion_class(shell)
+    assert made is not None and said.strip() == made(main, {}, "tidelog", "_TIDELOG_COMPLETE").source().strip()

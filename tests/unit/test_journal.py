@@ -6,8 +6,18 @@ import json
 from typing import Any
 
 from tidelog.errors import refuse
-from tidelog.wire.messages import AlterTopic, CreateTopic, Done, LeaveGroup, PutToken, TopicCreated
-from tidelog_gateway.core.journal import BATCH, MOST, MOST_OF_ONE, Journal
+from tidelog.wire.messages import (
+    AlterTopic,
+    CommitOffsets,
+    CreateTopic,
+    Done,
+    GroupPosition,
+    LeaveGroup,
+    PutToken,
+    RevokeTokens,
+    TopicCreated,
+)
+from tidelog_gateway.core.journal import BATCH, BATCH_BYTES, EVENT_BYTES, MOST, MOST_OF_ONE, Journal
 
 ALICE = {"principal": "alice", "remote": "10.0.0.7:4711"}
 MALLORY = {"principal": "mallory", "remote": "10.0.0.8:4711"}
@@ -143,3 +153,20 @@ def test_it_is_told_whose_events_were_left_out() -> None:
     one.on_failure("denied", ALICE, "produce", "no", 0.0, 0)
     left_out = [event for event in told(one) if event["event"] == "left_out"]
     assert [(event["count"], event["principals"]) for event in left_out] == [(49, {"mallory": 49})]
+
+
+def test_events_and_what_is_written_at_once_are_bounded_in_bytes() -> None:
+    """Whatever a client names in a request: a batch that is larger than its topic takes would end the audit."""
+    one = Journal("g1/ab", "g1", 1000, 0.0)
+    long = CommitOffsets("billing", tuple(GroupPosition("t", n, 7, metadata="\x01" * 170) for n in range(1000)))
+    admin = RevokeTokens(principal="p" * 1024, token_id="t" * 1024)
+    for n in range(200):
+        one.on_deed({"principal": f"p{n}"}, long, Done(), 0.0, 0)
+        one.on_change({"principal": "admin"}, admin, Done(), 0.0, 0)
+    count = 0
+    while records := one.take():
+        count += len(records)
+        assert sum(len(record.value or b"") for record in records) <= BATCH_BYTES
+        for record in records:
+            assert len(record.value or b"") <= EVENT_BYTES + 1024
+    assert count == 400

@@ -29,7 +29,7 @@ from tidelog.cli.consume import FORMATS, for_terminal
 from tidelog.cli.main import main
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link, connect_link
-from tidelog.printable import escaped, fault_of_text
+from tidelog.printable import MAX_TEXT_BYTES, escaped, fault_of_text
 from tidelog.records import Record
 from tidelog.types import TopicConfig
 from tidelog.websocket import WebSocketTransport
@@ -47,7 +47,7 @@ from tidelog.wire.messages import (
     ProducePart,
     Subscribe,
 )
-from tidelog_gateway.core.texts import fault_of_texts
+from tidelog_gateway.core.texts import MAX_TOKEN_BYTES, fault_of_texts
 from tidelog_gateway.server import CLIENT_OPS
 
 CONTROLS = "\x00\x07\b\t\n\v\f\r\x1b[2J\x1b]0;owned\x07\x7f\x85\x9b31m\u200b\u2028\u202e\u2066\ufeff\U000e0041"
@@ -359,7 +359,8 @@ def test_a_gateway_takes_no_text_that_is_not_printable(kind: type[Message]) -> N
             assert character not in fault
         assert fault_of_texts(put(kind, path, "plain Ärger 日本")) == ""
         if path != ("positions", "metadata"):
-            assert "longer than" in fault_of_texts(put(kind, path, "x" * 1025))
+            most = MAX_TOKEN_BYTES if path == ("token",) and kind is Hello else MAX_TEXT_BYTES
+            assert "longer than" in fault_of_texts(put(kind, path, "x" * (most + 1)))
 
 
 async def test_a_gateway_refuses_them_at_its_door() -> None:

@@ -159,6 +159,37 @@ async def test_work_goes_on_while_anybody_waits_for_it() -> None:
         assert ended == ["cancelled"]
 
 
+async def test_whoever_asks_after_the_last_one_has_gone_does_not_get_what_was_given_up() -> None:
+    """Also where that had not begun, because the answer before was still worked on."""
+    heard: list[Message] = []
+    gates = [trio.Event(), trio.Event(), trio.Event()]
+    begun: list[int] = []
+
+    async def work() -> Message:
+        begun.append(len(begun))
+        await gates[begun[-1]].wait()
+        return ProducerIds(begun[-1], 1)
+
+    async def ask(scope: trio.CancelScope) -> None:
+        with scope:
+            heard.append(await sharing.get("q", work))
+
+    async with trio.open_nursery() as nursery:
+        sharing = Sharing(nursery)
+        first, gone, last = trio.CancelScope(), trio.CancelScope(), trio.CancelScope()
+        nursery.start_soon(ask, first)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(ask, gone)
+        await trio.testing.wait_all_tasks_blocked()
+        gone.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(ask, last)
+        await trio.testing.wait_all_tasks_blocked()
+        for gate in gates:
+            gate.set()
+    assert heard == [ProducerIds(0, 1), ProducerIds(1, 1)]
+
+
 def seated(most: int, each: int, *principals: str) -> list[str]:
     """In which order those get a seat who wait; each leaves when all that can be are seated."""
     order: list[str] = []

@@ -272,7 +272,8 @@ class Requests:
     async def _shared(self, message: Message, view: View) -> Message:
         """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
         if isinstance(message, ListGroups) or (isinstance(message, ListTransactions) and not message.app):
-            return await self._sharing.get(message.OP, partial(self._list, message))
+            told = await self._sharing.get(message.OP, partial(self._coordination.answer, message))
+            return await self._encoded_list(view.seen(told))
         if isinstance(message, SHARED):
             return await self._sharing.get(message, partial(self._answer, message, view))
         return await self._answer(self._once(message, view.principal), view)
@@ -442,9 +443,8 @@ class Requests:
         marker = WriteMarker("", asked.topic_id, asked.partition, id, epoch, asked.commit)
         return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
 
-    async def _list(self, message: Message) -> EncodedAnswer:
-        """All groups or transactions: the same for everybody who may list them."""
-        told = await self._coordination.answer(message)
+    async def _encoded_list(self, told: Message) -> EncodedAnswer:
+        """All groups or transactions that a client may see, encoded in steps."""
         assert isinstance(told, ListGroupsAnswer | ListTransactionsAnswer)
         name, infos = (
             ("groups", told.groups) if isinstance(told, ListGroupsAnswer) else ("transactions", told.transactions)

@@ -49,6 +49,8 @@ class Sharing:
         finally:
             shared.waiting -= 1
             if not shared.waiting:
+                if self._next.get(question) is shared:  # it has not begun: whoever asks now must not join it
+                    del self._next[question]
                 shared.scope.cancel()
         if shared.error is not None:
             raise from_info(shared.error.to_info())  # to each its own: frames are added to one that is raised

@@ -30,7 +30,8 @@ def completion(shell: str) -> None:
     """
     made = get_completion_class(shell)
     assert made is not None
-    say(made(main, {}, "tidelog", "_TIDELOG_COMPLETE").source())
+    for line in made(main, {}, "tidelog", "_TIDELOG_COMPLETE").source().splitlines():
+        say(line)
 
 
 def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -29,6 +29,7 @@ UNTIL_ANSWERED = "its size, until it is answered"
 ONE_CALL = "its size; the request goes on to one server, once"
 BOUNDS = (
     Bound(("hello",), "its size (64 KiB before a hello is accepted); tokens are compared by one digest", BYTES),
+    Bound(("prove",), "its size; one HMAC, once for each connection", BYTES),
     Bound(
         ("metadata",),
         "names are taken once, 10,000 at most; what is told of a partition is encoded once for each change of it; "

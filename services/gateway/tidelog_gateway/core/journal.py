@@ -40,8 +40,14 @@ PART = 4
 """One principal has a fourth of the failures that are kept."""
 BATCH = 200
 """Events written at once."""
+BATCH_BYTES = 512 << 10
+"""The same in bytes; the topic takes batches of 1 MiB."""
 TEXT = 1024
 """Of one text in an event so much is kept."""
+ITEMS = 20
+"""Of one list in a request so many items are kept; a last one says how many there were."""
+EVENT_BYTES = 16 << 10
+"""Of an event that is larger the request is left out."""
 LEFT_OUT = ("client", "sequence", "asker", "spared")
 """Fields of requests that say nothing of what was asked."""
 
@@ -128,8 +134,10 @@ class Journal:
     def take(self) -> list[NewRecord]:
         """What to write next, changes first."""
         taken: list[NewRecord] = []
+        size = 0
         for queue in (self._changes, self._failures):
-            while queue and len(taken) < BATCH:
+            while queue and len(taken) < BATCH and (not taken or size + len(queue[0].value or b"") <= BATCH_BYTES):
+                size += len(queue[0].value or b"")
                 taken.append(queue.popleft())
         self._waiting = Counter(record.key for record in self._changes)
         return taken
@@ -142,8 +150,11 @@ class Journal:
     def _event(self, event: str, who: Mapping[str, str], time_ms: int, **told: object) -> NewRecord:
         self._number += 1
         said = {"event": event, "id": f"{self._name}/{self._number}", "time_ms": time_ms, "gateway": self._gateway}
-        text = json.dumps({**said, **who, **told}, ensure_ascii=False)
-        return NewRecord(text.encode(), _key(who), time_ms)
+        text = json.dumps({**said, **who, **told}, ensure_ascii=False).encode()
+        if len(text) > EVENT_BYTES:
+            left = {**told, "request": f"left out: the event has {len(text)} bytes"}
+            text = json.dumps({**said, **who, **left}, ensure_ascii=False).encode()
+        return NewRecord(text, _key(who), time_ms)
 
 
 class _Room:
@@ -180,7 +191,8 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr}
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        more = [f"{len(value)} items"] if len(value) > ITEMS else []
+        return [_plain(one) for one in value[:ITEMS]] + more
     if isinstance(value, dict):
         return {key[:TEXT]: text[:TEXT] for key, text in value.items()}
     return value[:TEXT] if isinstance(value, str) else value

@@ -16,13 +16,18 @@ from tidelog.printable import MAX_NAME_BYTES, fault_of_text
 from tidelog.wire.compiled import hints, optional_of
 from tidelog.wire.messages import GroupPosition, Hello, Message
 
-FREE = frozenset({(GroupPosition, "metadata")})
-"""Texts that are only kept for clients: the coordinator of the group bounds them. They are escaped when shown."""
+FREE = frozenset({(GroupPosition, "metadata"), (Hello, "token")})
+"""Texts that are not looked at here. Metadata of positions are only kept for clients, bounded by the coordinator of
+the group, and escaped when shown. Tokens have a bound of their own."""
+MAX_TOKEN_BYTES = 16 << 10
+"""Tokens of an issuer may be long."""
 
 
 def fault_of_texts(message: Message) -> str:
     """Why a message is refused for its texts; "" for nothing."""
     if isinstance(message, Hello) and (fault := fault_of_text(message.node, "node", MAX_NAME_BYTES)):
+        return fault
+    if isinstance(message, Hello) and (fault := fault_of_text(message.token, "token", MAX_TOKEN_BYTES)):
         return fault
     for name, text in _texts(message):
         if fault := fault_of_text(text, name):
