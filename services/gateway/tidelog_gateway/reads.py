@@ -110,8 +110,10 @@ class Reads:
     def on_link_closed(self, reader: Reader) -> None:
         """A client is gone: what waits for room on its behalf only is not sent."""
         for token in self.window.waiting_of(reader.tenant, reader.source):
+            asked = self._asked.pop(token, None)
+            if asked is None:  # the end of one before has ended it
+                continue
             self.window.leave(token)
-            asked = self._asked.pop(token)
             del asked.tokens[reader.tenant]
             if not asked.tokens:
                 asked.done(Unreachable("the client that asked is gone"))

@@ -78,6 +78,8 @@ PROOF_BYTES = 64 << 10
 """Most bytes of the answer to a client's read that has to be proved first."""
 POLL_MAX_S = 30.0
 """No read waits longer for news."""
+LATER_MESSAGES = 200
+"""Of one client so many wait behind batches that take long to unfold."""
 UNFOLDING_REST = 9.0
 """After batches that took long to unfold none is looked at for so many times as long: they get a tenth of it all."""
 
@@ -191,8 +193,8 @@ class Shell:
         self.subscriptions.on_link_closed(link.source)
         for poll in self._polls.pop(link.source, {}).values():
             poll.done(Unreachable("the client is gone"))
+        self._perform([])  # gives up what the subscriptions alone have asked for
         self.reads.on_link_closed(reader)
-        self._perform([])
         self._requests.pop(link.source, None)
         self._tenants.pop(link.source, None)
 
@@ -236,7 +238,10 @@ class Shell:
                 self._later[link.source] = deque([] if rest is None else [rest])
                 self._count(link, message.OP, UNFOLDING)
                 self.nursery.start_soon(self._produce_later, link, self._tenants[link.source][0], took_s)
-        elif sum(payload_size(one.payload) for one in later) + payload_size(message.payload) <= self._later_bytes:
+        elif (
+            len(later) < LATER_MESSAGES
+            and sum(payload_size(one.payload) for one in later) + payload_size(message.payload) <= self._later_bytes
+        ):
             later.append(message)
         else:
             error = refuse("OVERLOADED", "the batches before are still unfolded: send less at a time").to_info()
@@ -413,6 +418,9 @@ class Shell:
 
     def ask_reader(self, message: Read, timeout_s: float, done: Answered, reader: Reader) -> None:
         """Have a read answered by the leader; where any replica may, by a copy, and by the leader if that cannot."""
+        if self._is_gone(reader):
+            done(Unreachable("the client that asked is gone"))
+            return
         state = self.cluster.state(message.topic_id, message.partition)
         copy = None
         if message.any_replica and message.consistency != "linearizable" and state is not None:
@@ -439,7 +447,7 @@ class Shell:
         end = trio.current_time() + timeout_s
 
         def first(answer: Message | TidelogError) -> None:
-            if isinstance(answer, TidelogError) and self._may_pass(message, answer):
+            if isinstance(answer, TidelogError) and self._may_pass(message, answer, reader):
                 self.nursery.start_soon(self._ask_again, message, answer, end, done, reader)
             else:
                 done(answer)
@@ -448,7 +456,9 @@ class Shell:
 
     def _ask_once(self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: Reader) -> None:
         state = self.cluster.state(message.topic_id, message.partition)
-        if state is None:
+        if self._is_gone(reader):
+            done(Unreachable("the client that asked is gone"))
+        elif state is None:
             done(refuse("UNKNOWN_TOPIC", f"no partition {message.topic_id}/{message.partition}"))
         elif state.leader is None:
             done(refuse("OFFLINE", f"{message.topic_id}/{message.partition} has no leader now"))
@@ -457,8 +467,14 @@ class Shell:
             self.reads.ask(state.leader, request, reader, timeout_s, done)
             self._turn_before(self.reads.deadline())
 
-    def _may_pass(self, message: Read | ListOffset, error: TidelogError) -> bool:
+    def _is_gone(self, reader: Reader) -> bool:
+        """The client that a read is for has closed its connection: nothing more is asked for it."""
+        return reader.source != OWN and reader.source not in self._links
+
+    def _may_pass(self, message: Read | ListOffset, error: TidelogError, reader: Reader) -> bool:
         """Also where the leader has not heard yet of what the metadata says."""
+        if self._is_gone(reader):
+            return False
         return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
 
     async def _ask_again(
@@ -487,7 +503,7 @@ class Shell:
             self._ask_once(message, left_s, keep, reader)
             await answered.wait()
             answer = answers[0]
-            if not (isinstance(answer, TidelogError) and self._may_pass(message, answer)):
+            if not (isinstance(answer, TidelogError) and self._may_pass(message, answer, reader)):
                 done(answer)
                 return
             if answer.code != "REQUEST_TIMED_OUT":
