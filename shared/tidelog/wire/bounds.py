@@ -43,7 +43,8 @@ BOUNDS = (
         ("list_groups", "list_transactions"),
         "one list at a time for all who ask; coordinators tell 500 at a time; 200 are encoded, then others run; with "
         "an application: its own, bounded by transactions.max_transactions",
-        "one list, shared; its length is bounded by groups.max_groups and transactions.max_transactions",
+        "one list, shared, and what each viewer sees of it; its length is bounded by groups.max_groups and "
+        "transactions.max_transactions",
     ),
     Bound(
         ("describe_access", "describe_features", "describe_metrics", "describe_quorum"),
