@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tidelog_controller.core import controller
+from tidelog_controller.core.commands import RegisterServer
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.requests import Requests
 from tidelog_replica.session import Session
@@ -53,3 +57,20 @@ def serve_before_the_registration(patch: Patch) -> None:
 def act_on_what_a_former_life_was_told(patch: Patch) -> None:
     """Metadata older than the registration is acted on."""
     act_at(patch, registered=False)
+
+
+@breaks(
+    "rule 1",
+    "A life that registers again has lost nothing since it registered first.",
+    tests=("test_controller_requests",),
+    units_only=True,
+)
+def count_a_repeated_registration_as_a_loss(patch: Patch) -> None:
+    """Only what the message says of itself counts."""
+    plan = controller.plan_registration
+
+    def as_it_says(state, message, wall_ms, is_live):
+        command = plan(state, message, wall_ms, is_live)
+        return replace(command, clean=message.clean) if isinstance(command, RegisterServer) else command
+
+    patch.setattr(controller, "plan_registration", as_it_says)

@@ -108,6 +108,17 @@ def test_lives_and_clean_restarts_reach_the_metadata(cluster: Cluster) -> None:
     assert cluster.nodes[cluster.where[cluster.to]].state.servers[cluster.leader].life == "another"
 
 
+def test_a_life_that_registers_again_has_lost_nothing() -> None:
+    """The answer to its first registration was lost, so it cannot know that what it may have lost was counted."""
+    cluster = Cluster()
+    cluster.begin(flush="interval", min_insync_replicas="1")
+    for node in (cluster.second, cluster.third):
+        cluster.answer(cluster.to, cluster.hand_over(node))
+    cluster.register(cluster.leader, f"{cluster.leader}-0", clean=False)
+    partition = cluster.partition
+    assert (partition.isr, partition.leader, partition.leader_epoch) == ((cluster.leader,), cluster.leader, 1)
+
+
 def test_a_leader_is_confirmed_through_raft(cluster: Cluster) -> None:
     ask = ConfirmLeader(cluster.leader, cluster.epochs[cluster.leader], cluster.topic_id, 0, 0)
     assert cluster.answer(cluster.to, ask) == Done()

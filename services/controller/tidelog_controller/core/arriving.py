@@ -2,7 +2,10 @@
 
 A data directory that does not know the server's present life is another server's, or was wiped. As long as somebody
 is heard of in that life it is another's: two processes have one id, and the one that came first keeps it. A wiped
-server has to wait so for the end of the session that it had, which its death has made short."""
+server has to wait so for the end of the session that it had, which its death has made short.
+
+A server whose registration was committed, but whose answer was lost, registers again in the same life. It has lost
+nothing since the first registration counted, whatever it may have lost before it."""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ def plan_registration(
         return refuse("NODE_IN_USE", f"{text}; or, if this one was wiped, wait for the end of the other's session")
     lives = (*message.uncertain_lives, *message.older_lives, *message.lives)
     certain = known is None or known.life not in message.uncertain_lives
-    return RegisterServer(wall_ms, node, message.url, lives, message.clean and certain, message.rack)
+    again = known is not None and known.life != "" and message.lives[-1:] == (known.life,)
+    clean = (message.clean and certain) or again
+    return RegisterServer(wall_ms, node, message.url, lives, clean, message.rack)
 
 
 def went_back(state: MetadataState, node: NodeId, index: int) -> TidelogError:
