@@ -4,9 +4,10 @@
 
 A cluster of processes on this machine. Each attack of tests/hostile_wire.py is begun so many times, one after the
 other, after a good hello; those at the end of the list are many peers at once. Meanwhile a client sends 50 records a
-second, acks ``all``. CPU is that of the attacked process beyond what it needs for this client, in ms for one attack;
-memory is the highest that it was resident, above what it was before, in MB for all of them; "ack" is the client's
-slowest ack, in ms.
+second, acks ``all``. ``requests_at_bounds.py`` attacks with requests that a gateway takes.
+
+CPU is that of the attacked process beyond what it needs for this client, in ms for one attack; memory is the highest
+that it was resident, above what it was before, in MB for all of them; "ack" is the client's slowest ack, in ms.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ from pathlib import Path
 import click
 import tidelog
 import trio
+from bystander import Bystander
 from processes import end_with_sigterm, forget_peak, resident_mb
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
-from tidelog.client.log import Log
-from tidelog.errors import TidelogError
 from tidelog.levels import service_hello
 from tidelog.transport import MAX_MESSAGE_BYTES
 from tidelog.wire import codec
@@ -38,7 +38,6 @@ from hostile_wire import HANDSHAKES, MESSAGES, frame, frames_for, opening, slow_
 
 ROLES = {"g1": "client", "c1": "gateway", "r1": "replica"}
 TOPIC = "attacks"
-RATE = 50
 MANY = 500
 FEW = 50
 """That is 800 MiB."""
@@ -56,26 +55,6 @@ class Cost:
     cpu_ms: float
     memory_mb: float
     ack_ms: float
-
-
-class Bystander:
-    """The client that nobody should disturb."""
-
-    def __init__(self) -> None:
-        self.slowest_s = 0.0
-
-    async def produce(self, log: Log) -> None:
-        """Until cancelled."""
-        async with log.producer(TOPIC) as producer, trio.open_nursery() as nursery:
-            for number in range(sys.maxsize):
-                nursery.start_soon(self._send, producer, number)
-                await trio.sleep(1 / RATE)
-
-    async def _send(self, producer: tidelog.Producer, number: int) -> None:
-        began = trio.current_time()
-        with contextlib.suppress(TidelogError):  # not within delivery_timeout_s: the figure says so
-            await producer.send(b"%d" % number)
-        self.slowest_s = max(self.slowest_s, trio.current_time() - began)
 
 
 def cpu_s(pid: int) -> float:
@@ -152,7 +131,7 @@ async def measure(cluster: LocalCluster, nodes: list[str], rounds: int, only: st
     costs = []
     async with tidelog.connect(cluster.gateways()) as log, trio.open_nursery() as nursery:
         await log.create_topic(TOPIC, partitions=1, replication_factor=3)
-        bystander = Bystander()
+        bystander = Bystander(TOPIC)
         nursery.start_soon(bystander.produce, log)
         for node in nodes:
             process = cluster.get(node)
@@ -166,16 +145,17 @@ async def measure(cluster: LocalCluster, nodes: list[str], rounds: int, only: st
                     continue
                 await trio.sleep(0.5)
                 forget_peak(pid)
-                bystander.slowest_s = 0.0
+                bystander.take()
                 memory, cpu, began = resident_mb(pid, "VmRSS"), cpu_s(pid), trio.current_time()
                 times = await trio.to_thread.run_sync(attack, port)
+                _, _, slowest_ms = bystander.take()
                 spent = cpu_s(pid) - cpu - idle * (trio.current_time() - began)
                 cost = Cost(
                     name,
                     node,
                     round(1e3 * max(spent, 0.0) / times, 2),
                     round(resident_mb(pid, "VmHWM") - memory, 1),
-                    round(1e3 * bystander.slowest_s, 0),
+                    round(slowest_ms),
                 )
                 costs.append(cost)
                 print(f"{node} {name}: {cost.cpu_ms} ms, {cost.memory_mb} MB, ack {cost.ack_ms:.0f} ms", flush=True)

@@ -1,13 +1,13 @@
-"""What requests cost that a gateway takes, each at its bound, from one client in a loop beside a healthy one.
+"""What requests cost that a gateway takes, each at its bound, from one attacker beside a well-behaved client.
 
     .venv/bin/python deploy/bench/requests_at_bounds.py [--seconds 10] [--topics 200] [--groups 1000] [--only NAME]
 
 A cluster of processes on this machine: a controller, three replica servers and a gateway. The attacker is a process
 of its own: it sends each request again and again for so many seconds, many at a time where it is answered. Meanwhile
-a healthy client sends 50 records a second, acks ``all``. The row of a request: how many were answered, and how many
-refused; the CPU seconds and the highest resident memory of gateway, replica servers (the one that took most) and
-controller in that time; and the healthy client's acks: p50, p99 and the slowest, in ms. The first row is without an
-attack.
+a client sends 50 records a second, acks ``all``. The row of a request: how many were answered, and how many refused;
+the CPU seconds and the highest resident memory of gateway, replica servers (the one that took most) and controller in
+that time; and that client's acks: p50, p99 and the slowest, in ms. The first row is without an attack. The last
+attacks fill what they can, up to the bounds of one principal.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 
 import click
 import tidelog
 import trio
 from attacks import cpu_s
+from bystander import Bystander
 from processes import end_with_sigterm, forget_peak, resident_mb
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
@@ -33,13 +35,16 @@ from tidelog.link import Link, connect_link
 from tidelog.records import NewRecord, encode_batch
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import (
+    BeginTransaction,
     CommitOffsets,
+    CreateTopic,
     DescribeGroup,
     DescribeMetrics,
     DescribeQuorum,
     FetchOffsets,
     GroupPosition,
     History,
+    JoinGroup,
     ListGroups,
     ListOffset,
     ListTransactions,
@@ -52,11 +57,10 @@ from tidelog.wire.messages import (
 )
 
 TOPIC = "healthy"
-RATE = 50
-AT_A_TIME = 200
+IDLE = "topic-0"
 TIMEOUT_S = 60.0
 PAUSE_S = 0.01
-"""Between two messages that nobody answers."""
+"""After a refusal, and after a message that is not answered."""
 
 
 @dataclass(slots=True)
@@ -76,85 +80,95 @@ class Row:
 def bombs(topic_id: str, values: list[NewRecord]) -> Produce:
     """As many batches that unfold to much as a message may have, or nearly."""
     batch = encode_batch(values, codec="zstd")
-    count = 1000
-    parts = tuple(ProducePart(id, topic_id, 0, 1, 5000, len(batch)) for id in range(count))
-    return Produce(parts, batch * count)
+    parts = tuple(ProducePart(id, topic_id, 0, 1, 5000, len(batch)) for id in range(1000))
+    return Produce(parts, batch * len(parts))
 
 
-def attacks(topic_id: str) -> dict[str, Message]:
-    """Requests at their bounds, by name."""
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """``request`` makes each request from its number; ``links``: connections, each with ``at_a_time`` requests in
+    flight."""
+
+    request: Callable[[int], Message]
+    links: int = 1
+    at_a_time: int = 200
+
+
+def same(message: Message) -> Attack:
+    """One request, again and again; one sender is enough for what is not answered."""
+    return Attack(lambda number: message, at_a_time=200 if message.ANSWER is not None else 1)
+
+
+def attacks(topic_id: str, idle_id: str) -> dict[str, Attack]:
+    """Requests at their bounds, by name. ``idle_id``: a topic to which nobody writes."""
     tiny = [NewRecord(b"", b"k", timestamp_ms=1, headers=(("", b""),))] * 10_000
     positions = tuple(GroupPosition(topic_id, 0, number) for number in range(1500))
+    poll = Read(idle_id, 0, 0, max_wait_ms=30_000)
+    first = (GroupPosition(topic_id, 0, 1),)
     return {
-        "metadata, one name 8,000 times": Metadata((TOPIC,) * 8000),
-        "metadata, one name 8,000 times, offsets": Metadata((TOPIC,) * 8000, offsets=True),
-        "metadata, 9,000 names": Metadata(tuple(f"t{number}" for number in range(9000))),
-        "metadata, all topics": Metadata(all_topics=True),
-        "metadata, all topics, offsets": Metadata(all_topics=True, offsets=True),
-        "list_groups": ListGroups(),
-        "list_transactions": ListTransactions(),
-        "describe_group": DescribeGroup("group-0"),
-        "describe_metrics": DescribeMetrics("r1"),
-        "describe_quorum": DescribeQuorum(),
-        "history": History(topic_id, 0),
-        "list_offset by time": ListOffset(topic_id, 0, "timestamp", 1),
-        "read, 4 MiB": Read(topic_id, 0, 0, max_bytes=4 << 20),
-        "commit_offsets, 1,500 positions": CommitOffsets("group-0", positions=positions),
-        "fetch_offsets": FetchOffsets("group-0", (TopicShare(topic_id, tuple(range(10_000))),)),
-        "produce, 1,000 tiny parts": Produce(
-            tuple(ProducePart(id, "none", 0, 1, 5000, 0) for id in range(1000)), b""
+        "metadata, one name 8,000 times": same(Metadata((TOPIC,) * 8000)),
+        "metadata, one name 8,000 times, offsets": same(Metadata((TOPIC,) * 8000, offsets=True)),
+        "metadata, 9,000 names": same(Metadata(tuple(f"t{number}" for number in range(9000)))),
+        "metadata, all topics": same(Metadata(all_topics=True)),
+        "metadata, all topics, offsets": same(Metadata(all_topics=True, offsets=True)),
+        "list_groups": same(ListGroups()),
+        "list_transactions": same(ListTransactions()),
+        "describe_group": same(DescribeGroup("group-0")),
+        "describe_metrics": same(DescribeMetrics("r1")),
+        "describe_quorum": same(DescribeQuorum()),
+        "history": same(History(topic_id, 0)),
+        "list_offset by time": same(ListOffset(topic_id, 0, "timestamp", 1)),
+        "read, 4 MiB": same(Read(topic_id, 0, 0, max_bytes=4 << 20)),
+        "read, 512 long polls on each of nine connections": Attack(lambda number: poll, links=9, at_a_time=512),
+        "commit_offsets, 1,500 positions": same(CommitOffsets("group-0", positions=positions)),
+        "fetch_offsets": same(FetchOffsets("group-0", (TopicShare(topic_id, tuple(range(10_000))),))),
+        "produce, 1,000 tiny parts": same(
+            Produce(tuple(ProducePart(id, "none", 0, 1, 5000, 0) for id in range(1000)), b"")
         ),
-        "produce, 1,000 batches of 8 MiB of zeros": bombs(topic_id, [NewRecord(bytes(8 << 20), timestamp_ms=1)]),
-        "produce, 1,000 batches of 10,000 records": bombs(topic_id, tiny),
+        "produce, 1,000 batches of 8 MiB of zeros": same(
+            bombs(topic_id, [NewRecord(bytes(8 << 20), timestamp_ms=1)])
+        ),
+        "produce, 1,000 batches of 10,000 records": same(bombs(topic_id, tiny)),
+        "commit_offsets, another group each time": Attack(lambda n: CommitOffsets(f"fresh-{n}", positions=first)),
+        "join_group, another group each time": Attack(lambda n: JoinGroup(f"joined-{n}", f"member-{n}", (TOPIC,))),
+        "begin_transaction, another application each time": Attack(
+            lambda n: BeginTransaction(f"app-{n}", f"owner-{n}")
+        ),
+        "create_topic, another name each time": Attack(lambda n: CreateTopic(f"fresh-{n}", 1, 3)),
     }
 
 
-class Healthy:
-    """The client that nobody should disturb."""
-
-    def __init__(self) -> None:
-        self.acks_s: list[float] = []
-
-    async def produce(self, log: Log) -> None:
-        """Until cancelled."""
-        async with log.producer(TOPIC) as producer, trio.open_nursery() as nursery:
-            for number in range(sys.maxsize):
-                nursery.start_soon(self._send, producer, number)
-                await trio.sleep(1 / RATE)
-
-    async def _send(self, producer: tidelog.Producer, number: int) -> None:
-        began = trio.current_time()
-        with contextlib.suppress(TidelogError):  # not within delivery_timeout_s: the figure says so
-            await producer.send(b"%d" % number)
-        self.acks_s.append(trio.current_time() - began)
-
-    def take(self) -> tuple[float, float, float]:
-        """p50, p99 and the slowest since the last time, in ms."""
-        acks, self.acks_s = sorted(self.acks_s) or [0.0], []
-        return tuple(round(1e3 * acks[int(len(acks) * q)], 1) for q in (0.5, 0.99, 0.999999))  # type: ignore[return-value]
-
-
-async def attack(url: str, topic_id: str, name: str, seconds: float) -> Row:
+async def attack(url: str, name: str, seconds: float) -> Row:
     """Send it again and again for so long."""
-    row, message = Row(name), attacks(topic_id)[name]
+    row, numbers = Row(name), count()
 
-    async def ask(link: Link) -> None:
+    async def ask(link: Link, attack: Attack) -> None:
         while not link.closed:
+            message = attack.request(next(numbers))
             try:
-                await link.call(message, TIMEOUT_S)
+                if message.ANSWER is None:
+                    await link.send(message)
+                    await trio.sleep(PAUSE_S)
+                else:
+                    await link.call(message, TIMEOUT_S)
                 row.requests += 1
             except TidelogError:
                 row.refused += 1
                 await trio.sleep(PAUSE_S)
 
-    with trio.move_on_after(seconds):
+    async def connected(attack: Attack) -> None:
         async with attacker(url) as link, trio.open_nursery() as nursery:
-            for _ in range(AT_A_TIME if message.ANSWER is not None else 0):
-                nursery.start_soon(ask, link)
-            while message.ANSWER is None and not link.closed:
-                await link.send(message)
-                row.requests += 1
-                await trio.sleep(PAUSE_S)
+            for _ in range(attack.at_a_time):
+                nursery.start_soon(ask, link, attack)
+
+    async with attacker(url) as link:
+        found = await link.call(Metadata((TOPIC, IDLE)), TIMEOUT_S)
+    ids = {topic.name: topic.topic_id for topic in found.topics}
+    chosen = attacks(ids[TOPIC], ids[IDLE])[name]
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for _ in range(chosen.links):
+                nursery.start_soon(connected, chosen)
     return row
 
 
@@ -166,8 +180,8 @@ async def attacker(url: str) -> AsyncIterator[Link]:
         yield link
 
 
-async def prepare(log: Log, url: str, topics: int, groups: int) -> str:
-    """Topics, and groups that have a position; returns the id of the healthy client's topic."""
+async def prepare(log: Log, url: str, topics: int, groups: int) -> None:
+    """Topics, and groups that have a position."""
     topic_id = (await log.create_topic(TOPIC, partitions=1, replication_factor=3)).topic_id
     limiter = trio.CapacityLimiter(20)
 
@@ -180,7 +194,6 @@ async def prepare(log: Log, url: str, topics: int, groups: int) -> str:
             await log.create_topic(f"topic-{number}", partitions=4, replication_factor=3)
         for number in range(groups):
             nursery.start_soon(commit, link, number)
-    return topic_id
 
 
 async def measure(cluster: LocalCluster, seconds: float, topics: int, groups: int, only: str) -> list[Row]:
@@ -188,29 +201,29 @@ async def measure(cluster: LocalCluster, seconds: float, topics: int, groups: in
     (url, *_) = cluster.gateways()
     pids = {node: cluster.get(node).pid for node in ("g1", "r1", "r2", "r3", "c1")}
     rows = []
-    healthy = Healthy()
+    bystander = Bystander(TOPIC)
     async with tidelog.connect([url]) as log:
-        topic_id = await prepare(log, url, topics, groups)
+        await prepare(log, url, topics, groups)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(healthy.produce, log)
-            for name in ("none", *attacks(topic_id)):
+            nursery.start_soon(bystander.produce, log)
+            for name in ("none", *attacks("", "")):
                 if name != "none" and only not in name:
                     continue
                 await trio.sleep(1)
                 row = Row(name)
-                healthy.take()
+                bystander.take()
                 for pid in pids.values():
                     forget_peak(pid)
                 before = {node: cpu_s(pid) for node, pid in pids.items()}
                 if name == "none":
                     await trio.sleep(seconds)
                 else:
-                    command = [sys.executable, __file__, "--attack", url, topic_id, name, str(seconds)]
+                    command = [sys.executable, __file__, "--attack", url, name, str(seconds)]
                     ran = await trio.run_process(command, capture_stdout=True)
                     row.requests, row.refused = map(int, ran.stdout.split())
                 row.cpu_s = _by_role({node: cpu_s(pid) - before[node] for node, pid in pids.items()})
                 row.memory_mb = _by_role({node: resident_mb(pid, "VmHWM") for node, pid in pids.items()})
-                row.p50_ms, row.p99_ms, row.slowest_ms = healthy.take()
+                row.p50_ms, row.p99_ms, row.slowest_ms = bystander.take()
                 rows.append(row)
                 print(_line(row), flush=True)
             nursery.cancel_scope.cancel()
@@ -235,7 +248,9 @@ def _line(row: Row) -> str:
 
 @click.command(help=__doc__)
 @click.option("--seconds", default=10.0, show_default=True, help="Of each attack.")
-@click.option("--topics", default=200, show_default=True, help="Topics of 4 partitions that are there.")
+@click.option(
+    "--topics", default=200, show_default=True, type=click.IntRange(1), help="Topics of 4 partitions that are there."
+)
 @click.option("--groups", default=1000, show_default=True, help="Groups that are there.")
 @click.option("--only", default="", help="Only attacks with this in their names.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
@@ -259,7 +274,7 @@ def main(seconds: float, topics: int, groups: int, only: str, json_file: Path | 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--attack"]:
-        sent = trio.run(attack, *sys.argv[2:5], float(sys.argv[5]))
+        sent = trio.run(attack, *sys.argv[2:4], float(sys.argv[4]))
         print(sent.requests, sent.refused)
     else:
         main()

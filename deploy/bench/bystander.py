@@ -1,0 +1,41 @@
+"""The well-behaved client of the benches that attack a cluster: what it notices is what other tenants would."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import tidelog
+import trio
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+
+RATE = 50
+"""Records per second."""
+
+
+class Bystander:
+    """Sends records of a few bytes to a topic at ``RATE``, acks ``all``, and remembers how long each ack took."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._acks_s: list[float] = []
+
+    async def produce(self, log: Log) -> None:
+        """Until cancelled."""
+        async with log.producer(self._topic) as producer, trio.open_nursery() as nursery:
+            for number in range(sys.maxsize):
+                nursery.start_soon(self._send, producer, number)
+                await trio.sleep(1 / RATE)
+
+    async def _send(self, producer: tidelog.Producer, number: int) -> None:
+        began = trio.current_time()
+        with contextlib.suppress(TidelogError):  # not within delivery_timeout_s: the figure says so
+            await producer.send(b"%d" % number)
+        self._acks_s.append(trio.current_time() - began)
+
+    def take(self) -> tuple[float, float, float]:
+        """p50, p99 and the slowest ack since the last call, ms; zeros where there was no ack."""
+        acks, self._acks_s = sorted(self._acks_s) or [0.0], []
+        p50, p99 = (acks[int(len(acks) * share)] for share in (0.5, 0.99))
+        return round(1e3 * p50, 1), round(1e3 * p99, 1), round(1e3 * acks[-1], 1)
