@@ -1,6 +1,6 @@
 """What clients see of a local cluster, with ``tidelog bench``: the rows of docs/performance.md.
 
-.venv/bin/python deploy/bench/clients.py [--seconds 10] [--only plain] [--json FILE]
+.venv/bin/python deploy/bench/clients.py [--seconds 10] [--only plain] [--compare tokens] [--rounds 6] [--json FILE]
 
 First all cases without any security, then a few of them with TLS on every plane, with tokens and rules, with
 encryption at rest, and with all three: each on a cluster of its own. CPU is that of the gateway and of the replica
@@ -17,8 +17,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import click
@@ -26,6 +27,7 @@ import trio
 from partitions import cpu_s
 from processes import end_with_sigterm, forget_peak, resident_mb
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from verdict import Figure
 
 FLUSH_OS = ("--config", "flush=os")
 SMALL = ("--record-bytes", "100")
@@ -150,6 +152,49 @@ def rows(setup: Setup, arguments: tuple[str, ...], report: dict[str, Any]) -> It
         costs = [""] * len(COSTS)
 
 
+def figures_of(report: dict[str, Any]) -> Iterator[tuple[str, float, bool]]:
+    """What counts of a case that measures one thing: unit, value, and whether less is better."""
+    (row,) = report["rows"]
+    cpu_s = report["gateway_cpu_s"] + report["replicas_cpu_s"]
+    if report["bench"] == "latency":
+        yield "p50 ms", row["latency_ms"]["p50"], True
+    else:
+        yield "MB/s", row["mb_per_s"], False
+    yield "CPU ms per 1,000 records", 1e6 * cpu_s / row["records"], True
+
+
+def compare(setup: Setup, seconds: float, rounds: int) -> list[Figure]:
+    """Pairs of each case, plain and with that setup in turn."""
+    figures: dict[tuple[str, str], Figure] = {}
+    with running(SETUPS[0]) as plain, running(setup) as other:
+        for number in range(rounds):
+            for case in SECURE_CASES:
+                length = () if case[0] == "consume" else ("--seconds", str(seconds))
+                sides = (plain, other) if number % 2 == 0 else (other, plain)
+                reports = {side: side.measure((*case[:1], *length, *case[1:])) for side in sides}
+                pairs = zip(figures_of(reports[plain]), figures_of(reports[other]), strict=True)
+                for (unit, base, less), (_, now, _) in pairs:
+                    figure = figures.setdefault((case[0], unit), Figure(case[0], unit, less))
+                    ratio = figure.add(base, now)
+                    click.echo(
+                        f"{number + 1}/{rounds} {case[0]}: {unit} {base:,.2f} and {now:,.2f}, ratio {ratio:.2f}"
+                    )
+    return list(figures.values())
+
+
+def show_comparison(figures: list[Figure]) -> None:
+    """A line for each."""
+    click.echo(
+        "| case | figure | plain | compared | ratio | lowest, highest pair | pairs |\n|---|---|---|---|---|---|---|"
+    )
+    for figure in figures:
+        ratios = figure.ratios
+        middles = f"{median(figure.base):,.2f} | {median(figure.now):,.2f} | {median(ratios):.2f}"
+        click.echo(
+            f"| {figure.name} | {figure.unit} | {middles} | {min(ratios):.2f}, {max(ratios):.2f} | {len(ratios)} |"
+        )
+
+
 @click.command(help=__doc__)
 @click.option("--seconds", type=float, default=10.0, show_default=True, help="Length of each case.")
 @click.option(
@@ -159,10 +204,23 @@ def rows(setup: Setup, arguments: tuple[str, ...], report: dict[str, Any]) -> It
     type=click.Choice([setup.name for setup in SETUPS]),
     help="Only this setup; repeatable.",
 )
+@click.option(
+    "--compare",
+    "compared",
+    type=click.Choice([setup.name for setup in SETUPS[1:]]),
+    help="Only this setup, beside a plain cluster.",
+)
+@click.option("--rounds", type=click.IntRange(1), default=6, show_default=True, help="Pairs, with --compare.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the reports here too.")
-def main(seconds: float, names: tuple[str, ...], json_file: Path | None) -> None:
+def main(seconds: float, names: tuple[str, ...], compared: str | None, rounds: int, json_file: Path | None) -> None:
     """See the module."""
     end_with_sigterm()
+    if compared:
+        figures = compare(next(setup for setup in SETUPS if setup.name == compared), seconds, rounds)
+        show_comparison(figures)
+        if json_file:
+            json_file.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")
+        return
     reports = []
     columns = (*COLUMNS, *COSTS)
     click.echo(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
