@@ -7,6 +7,9 @@
     recovery        the leader's server is killed with SIGKILL and started again: seconds until its log is open,
                     per GB of log; once with segments of 64 MiB, once with a single one (the worst case)
     readers         several consumers read the same topic from its leaders, then from any replica: MB/s of all
+    readers-busy    16 consumers, a process each, read everything again and again while a producer writes: what the
+                    producer notices (p50, p99 before and during), and how often a link between gateway and replica
+                    servers was opened anew
     idle            1,000 partitions with 3 replicas each and no traffic: CPU of every process, memory
 
 Real processes, loopback, as ``bench.py``; figures of one run are to be compared with each other.
@@ -16,10 +19,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import bench
@@ -36,6 +42,8 @@ BATCH_BYTES = 128 << 10
 IDLE_PARTITIONS = 1000
 SETTLE_S = 15.0
 IDLE_S = 30.0
+READERS = 16
+BUSY_S = 10.0
 CONSOLE = Console(highlight=False, soft_wrap=True)
 
 
@@ -144,6 +152,11 @@ async def catch_up_busy(cluster: LocalCluster, size: int) -> list[Row]:
         nursery.cancel_scope.cancel()
     seconds = time.monotonic() - began
     rows = [Row("catch-up beside a producer", {"MB": mb, "s": seconds, "MB/s": mb / seconds})]
+    return rows + _latency_rows(before, during)
+
+
+def _latency_rows(before: list[float], during: list[float]) -> list[Row]:
+    rows = []
     for name, latencies in (("before", before), ("during", during)):
         figures = {f"p{share:.0%}"[:-1] + " ms": bench.percentile(latencies, share) * 1e3 for share in (0.5, 0.99)}
         rows.append(Row(f"  one record at a time, {name}", {"records": len(latencies), **figures}))
@@ -227,6 +240,51 @@ async def _consume(cluster: LocalCluster, topic: str, read_from: str) -> None:
             continue
 
 
+async def readers_busy(cluster: LocalCluster, size: int) -> list[Row]:
+    """Sixteen tenants catch up at once."""
+    await create(cluster, "readers-busy", bench.PARTITIONS, 3)
+    await fill(cluster, "readers-busy", size)
+    await create(cluster, "live", bench.PARTITIONS, 3)
+    command = [sys.executable, __file__, "--read", cluster.gateways()[0], "readers-busy"]
+    async with trio.open_nursery() as nursery:
+        processes = [
+            await nursery.start(partial(trio.run_process, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            for _ in range(READERS)
+        ]
+        for process in processes:
+            await process.stdout.receive_some()  # connected
+        before = await _latencies(cluster, BUSY_S)
+        opened = _links_opened(cluster)
+        for process in processes:
+            await process.stdin.send_all(b"read\n")
+        during = await _latencies(cluster, BUSY_S)
+        opened = _links_opened(cluster) - opened
+        counts = [int(b"".join([chunk async for chunk in process.stdout])) for process in processes]
+    mb = sum(counts) / 1e6
+    figures = {"MB/s": mb / BUSY_S, "least MB": min(counts) / 1e6, "links opened anew": float(opened)}
+    return [Row(f"{READERS} readers beside a producer", figures), *_latency_rows(before, during)]
+
+
+async def read_for_a_while(url: str, topic: str) -> None:
+    """Say that it is connected; once told to, read everything again and again for ``BUSY_S``, and print how many
+    bytes of batches that were."""
+    size = 0
+    async with tidelog.connect([url]) as log:
+        await log.describe(topic)
+        print("connected", flush=True)
+        await trio.to_thread.run_sync(sys.stdin.readline)
+        with trio.move_on_after(BUSY_S):
+            while True:
+                consumer = log.consume(topic, start="earliest", end="latest")
+                while (batch := await consumer.next_batch()) is not None:
+                    size += len(batch.data)
+    print(size)
+
+
+def _links_opened(cluster: LocalCluster) -> int:
+    return Path(cluster.get("g1").log).read_text().count("replica_link_up")
+
+
 async def idle(cluster: LocalCluster, size: int) -> list[Row]:
     """Nobody produces, nobody reads."""
     before = {process.id: _memory(process) for process in cluster.processes}
@@ -256,6 +314,7 @@ CASES: dict[str, Case] = {
     "catch-up-busy": catch_up_busy,
     "recovery": recovery,
     "readers": readers,
+    "readers-busy": readers_busy,
     "idle": idle,
 }
 
@@ -304,4 +363,7 @@ def main(mb: int, names: tuple[str, ...], data: Path | None, json_file: Path | N
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--read"]:
+        trio.run(read_for_a_while, *sys.argv[2:4])
+    else:
+        main()
