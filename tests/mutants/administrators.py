@@ -122,4 +122,6 @@ def keep_heirs_for_ever(patch: Patch) -> None:
 )
 def keep_leaves_with_refusals(patch: Patch) -> None:
     """All that is bounded shares one room."""
-    patch.setattr(journal.Journal, "_deeds", property(lambda self: self._refusals, lambda *_: None), raising=False)
+    patch.setattr(
+        journal.Journal, "_minor_changes", property(lambda self: self._refusals, lambda *_: None), raising=False
+    )

@@ -134,14 +134,14 @@ def give_a_principal_all_connections(patch: Patch) -> None:
     tests=DOOR,
     units_only=True,
 )
-def leave_deeds_of_outsiders_out_of_the_audit(patch: Patch) -> None:
+def leave_changes_of_outsiders_out_of_the_audit(patch: Patch) -> None:
     """Only what needs the rights of administrators is."""
-    patch.setattr(Door, "_is_told", lambda self, link, message: False)
+    patch.setattr(Door, "_is_audited", lambda self, link, message: False)
 
 
-@breaks("security", "Who floods the audit hides only his own deeds.", tests=DOOR, units_only=True)
-def share_one_bucket_of_deeds(patch: Patch) -> None:
-    """All principals' deeds count together."""
+@breaks("security", "Who floods the audit hides only his own changes.", tests=DOOR, units_only=True)
+def share_one_bucket_of_minor_changes(patch: Patch) -> None:
+    """The minor changes of all principals count together."""
     patch.setattr(Shares, "take", lambda self, who, now: True)
 
 

@@ -326,12 +326,12 @@ def test_a_transaction_that_another_ends_is_audited_and_ones_own_is_not() -> Non
     played(act)
 
 
-def test_who_floods_the_audit_hides_nobody_elses_deeds() -> None:
+def test_who_floods_the_audit_hides_nobody_elses_changes() -> None:
     one = Journal("g1/ab", "g1", 20, 0.0)
     for _ in range(10_000):
-        one.on_deed({"principal": "mallory"}, RESET, Done(), 0.0, 0)
+        one.on_minor_change({"principal": "mallory"}, RESET, Done(), 0.0, 0)
         one.on_login({"principal": "mallory"}, 0.0, 0)
-    one.on_deed({"principal": "alice"}, RESET, Done(), 0.0, 0)
+    one.on_minor_change({"principal": "alice"}, RESET, Done(), 0.0, 0)
     one.on_failure("denied", {"principal": "bob"}, "produce", "no", 0.0, 0)
     one.on_change({"principal": "admin"}, DeleteGroup("billing"), Done(), 0.0, 0)
     told = [json.loads(record.value or b"") for record in one.take()]

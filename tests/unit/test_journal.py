@@ -161,7 +161,7 @@ def test_events_and_what_is_written_at_once_are_bounded_in_bytes() -> None:
     long = CommitOffsets("billing", tuple(GroupPosition("t", n, 7, metadata="\x01" * 170) for n in range(1000)))
     admin = RevokeTokens(principal="p" * 1024, token_id="t" * 1024)
     for n in range(200):
-        one.on_deed({"principal": f"p{n}"}, long, Done(), 0.0, 0)
+        one.on_minor_change({"principal": f"p{n}"}, long, Done(), 0.0, 0)
         one.on_change({"principal": "admin"}, admin, Done(), 0.0, 0)
     count = 0
     while records := one.take():

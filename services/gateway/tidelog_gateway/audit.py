@@ -43,10 +43,10 @@ class Audit:
             self._journal.on_change(who, request, answer, self._shell.clock(), self._wall_ms())
             self._news.set()
 
-    def on_deed(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
+    def on_minor_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
         """A request was answered that is worth telling and needs few rights."""
         if self._journal is not None:
-            self._journal.on_deed(who, request, answer, self._shell.clock(), self._wall_ms())
+            self._journal.on_minor_change(who, request, answer, self._shell.clock(), self._wall_ms())
             self._news.set()
 
     def on_login(self, who: Mapping[str, str]) -> None:

@@ -65,7 +65,7 @@ class View:
     remote: str
     charge: Callable[[str, int], None]
     """Counts bytes as sent to a principal."""
-    is_told: bool = False
+    is_audited: bool = False
     """The request is told to the audit although it needs few rights."""
 
     def of_topic(self, name: str) -> bool:
@@ -102,8 +102,8 @@ class View:
             self.audit.on_change(who, request, answer)
         elif isinstance(request, LeaveGroup) and not isinstance(answer, TidelogError):
             self.audit.on_left(who, request)
-        elif self.is_told:
-            self.audit.on_deed(who, request, answer)
+        elif self.is_audited:
+            self.audit.on_minor_change(who, request, answer)
         if isinstance(answer, CopyRead):
             self.charge(self.principal, answer.bytes)
 
@@ -244,15 +244,15 @@ class Door:
             self._shell.router.tickets.release(link.source, message.producer_id)
             link.answer(id, Done())
         elif isinstance(message, KINDS) and id is not None:
-            is_told = self._is_told(link, message)
+            is_audited = self._is_audited(link, message)
             cluster, charge = self._shell.cluster, self._metering.charge
-            view = View(self._guard, self._audit, cluster, principal, link.remote, charge, is_told)
+            view = View(self._guard, self._audit, cluster, principal, link.remote, charge, is_audited)
             self._shell.on_request(link, message)
             self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)
 
-    def _is_told(self, link: Link, message: Message) -> bool:
+    def _is_audited(self, link: Link, message: Message) -> bool:
         """It sets a group's positions from outside the group, or ends a transaction whose producer is not of this
         connection."""
         if isinstance(message, EndTransaction):

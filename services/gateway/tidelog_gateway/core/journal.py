@@ -10,7 +10,7 @@ Three kinds are kept apart, so that nobody can hide what he did behind a flood o
   are count as one), and ``MOST`` wait. What is left out is counted, and the count goes into the topic when there is
   room;
 - ``left_group``, ``login``, and ``change`` where clients with few rights may do that as often as they like
-  (``on_deed``). The bounds are those of failures, with room of their own.
+  (``on_minor_change``). The bounds are those of failures, with room of their own.
 
 An event may be in the topic twice, when its outcome was in doubt; ``id`` says so.
 """
@@ -59,7 +59,7 @@ class Journal:
         self._name = name
         self._gateway = gateway
         self._refusals = _Room(failures_s, now)
-        self._deeds = _Room(failures_s, now)
+        self._minor_changes = _Room(failures_s, now)
         self._changes: deque[NewRecord] = deque()
         self._failures: deque[NewRecord] = deque()
         self._waiting: Counter[bytes | None] = Counter()
@@ -85,16 +85,16 @@ class Journal:
             self._changes.append(event)
             self._waiting[event.key] += 1
 
-    def on_deed(
+    def on_minor_change(
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
     ) -> None:
         """The same of a request that takes few rights."""
-        if self._is_kept(self._deeds, who, now, time_ms):
+        if self._is_kept(self._minor_changes, who, now, time_ms):
             self._failures.append(self._event("change", who, time_ms, **_told(request, answer)))
 
     def on_login(self, who: Mapping[str, str], now: float, time_ms: int) -> None:
         """A client has connected."""
-        if self._is_kept(self._deeds, who, now, time_ms):
+        if self._is_kept(self._minor_changes, who, now, time_ms):
             self._failures.append(self._event("login", who, time_ms))
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, why: str, now: float, time_ms: int) -> bool:
@@ -106,7 +106,7 @@ class Journal:
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup, now: float, time_ms: int) -> None:
         """A member is in its group no more."""
-        if self._is_kept(self._deeds, who, now, time_ms):
+        if self._is_kept(self._minor_changes, who, now, time_ms):
             told = {"op": request.OP, "request": _fields(request)}
             self._failures.append(self._event("left_group", who, time_ms, **told))
 
