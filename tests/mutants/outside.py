@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from tidelog.origins import Origins
 from tidelog_gateway import door
-from tidelog_gateway.core import oidc
+from tidelog_gateway.audit import Audit
+from tidelog_gateway.core import journal, oidc
 from tidelog_gateway.core.guard import Guard
+from tidelog_gateway.core.merged_events import MergedEvents
 from tidelog_gateway.core.oidc import Issuer
 from tidelog_gateway.core.quotas import Quotas
 from tidelog_gateway.core.repeated import Repeated
-from tidelog_gateway.core.shares import Shares
 from tidelog_gateway.door import Door
 from tidelog_replica.log.segment import Segment
 
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 39"
-OIDC, DOOR = ("test_oidc",), ("test_door",)
+OIDC, DOOR, AUDIT = ("test_oidc",), ("test_door",), ("test_journal",)
 
 
 @breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True)
@@ -139,10 +140,22 @@ def leave_changes_of_outsiders_out_of_the_audit(patch: Patch) -> None:
     patch.setattr(Door, "_is_audited", lambda self, link, message: False)
 
 
-@breaks("security", "Who floods the audit hides only his own changes.", tests=DOOR, units_only=True)
-def share_one_bucket_of_minor_changes(patch: Patch) -> None:
-    """The minor changes of all principals count together."""
-    patch.setattr(Shares, "take", lambda self, who, now: True)
+@breaks("security", "Nobody hides a change behind others of his own.", tests=AUDIT, units_only=True)
+def merge_all_changes_of_a_principal(patch: Patch) -> None:
+    """What they are about is not looked at."""
+    patch.setattr(journal, "_merged_under", lambda who, request: (who["principal"],))
+
+
+@breaks("security", "What was merged is told when the interval ends.", tests=AUDIT, units_only=True)
+def forget_what_was_merged(patch: Patch) -> None:
+    """Only the first of a group is told."""
+    patch.setattr(MergedEvents, "end_interval", lambda self: [])
+
+
+@breaks("security", "What cannot be told is not done.", tests=DOOR, units_only=True)
+def do_what_cannot_be_told(patch: Patch) -> None:
+    """Requests are let in where the audit has no room."""
+    patch.setattr(Audit, "why_not", lambda *_: None)
 
 
 @breaks("security", "A timestamp of the future makes no segment young.", tests=("test_retention",), units_only=True)

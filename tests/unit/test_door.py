@@ -24,12 +24,14 @@ from tidelog.wire.messages import (
     EndTransaction,
     GroupPosition,
     Hello,
+    LeaveGroup,
     Message,
     UseProducer,
 )
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.guard import Client, Guard, GuardSettings
 from tidelog_gateway.core.journal import Journal
+from tidelog_gateway.core.merged_events import MOST_KEYS
 from tidelog_gateway.core.repeated import INTERVAL_S, MOST, Repeated
 from tidelog_gateway.core.settings import DoorSettings, RouterSettings, SubscriptionSettings
 from tidelog_gateway.door import Door, View
@@ -101,6 +103,14 @@ class Stage:
     def send(self, link: FakeLink, *messages: Message) -> None:
         for message in messages:
             self.door.on_message(link, 1, message)  # type: ignore[arg-type]
+
+    def try_to_send(self, link: FakeLink, message: Message) -> str:
+        """The code of the refusal; "" for none."""
+        try:
+            self.send(link, message)
+        except TidelogError as error:
+            return error.code
+        return ""
 
     def tell(self, *tokens: Token) -> None:
         """The metadata has these tokens."""
@@ -326,15 +336,31 @@ def test_a_transaction_that_another_ends_is_audited_and_ones_own_is_not() -> Non
     played(act)
 
 
-def test_who_floods_the_audit_hides_nobody_elses_changes() -> None:
+def test_who_floods_the_audit_hides_nothing() -> None:
     one = Journal("g1/ab", "g1", 20, 0.0)
+    mallory = {"principal": "mallory", "remote": "10.0.0.9:40000"}
     for _ in range(10_000):
-        one.on_minor_change({"principal": "mallory"}, RESET, Done(), 0.0, 0)
-        one.on_login({"principal": "mallory"}, 0.0, 0)
+        one.on_minor_change(mallory, RESET, Done(), 0.0, 0)
+        one.on_login(mallory, 0)
+    one.on_minor_change(mallory, replace(RESET, group="orders"), Done(), 0.0, 0)
     one.on_minor_change({"principal": "alice"}, RESET, Done(), 0.0, 0)
     one.on_failure("denied", {"principal": "bob"}, "produce", "no", 0.0, 0)
     one.on_change({"principal": "admin"}, DeleteGroup("billing"), Done(), 0.0, 0)
     told = [json.loads(record.value or b"") for record in one.take()]
-    assert [event.get("principal", event.get("count")) for event in told] == [
-        *("admin", *["mallory"] * 5, 19_995, "alice", "bob")
-    ]
+    assert [event["principal"] for event in told] == ["admin", *["mallory"] * 3, "alice", "bob"]
+
+
+def test_what_the_audit_cannot_tell_is_not_done() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        link = stage.let_in()
+        outcomes = [stage.try_to_send(link, replace(RESET, group=f"g{n}")) for n in range(MOST_KEYS)]
+        told = 0
+        while more := len(stage.told()):
+            told += more
+        assert 0 < told < MOST_KEYS
+        assert outcomes == [""] * told + ["QUOTA_EXCEEDED"] * (MOST_KEYS - told)
+        assert stage.try_to_send(link, LeaveGroup("billing", "m1")) == "QUOTA_EXCEEDED"
+        assert stage.try_to_send(link, replace(RESET, group="billing", member="m1")) == ""
+        assert stage.told() == []
+
+    played(act)

@@ -245,6 +245,10 @@ class Door:
             link.answer(id, Done())
         elif isinstance(message, KINDS) and id is not None:
             is_audited = self._is_audited(link, message)
+            if is_audited or isinstance(message, LeaveGroup):
+                refusal = self._audit.why_not({"principal": principal}, message)
+                if refusal is not None:
+                    raise refusal
             cluster, charge = self._shell.cluster, self._metering.charge
             view = View(self._guard, self._audit, cluster, principal, link.remote, charge, is_audited)
             self._shell.on_request(link, message)
