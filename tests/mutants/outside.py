@@ -9,6 +9,7 @@ from tidelog_gateway.core import journal, oidc
 from tidelog_gateway.core.guard import Guard
 from tidelog_gateway.core.merged_events import MergedEvents
 from tidelog_gateway.core.oidc import Issuer
+from tidelog_gateway.core.own_transactions import OwnTransactions
 from tidelog_gateway.core.quotas import Quotas
 from tidelog_gateway.core.repeated import Repeated
 from tidelog_gateway.door import Door
@@ -138,6 +139,25 @@ def give_a_principal_all_connections(patch: Patch) -> None:
 def leave_changes_of_outsiders_out_of_the_audit(patch: Patch) -> None:
     """Only what needs the rights of administrators is."""
     patch.setattr(Door, "_is_audited", lambda self, link, message: False)
+
+
+@breaks("security", "Who fences the transaction of another connection is audited.", tests=DOOR, units_only=True)
+def audit_no_begun_transaction(patch: Patch) -> None:
+    """To begin one counts as one's own matter."""
+    patch.setattr(OwnTransactions, "fences", lambda *_: False)
+
+
+@breaks("security", "Who begins, ends and begins again is not told of each time.", tests=DOOR, units_only=True)
+def take_ones_own_transactions_for_those_of_others(patch: Patch) -> None:
+    """What the connection has begun is forgotten."""
+    patch.setattr(OwnTransactions, "on_link_opened", lambda *_: None)
+    patch.setattr(OwnTransactions, "on_link_closed", lambda *_: None)
+
+
+@breaks("security", "Refused requests hide none that was done.", tests=AUDIT, units_only=True)
+def merge_what_was_done_with_refusals(patch: Patch) -> None:
+    """The outcome is not looked at."""
+    patch.setattr(journal, "REFUSED", journal.DONE)
 
 
 @breaks("security", "Nobody hides a change behind others of his own.", tests=AUDIT, units_only=True)

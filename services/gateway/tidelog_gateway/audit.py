@@ -47,7 +47,7 @@ class Audit:
     def on_minor_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
         """A request was answered that is worth telling and needs few rights."""
         if self._journal is not None:
-            self._journal.on_minor_change(who, request, answer, self._shell.clock(), self._wall_ms())
+            self._journal.on_minor_change(who, request, answer, self._wall_ms())
             self._news.set()
 
     def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:

@@ -18,7 +18,10 @@ from tidelog.link import Link
 from tidelog.tls import shown_over
 from tidelog.transport import Connection
 from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
     CommitOffsets,
+    CommitStaged,
     CopyRead,
     Credit,
     Digest,
@@ -26,19 +29,23 @@ from tidelog.wire.messages import (
     EndTransaction,
     FetchOffsets,
     Hello,
+    InitTaskProducer,
     LeaveGroup,
     Message,
+    PrepareTransaction,
     Produce,
     ProduceAck,
     Produced,
     ReadCopy,
     ReleaseProducer,
+    TransactionBegun,
     UseProducer,
 )
 
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.guard import Client, Guard
+from tidelog_gateway.core.own_transactions import OwnTransactions
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
 from tidelog_gateway.core.repeated import INTERVAL_S, Repeated
 from tidelog_gateway.core.seeing import seen
@@ -52,6 +59,9 @@ from tidelog_gateway.shell import Shell
 LOOK_S = 10.0
 """Longest pause between two looks whether a token has expired: the wall clock may be set."""
 POLICY_VIOLATION = 1008
+OF_OTHERS = (LeaveGroup, BeginTransaction, CommitStaged, AbortStaged, InitTaskProducer)
+"""Requests that take few rights, and may put members of others out or end or fence their transactions. A transaction
+that was begun and fenced none of another connection is not audited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +75,11 @@ class View:
     remote: str
     charge: Callable[[str, int], None]
     """Counts bytes as sent to a principal."""
+    transactions: OwnTransactions
+    source: int
+    """Number of its connection."""
     is_audited: bool = False
-    """The request is told to the audit although it needs few rights."""
+    """The request needs few rights, and may change or end what others have."""
 
     def of_topic(self, name: str) -> bool:
         """It may know of the topic."""
@@ -95,14 +108,20 @@ class View:
         """What it may see of an answer."""
         return seen(answer, self) if self.guard.settings.authorization else answer
 
+    def _is_audited(self, request: Message, answer: Message | TidelogError) -> bool:
+        if isinstance(request, BeginTransaction) and isinstance(answer, TransactionBegun):
+            return self.transactions.fences(self.source, request, answer)
+        return self.is_audited
+
     def tell(self, request: Message, answer: Message | TidelogError) -> None:
         """A request of it was answered."""
         who = {"principal": self.principal, "remote": self.remote}
         if request.OP in ADMIN:
             self.audit.on_change(who, request, answer)
-        elif isinstance(request, LeaveGroup) and not isinstance(answer, TidelogError):
-            self.audit.on_left(who, request)
-        elif self.is_audited:
+        elif isinstance(request, LeaveGroup):
+            if not isinstance(answer, TidelogError):
+                self.audit.on_left(who, request)
+        elif self._is_audited(request, answer):
             self.audit.on_minor_change(who, request, answer)
         if isinstance(answer, CopyRead):
             self.charge(self.principal, answer.bytes)
@@ -122,6 +141,7 @@ class Door:
         settings: DoorSettings,
     ) -> None:
         self._shell = shell
+        self._transactions = OwnTransactions(shell.router.tickets)
         self._leaving = leaving
         self._settings = settings
         self._requests = requests
@@ -204,6 +224,7 @@ class Door:
             who = {"principal": client.principal, "remote": link.remote, "name": link.peer.node[:64]}
             self._audit.on_login(who)
         self._metering.on_open(link, client.principal)
+        self._transactions.on_link_opened(link.source)
         self._shell.on_open(link, client.principal)
         if 0 <= self._guard.expiry_ms(client) < self._next_look_ms:
             self._look_again.set()
@@ -213,6 +234,7 @@ class Door:
         del self._clients[link]
         _take_one(self._addresses, _address(link.remote))
         self._metering.on_close(link)
+        self._transactions.on_link_closed(link.source)
         self._shell.on_close(link)
         self._requests.on_close(link)
 
@@ -245,24 +267,23 @@ class Door:
             link.answer(id, Done())
         elif isinstance(message, KINDS) and id is not None:
             is_audited = self._is_audited(link, message)
-            if is_audited or isinstance(message, LeaveGroup):
-                refusal = self._audit.why_not({"principal": principal}, message)
-                if refusal is not None:
-                    raise refusal
-            cluster, charge = self._shell.cluster, self._metering.charge
-            view = View(self._guard, self._audit, cluster, principal, link.remote, charge, is_audited)
+            refusal = self._audit.why_not({"principal": principal}, message) if is_audited else None
+            if refusal is not None:
+                raise refusal
+            own = self._transactions, link.source, is_audited
+            charge = self._metering.charge
+            view = View(self._guard, self._audit, self._shell.cluster, principal, link.remote, charge, *own)
             self._shell.on_request(link, message)
             self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)
 
     def _is_audited(self, link: Link, message: Message) -> bool:
-        """It sets a group's positions from outside the group, or ends a transaction whose producer is not of this
-        connection."""
-        if isinstance(message, EndTransaction):
-            ticket = message.producer_id, message.producer_epoch
-            return self._shell.router.tickets.refuse_batch(link.source, *ticket) is not None
-        return isinstance(message, CommitOffsets) and not message.member and not message.transaction
+        """It needs few rights, and may set a group's positions from outside, put a member out of it, or end a
+        transaction that is not of this connection, or fence its producer."""
+        if isinstance(message, EndTransaction | PrepareTransaction):
+            return not self._transactions.has(link.source, message)
+        return isinstance(message, OF_OTHERS) or (isinstance(message, CommitOffsets) and not message.member)
 
     def _check(self, link: Link, principal: str, message: Message) -> None:
         """Raises why it is refused."""

@@ -55,6 +55,7 @@ MINOR_BYTES = 2 << 10
 """The same of changes that need few rights."""
 SHORT_TEXT = 256
 """Of one text in such an event so much is kept."""
+DONE, REFUSED = "done", "refused"
 PAUSE_MS = 1000
 """Whoever is refused because the audit has no room is told to come again after so long."""
 LEFT_OUT = ("client", "sequence", "asker", "spared")
@@ -85,35 +86,29 @@ class Journal:
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
     ) -> None:
         """A request to change the cluster was answered."""
-        if _is_refusal(answer):
-            self._on_refused_change(who, request, answer, now, time_ms)
+        if isinstance(answer, TidelogError) and not answer.unknown_outcome:
+            if self._is_kept(self._refusals, who, now, time_ms):
+                self._failures.append(self._event("change", who, time_ms, **_told(request, answer)))
         elif self._may_wait(who):
             event = self._event("change", who, time_ms, **_told(request, answer))
             self._changes.append(event)
             self._waiting[event.key] += 1
 
-    def _on_refused_change(
-        self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
-    ) -> None:
-        if self._is_kept(self._refusals, who, now, time_ms):
-            self._failures.append(self._event("change", who, time_ms, **_told(request, answer)))
-
     def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
         """Why a request that takes few rights is refused: it could not be told."""
-        if self._merged.fits(_merged_under(who, request)):
+        if self._merged.fits((*_merged_under(who, request), DONE)):
             return None
         text = f"the audit has no room for another group or application that {who['principal']} changes this minute"
         return refuse("QUOTA_EXCEEDED", text, pause_ms=PAUSE_MS)
 
     def on_minor_change(
-        self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
+        self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, time_ms: int
     ) -> None:
-        """The same of a request that takes few rights."""
-        if _is_refusal(answer):
-            self._on_refused_change(who, request, answer, now, time_ms)
-        else:
-            event = Event("change", who, time_ms, _bounded(_told(request, answer)))
-            self._merge(_merged_under(who, request), event)
+        """The same of a request that takes few rights. Those that were refused are merged apart, and told in the same
+        way: a transaction may be begun in vain, and have ended another one before."""
+        refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
+        key = (*_merged_under(who, request), REFUSED if refused else DONE)
+        self._merge(key, Event("change", who, time_ms, _bounded(_told(request, answer))))
 
     def on_login(self, who: Mapping[str, str], time_ms: int) -> None:
         """A client has connected."""
@@ -126,7 +121,7 @@ class Journal:
     def on_left(self, who: Mapping[str, str], request: LeaveGroup, time_ms: int) -> None:
         """A member is in its group no more."""
         told = {"op": request.OP, "request": _fields(request)}
-        self._merge(_merged_under(who, request), Event("left_group", who, time_ms, _bounded(told)))
+        self._merge((*_merged_under(who, request), DONE), Event("left_group", who, time_ms, _bounded(told)))
 
     def _merge(self, key: tuple[str, ...], event: Event) -> None:
         if self._merged.add(key, event):
@@ -209,10 +204,6 @@ class _Room:
             return False
         self._bucket.spend(1, now)
         return True
-
-
-def _is_refusal(answer: Message | TidelogError) -> bool:
-    return isinstance(answer, TidelogError) and not answer.unknown_outcome
 
 
 def _merged_under(who: Mapping[str, str], request: Message) -> tuple[str, ...]:
