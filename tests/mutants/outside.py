@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog.errors import TidelogError
 from tidelog.origins import Origins
 from tidelog_gateway import door
 from tidelog_gateway.audit import Audit
@@ -158,6 +159,19 @@ def take_ones_own_transactions_for_those_of_others(patch: Patch) -> None:
 def merge_what_was_done_with_refusals(patch: Patch) -> None:
     """The outcome is not looked at."""
     patch.setattr(journal, "REFUSED", journal.DONE)
+
+
+@breaks("security", "Malformed requests use up the quota.", tests=DOOR, units_only=True)
+def judge_texts_before_quotas(patch: Patch) -> None:
+    """What is malformed is refused before it is counted."""
+    on_message = Door.on_message
+
+    def texts_first(self, link, id, message):
+        if fault := door.fault_of_texts(message):
+            raise TidelogError(fault, code="MALFORMED")
+        on_message(self, link, id, message)
+
+    patch.setattr(Door, "on_message", texts_first)
 
 
 @breaks("security", "Nobody hides a change behind others of his own.", tests=AUDIT, units_only=True)

@@ -298,6 +298,23 @@ def test_one_principal_leaves_room_for_others_unless_its_quota_says_how_many() -
     played(act, principal_max_connections=2)
 
 
+def test_malformed_requests_use_up_the_quota() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        link, image = stage.let_in(), stage.shell.cluster.image
+        access = Access(quotas=(Quota("anonymous", requests_s=10),))
+        stage.shell.cluster.update(replace(image, index=image.index + 1, access=access))
+        stage.shell._changed()
+        await pass_s(clock, 0.1)
+        forged = DeleteGroup("billing\x1b[2K")
+        codes = [stage.try_to_send(link, forged) for _ in range(100)]
+        assert codes == ["MALFORMED"] * 10 + ["QUOTA_EXCEEDED"] * 90
+        assert stage.try_to_send(link, DeleteGroup("billing")) == "QUOTA_EXCEEDED"
+        await pass_s(clock, 1.0)
+        assert stage.try_to_send(link, DeleteGroup("billing")) == ""
+
+    played(act)
+
+
 # --- what is audited -----------------------------------------------------------------------------------------
 
 

@@ -241,14 +241,16 @@ class Door:
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """A client sent something."""
         count(self._shell.requests, message.OP)
-        fault = fault_of_texts(message)
+        principal = self._clients[link].principal
+        wait = self._metering.judge(link, message, len(self._shell.cluster.image.topics))
+        if wait is not None and not isinstance(message, Produce):
+            raise wait
+        fault = fault_of_texts(message)  # not before: who sends such requests has used up its quota, too
         if fault:
             if id is None:
                 link.close(POLICY_VIOLATION, fault)
                 return
             raise refuse("MALFORMED", fault)
-        principal = self._clients[link].principal
-        wait = self._metering.judge(link, message, len(self._shell.cluster.image.topics))
         if wait is None and not isinstance(message, FREE):
             wait = self._leaving.why_not()
         if isinstance(message, Produce):
