@@ -14,6 +14,7 @@ from tidelog_gateway.core.own_transactions import OwnTransactions
 from tidelog_gateway.core.quotas import Quotas
 from tidelog_gateway.core.repeated import Repeated
 from tidelog_gateway.door import Door
+from tidelog_gateway.shell import Shell
 from tidelog_replica.log.segment import Segment
 
 from mutants.rules import Patch, breaks
@@ -172,6 +173,13 @@ def judge_texts_before_quotas(patch: Patch) -> None:
         on_message(self, link, id, message)
 
     patch.setattr(Door, "on_message", texts_first)
+
+
+@breaks("security", "Strangers share as one principal where rules are heeded.", tests=DOOR, units_only=True)
+def give_each_stranger_a_share(patch: Patch) -> None:
+    """Connections without a name count one by one."""
+    on_open = Shell.on_open
+    patch.setattr(Shell, "on_open", lambda self, link, principal, **_: on_open(self, link, principal))
 
 
 @breaks("security", "Nobody hides a change behind others of his own.", tests=AUDIT, units_only=True)

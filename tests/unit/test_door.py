@@ -298,6 +298,23 @@ def test_one_principal_leaves_room_for_others_unless_its_quota_says_how_many() -
     played(act, principal_max_connections=2)
 
 
+def test_strangers_are_one_principal_where_rules_are_heeded() -> None:
+    """Otherwise a stranger would get the share of a principal with each connection."""
+
+    async def tenants(stage: Stage, count: int) -> None:
+        links = [stage.let_in(remote=f"10.0.0.{n}:1") for n in range(5)]
+        assert len({stage.shell._tenants[link.source] for link in links}) == count
+
+    async def one(stage: Stage, clock: MockClock) -> None:
+        await tenants(stage, 1)
+
+    async def each(stage: Stage, clock: MockClock) -> None:
+        await tenants(stage, 5)
+
+    played(one, Guard(GuardSettings(authorization=True)))
+    played(each)
+
+
 def test_malformed_requests_use_up_the_quota() -> None:
     async def act(stage: Stage, clock: MockClock) -> None:
         link, image = stage.let_in(), stage.shell.cluster.image

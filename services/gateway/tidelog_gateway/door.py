@@ -225,7 +225,8 @@ class Door:
             self._audit.on_login(who)
         self._metering.on_open(link, client.principal)
         self._transactions.on_link_opened(link.source)
-        self._shell.on_open(link, client.principal)
+        rules = self._guard.settings.authorization  # without them all may be strangers
+        self._shell.on_open(link, client.principal, strangers_are_one=rules)
         if 0 <= self._guard.expiry_ms(client) < self._next_look_ms:
             self._look_again.set()
 
