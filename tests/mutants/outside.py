@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog import listening
 from tidelog.errors import TidelogError
 from tidelog.origins import Origins
 from tidelog_gateway import door
@@ -20,7 +21,7 @@ from tidelog_replica.log.segment import Segment
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 39"
-OIDC, DOOR, AUDIT = ("test_oidc",), ("test_door",), ("test_journal",)
+OIDC, DOOR, AUDIT, LISTENING = ("test_oidc",), ("test_door",), ("test_journal",), ("test_listening",)
 
 
 @breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True)
@@ -180,6 +181,12 @@ def give_each_stranger_a_share(patch: Patch) -> None:
     """Connections without a name count one by one."""
     on_open = Shell.on_open
     patch.setattr(Shell, "on_open", lambda self, link, principal, **_: on_open(self, link, principal))
+
+
+@breaks("decision 38", "With a secret no service goes by the name localhost.", tests=LISTENING, units_only=True)
+def take_localhost_with_a_secret(patch: Patch) -> None:
+    """Any URL is taken."""
+    patch.setattr(listening, "_is_localhost", lambda url: False)
 
 
 @breaks("security", "Nobody hides a change behind others of his own.", tests=AUDIT, units_only=True)
