@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidelog import listening
 from tidelog.errors import TidelogError
 from tidelog.origins import Origins
+from tidelog_controller.core import refusals
 from tidelog_gateway import door
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core import journal, oidc
@@ -187,6 +188,12 @@ def give_each_stranger_a_share(patch: Patch) -> None:
 def take_localhost_with_a_secret(patch: Patch) -> None:
     """Any URL is taken."""
     patch.setattr(listening, "_is_localhost", lambda url: False)
+
+
+@breaks("security", "The timeline holds words of strangers printable.", tests=("test_refusals",), units_only=True)
+def tell_words_of_strangers_as_they_are(patch: Patch) -> None:
+    """They are cut, and not escaped."""
+    patch.setattr(refusals, "_words", lambda text: text[: refusals.TEXT])
 
 
 @breaks("security", "Nobody hides a change behind others of his own.", tests=AUDIT, units_only=True)
