@@ -29,7 +29,8 @@ from tidelog.types import INTERNAL_PREFIX, SHARES, Acl
 
 ANYBODY = "*"
 ANONYMOUS = "anonymous"
-PRINCIPAL = re.compile(r"[A-Za-z0-9._@-]{1,249}", re.ASCII)
+PRINCIPAL = re.compile(r"[A-Za-z0-9._@|-]{1,249}", re.ASCII)
+PRINCIPAL_IS = "1 to 249 of A-Z a-z 0-9 . _ @ | -"
 TOKEN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 OPERATIONS = {
@@ -80,7 +81,7 @@ def fault_of(acl: Acl) -> str:
     """What is wrong with a rule; "" for nothing."""
     kind, colon, name = acl.resource.partition(":")
     if acl.principal != ANYBODY and not PRINCIPAL.fullmatch(acl.principal):
-        return f"{acl.principal!r} is no principal: use 1 to 249 of A-Z a-z 0-9 . _ @ -, or * for everybody"
+        return f"{acl.principal!r} is no principal: use {PRINCIPAL_IS}, or * for everybody"
     named = bool(name) and _NAME.fullmatch(name) is not None
     if kind not in OPERATIONS or (named if kind == CLUSTER else not named) or (kind == CLUSTER and colon):
         kinds = "topic:NAME, topic:BEGINNING*, the same with group: or app:, or cluster"

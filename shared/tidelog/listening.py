@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tidelog.config import setting
 from tidelog.errors import ConfigError
@@ -101,4 +102,18 @@ class Listening:
                 found.append(f"{name} = {url!r}: must be a URL of the form ws://host:port or wss://host:port")
             elif self.tls_ca and url.startswith("ws://"):
                 found.append(f"{name} = {url!r}: with tls_ca the other services speak TLS: wss://host:port")
+            elif self.cluster_secret_file and url.startswith("ws://") and _is_localhost(url):
+                found.append(
+                    f"{name} = {url!r}: localhost is both 127.0.0.1 and [::1], and another program may listen at the"
+                    f" one that the service does not use. With cluster_secret_file write 127.0.0.1 or [::1]"
+                )
         return found
+
+
+def _is_localhost(url: str) -> bool:
+    """Whether the URL names this machine by a name that has several addresses."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    return f".{host.rstrip('.')}".endswith(".localhost")

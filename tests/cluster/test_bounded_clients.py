@@ -155,6 +155,30 @@ async def test_the_audit_topic_tells_who_did_what_and_who_was_refused(tmp_path: 
                 await producer.send(b"it was not me")
 
 
+async def test_the_audit_topic_tells_who_fences_the_transaction_of_another(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
+        cluster.settings["g2"] = {"audit": True}
+        url = await cluster.start("g2")
+        await log.create_topic("orders")
+        async with tidelog.connect(url) as owner, tidelog.connect(url) as other:
+            for _ in range(2):
+                async with owner.transaction("shop") as tx:
+                    await tx.send("orders", b"mine")
+            with pytest.raises(TidelogError):
+                async with owner.transaction("shop") as zombie:
+                    await zombie.send("orders", b"mine")
+                    async with other.transaction("shop") as tx:
+                        await tx.send("orders", b"others")
+                    await zombie.send("orders", b"mine")
+        with trio.fail_after(30):
+            await until(lambda: log.consume("__audit", start="earliest"))
+            async with log.consume("__audit", start="earliest") as consumer:
+                records = await consumer.next_records()
+        first = json.loads(records[0].value or b"")
+        assert (first["event"], first["op"], first["outcome"]) == ("change", "begin_transaction", "done")
+        assert first["request"]["app"] == "shop", "and nothing is told of the owner's before"
+
+
 async def until(opened: Callable[[], AbstractAsyncContextManager[object]]) -> None:
     """What was made at one gateway is known at the other, too, in a moment."""
     with trio.fail_after(30):

@@ -121,5 +121,9 @@ def keep_heirs_for_ever(patch: Patch) -> None:
     SOURCE, "Who puts members out of a group is told also behind a flood of refusals.", tests=AUDIT, units_only=True
 )
 def keep_leaves_with_refusals(patch: Patch) -> None:
-    """All that is bounded shares one room."""
-    patch.setattr(journal.Journal, "_deeds", property(lambda self: self._refusals, lambda *_: None), raising=False)
+    """Leaves count as refusals."""
+
+    def on_left(self, who, request, time_ms):
+        self.on_failure("left_group", who, request.OP, request.group, 0.0, time_ms)
+
+    patch.setattr(journal.Journal, "on_left", on_left)

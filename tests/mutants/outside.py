@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from tidelog import listening
+from tidelog.errors import TidelogError
 from tidelog.origins import Origins
+from tidelog_controller.core import refusals
 from tidelog_gateway import door
-from tidelog_gateway.core import oidc
+from tidelog_gateway.audit import Audit
+from tidelog_gateway.core import journal, oidc
 from tidelog_gateway.core.guard import Guard
+from tidelog_gateway.core.merged_events import MergedEvents
 from tidelog_gateway.core.oidc import Issuer
+from tidelog_gateway.core.own_transactions import OwnTransactions
 from tidelog_gateway.core.quotas import Quotas
 from tidelog_gateway.core.repeated import Repeated
-from tidelog_gateway.core.shares import Shares
 from tidelog_gateway.door import Door
+from tidelog_gateway.shell import Shell
 from tidelog_replica.log.segment import Segment
 
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 39"
-OIDC, DOOR = ("test_oidc",), ("test_door",)
+OIDC, DOOR, AUDIT, LISTENING = ("test_oidc",), ("test_door",), ("test_journal",), ("test_listening",)
 
 
 @breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True)
@@ -134,15 +140,78 @@ def give_a_principal_all_connections(patch: Patch) -> None:
     tests=DOOR,
     units_only=True,
 )
-def leave_deeds_of_outsiders_out_of_the_audit(patch: Patch) -> None:
+def leave_changes_of_outsiders_out_of_the_audit(patch: Patch) -> None:
     """Only what needs the rights of administrators is."""
-    patch.setattr(Door, "_is_told", lambda self, link, message: False)
+    patch.setattr(Door, "_is_audited", lambda self, link, message: False)
 
 
-@breaks("security", "Who floods the audit hides only his own deeds.", tests=DOOR, units_only=True)
-def share_one_bucket_of_deeds(patch: Patch) -> None:
-    """All principals' deeds count together."""
-    patch.setattr(Shares, "take", lambda self, who, now: True)
+@breaks("security", "Who fences the transaction of another connection is audited.", tests=DOOR, units_only=True)
+def audit_no_begun_transaction(patch: Patch) -> None:
+    """To begin one counts as one's own matter."""
+    patch.setattr(OwnTransactions, "fences", lambda *_: False)
+
+
+@breaks("security", "Who begins, ends and begins again is not told of each time.", tests=DOOR, units_only=True)
+def take_ones_own_transactions_for_those_of_others(patch: Patch) -> None:
+    """What the connection has begun is forgotten."""
+    patch.setattr(OwnTransactions, "on_link_opened", lambda *_: None)
+    patch.setattr(OwnTransactions, "on_link_closed", lambda *_: None)
+
+
+@breaks("security", "Refused requests hide none that was done.", tests=AUDIT, units_only=True)
+def merge_what_was_done_with_refusals(patch: Patch) -> None:
+    """The outcome is not looked at."""
+    patch.setattr(journal, "REFUSED", journal.DONE)
+
+
+@breaks("security", "Malformed requests use up the quota.", tests=DOOR, units_only=True)
+def judge_texts_before_quotas(patch: Patch) -> None:
+    """What is malformed is refused before it is counted."""
+    on_message = Door.on_message
+
+    def texts_first(self, link, id, message):
+        if fault := door.fault_of_texts(message):
+            raise TidelogError(fault, code="MALFORMED")
+        on_message(self, link, id, message)
+
+    patch.setattr(Door, "on_message", texts_first)
+
+
+@breaks("security", "Strangers share as one principal where rules are heeded.", tests=DOOR, units_only=True)
+def give_each_stranger_a_share(patch: Patch) -> None:
+    """Connections without a name count one by one."""
+    on_open = Shell.on_open
+    patch.setattr(Shell, "on_open", lambda self, link, principal, **_: on_open(self, link, principal))
+
+
+@breaks("decision 38", "With a secret no service goes by the name localhost.", tests=LISTENING, units_only=True)
+def take_localhost_with_a_secret(patch: Patch) -> None:
+    """Any URL is taken."""
+    patch.setattr(listening, "_is_localhost", lambda url: False)
+
+
+@breaks("security", "The timeline holds words of strangers printable.", tests=("test_refusals",), units_only=True)
+def tell_words_of_strangers_as_they_are(patch: Patch) -> None:
+    """They are cut, and not escaped."""
+    patch.setattr(refusals, "_words", lambda text: text[: refusals.TEXT])
+
+
+@breaks("security", "Nobody hides a change behind others of his own.", tests=AUDIT, units_only=True)
+def merge_all_changes_of_a_principal(patch: Patch) -> None:
+    """What they are about is not looked at."""
+    patch.setattr(journal, "_merged_under", lambda who, request: (who["principal"],))
+
+
+@breaks("security", "What was merged is told when the interval ends.", tests=AUDIT, units_only=True)
+def forget_what_was_merged(patch: Patch) -> None:
+    """Only the first of a group is told."""
+    patch.setattr(MergedEvents, "end_interval", lambda self: [])
+
+
+@breaks("security", "What cannot be told is not done.", tests=DOOR, units_only=True)
+def do_what_cannot_be_told(patch: Patch) -> None:
+    """Requests are let in where the audit has no room."""
+    patch.setattr(Audit, "why_not", lambda *_: None)
 
 
 @breaks("security", "A timestamp of the future makes no segment young.", tests=("test_retention",), units_only=True)

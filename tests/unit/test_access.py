@@ -216,11 +216,25 @@ def test_rules_are_heeded_only_where_authorization_is_on_and_never_for_superuser
     assert strict.may("alice", "write", "topic:a") and not strict.may("alice", "read", "topic:a"), "nothing stale"
 
 
+def test_principals_are_named_as_issuers_name_their_users() -> None:
+    name = "auth0|5f7c8ec7c33c6c004bbafe82"
+    assert fault_of(Acl(name, "read", "topic:a")) == ""
+    assert decide([Acl(name, "read", "topic:a")], name, "read", "topic:a")
+    assert not decide([Acl(name, "read", "topic:a")], "auth0", "read", "topic:a")
+    for wish in (PutToken("0" * 16, "d" * 64, name), AlterQuotas((Quota(name, requests_s=1),))):
+        assert isinstance(plan_access(EMPTY, wish, DICE, 0), ChangeAccess)
+    for bad in ("a b", "a;b", "a$b", "a`b", "a&b", "a>b", "a'b", "a\nb"):
+        assert "is no principal" in fault_of(Acl(bad, "read", "topic:a"))
+
+
 def test_a_refusal_says_what_is_missing_and_what_to_do() -> None:
     strict = guard("allow alice describe topic:a", authorization=True)
     refused = strict.judge("alice", CreateTopic("b"))
     assert refused is not None and refused.code == "FORBIDDEN"
     assert "'tidelog acls add alice create topic:b'" in refused.message
+    refused = strict.judge("oidc-auth0|reboot", CreateTopic("b"))
+    assert refused is not None, "whoever copies it into a shell runs no other command"
+    assert "tidelog acls add 'oidc-auth0|reboot' create topic:b" in refused.message
     assert strict.judge("alice", AddController("c9", "ws://x")) is not None
     assert strict.judge("alice", DescribeQuorum()) is not None
     assert strict.judge("alice", Metadata(all_topics=True)) is None, "it tells of what may be described"

@@ -11,25 +11,34 @@ from typing import Any
 import trio
 import trio.testing
 from tidelog.access import NewToken, new_token
-from tidelog.errors import TidelogError
+from tidelog.errors import TidelogError, refuse
 from tidelog.levels import TICKETS
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.tickets import sign
 from tidelog.types import Access, ClusterImage, Quota, TicketKey, Token
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
     CommitOffsets,
+    CommitStaged,
     DeleteGroup,
     Done,
     EndTransaction,
     GroupPosition,
     Hello,
+    InitTaskProducer,
+    LeaveGroup,
     Message,
+    PrepareTransaction,
+    TransactionBegun,
     UseProducer,
 )
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.guard import Client, Guard, GuardSettings
 from tidelog_gateway.core.journal import Journal
+from tidelog_gateway.core.merged_events import MOST_KEYS
+from tidelog_gateway.core.own_transactions import MOST as OWN
 from tidelog_gateway.core.repeated import INTERVAL_S, MOST, Repeated
 from tidelog_gateway.core.settings import DoorSettings, RouterSettings, SubscriptionSettings
 from tidelog_gateway.door import Door, View
@@ -73,9 +82,11 @@ class Stage:
         audit, leaving = Audit(shell, self.journal, wall_ms), Leaving(shell)
         self.door = Door(shell, None, guard, audit, wall_ms, leaving, DoorSettings(**settings))  # type: ignore[arg-type]
         self.door._requests = self  # type: ignore[assignment]
+        self.answer: Message | TidelogError = Done()
+        """To all requests."""
 
     def on_message(self, link: FakeLink, id: int, message: Message, view: View) -> None:
-        view.tell(message, Done())
+        view.tell(message, self.answer)
 
     def on_close(self, link: FakeLink) -> None:
         """As ``Requests``: nothing waits here."""
@@ -101,6 +112,14 @@ class Stage:
     def send(self, link: FakeLink, *messages: Message) -> None:
         for message in messages:
             self.door.on_message(link, 1, message)  # type: ignore[arg-type]
+
+    def try_to_send(self, link: FakeLink, message: Message) -> str:
+        """The code of the refusal; "" for none."""
+        try:
+            self.send(link, message)
+        except TidelogError as error:
+            return error.code
+        return ""
 
     def tell(self, *tokens: Token) -> None:
         """The metadata has these tokens."""
@@ -279,6 +298,40 @@ def test_one_principal_leaves_room_for_others_unless_its_quota_says_how_many() -
     played(act, principal_max_connections=2)
 
 
+def test_strangers_are_one_principal_where_rules_are_heeded() -> None:
+    """Otherwise a stranger would get the share of a principal with each connection."""
+
+    async def tenants(stage: Stage, count: int) -> None:
+        links = [stage.let_in(remote=f"10.0.0.{n}:1") for n in range(5)]
+        assert len({stage.shell._tenants[link.source] for link in links}) == count
+
+    async def one(stage: Stage, clock: MockClock) -> None:
+        await tenants(stage, 1)
+
+    async def each(stage: Stage, clock: MockClock) -> None:
+        await tenants(stage, 5)
+
+    played(one, Guard(GuardSettings(authorization=True)))
+    played(each)
+
+
+def test_malformed_requests_use_up_the_quota() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        link, image = stage.let_in(), stage.shell.cluster.image
+        access = Access(quotas=(Quota("anonymous", requests_s=10),))
+        stage.shell.cluster.update(replace(image, index=image.index + 1, access=access))
+        stage.shell._changed()
+        await pass_s(clock, 0.1)
+        forged = DeleteGroup("billing\x1b[2K")
+        codes = [stage.try_to_send(link, forged) for _ in range(100)]
+        assert codes == ["MALFORMED"] * 10 + ["QUOTA_EXCEEDED"] * 90
+        assert stage.try_to_send(link, DeleteGroup("billing")) == "QUOTA_EXCEEDED"
+        await pass_s(clock, 1.0)
+        assert stage.try_to_send(link, DeleteGroup("billing")) == ""
+
+    played(act)
+
+
 # --- what is audited -----------------------------------------------------------------------------------------
 
 
@@ -302,10 +355,13 @@ END = EndTransaction("shop", 7, 0, False)
 def test_positions_set_from_outside_a_group_are_audited() -> None:
     async def act(stage: Stage, clock: MockClock) -> None:
         link = stage.let_in()
-        stage.send(link, RESET, replace(RESET, member="m1", generation=1), replace(RESET, transaction="shop"))
+        stage.send(link, RESET, replace(RESET, member="m1", generation=1))
         [told] = stage.told()
         assert (told["event"], told["op"], told["outcome"]) == ("change", "commit_offsets", "done")
         assert told["request"]["group"] == "billing" and told["principal"] == "anonymous"
+        stage.send(link, replace(RESET, transaction="shop"))
+        [told] = stage.told()
+        assert told["request"]["transaction"] == "shop", "also as a part of a transaction of its own"
 
     played(act)
 
@@ -326,15 +382,83 @@ def test_a_transaction_that_another_ends_is_audited_and_ones_own_is_not() -> Non
     played(act)
 
 
-def test_who_floods_the_audit_hides_nobody_elses_deeds() -> None:
+def test_who_fences_the_transaction_of_another_is_audited() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        owner, other = stage.let_in(), stage.let_in()
+
+        def begin(link: FakeLink, epoch: int) -> list[str]:
+            stage.answer = TransactionBegun(7, epoch)
+            stage.send(link, BeginTransaction("shop", f"owner-{epoch}"))
+            stage.journal.on_interval(0)
+            return [event["op"] for event in stage.told()]
+
+        assert begin(owner, 0) == begin(owner, 1) == begin(owner, 1) == []
+        assert begin(other, 2) == ["begin_transaction"]
+        assert begin(other, 3) == []
+        assert begin(owner, 4) == ["begin_transaction"]
+        stage.journal.on_interval(0)
+        stage.answer = refuse("TRANSACTION_ENDING", "the other one is aborted, and not at its end yet")
+        stage.send(other, BeginTransaction("shop", "x"))
+        assert [event["outcome"] for event in stage.told()] == ["TRANSACTION_ENDING"]
+        stage.answer = TransactionBegun(9, 0)
+        stage.send(other, *(BeginTransaction("batch", "x", staged=f"s{n}") for n in range(2 * OWN)))
+        assert stage.told() == []
+        assert max(map(len, stage.door._transactions._begun.values())) == OWN
+        stage.door.on_close(other)  # type: ignore[arg-type]
+        stage.door.on_close(owner)  # type: ignore[arg-type]
+        assert not stage.door._transactions._begun
+
+    played(act)
+
+
+def test_who_ends_or_fences_what_others_have_staged_is_audited() -> None:
+    keys = (TicketKey(1, "ab" * 32),)
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        image = stage.shell.cluster.image
+        stage.shell.cluster.update(replace(image, level=TICKETS, ticket_keys=keys))
+        link = stage.let_in()
+        for request in (
+            AbortStaged("shop", ("s1",)),
+            CommitStaged("shop", 7, ("s1",), alone=True),
+            InitTaskProducer("shop", "checkpoint", 8, 0),
+            PrepareTransaction("shop", 7, 0),
+            END,
+        ):
+            stage.send(link, request)
+            assert [event["op"] for event in stage.told()] == [request.OP]
+        stage.answer = TransactionBegun(7, 0)
+        stage.send(link, BeginTransaction("shop", "x", staged="s1"), PrepareTransaction("shop", 7, 0), END)
+        assert stage.told() == [], "its own, though no ticket was presented yet"
+
+    played(act)
+
+
+def test_who_floods_the_audit_hides_nothing() -> None:
     one = Journal("g1/ab", "g1", 20, 0.0)
+    mallory = {"principal": "mallory", "remote": "10.0.0.9:40000"}
     for _ in range(10_000):
-        one.on_deed({"principal": "mallory"}, RESET, Done(), 0.0, 0)
-        one.on_login({"principal": "mallory"}, 0.0, 0)
-    one.on_deed({"principal": "alice"}, RESET, Done(), 0.0, 0)
+        one.on_minor_change(mallory, RESET, Done(), 0)
+        one.on_login(mallory, 0)
+    one.on_minor_change(mallory, replace(RESET, group="orders"), Done(), 0)
+    one.on_minor_change({"principal": "alice"}, RESET, Done(), 0)
     one.on_failure("denied", {"principal": "bob"}, "produce", "no", 0.0, 0)
     one.on_change({"principal": "admin"}, DeleteGroup("billing"), Done(), 0.0, 0)
     told = [json.loads(record.value or b"") for record in one.take()]
-    assert [event.get("principal", event.get("count")) for event in told] == [
-        *("admin", *["mallory"] * 5, 19_995, "alice", "bob")
-    ]
+    assert [event["principal"] for event in told] == ["admin", *["mallory"] * 3, "alice", "bob"]
+
+
+def test_what_the_audit_cannot_tell_is_not_done() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        link = stage.let_in()
+        outcomes = [stage.try_to_send(link, replace(RESET, group=f"g{n}")) for n in range(MOST_KEYS)]
+        told = 0
+        while more := len(stage.told()):
+            told += more
+        assert 0 < told < MOST_KEYS
+        assert outcomes == [""] * told + ["QUOTA_EXCEEDED"] * (MOST_KEYS - told)
+        assert stage.try_to_send(link, LeaveGroup("billing", "m1")) == "QUOTA_EXCEEDED"
+        assert stage.try_to_send(link, replace(RESET, group="billing", member="m1")) == ""
+        assert stage.told() == []
+
+    played(act)

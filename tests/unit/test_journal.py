@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from tidelog.errors import refuse
@@ -17,7 +18,8 @@ from tidelog.wire.messages import (
     RevokeTokens,
     TopicCreated,
 )
-from tidelog_gateway.core.journal import BATCH, BATCH_BYTES, EVENT_BYTES, MOST, MOST_OF_ONE, Journal
+from tidelog_gateway.core.journal import BATCH, BATCH_BYTES, EVENT_BYTES, MINOR_BYTES, MOST, MOST_OF_ONE, Journal
+from tidelog_gateway.core.merged_events import MOST_KEYS
 
 ALICE = {"principal": "alice", "remote": "10.0.0.7:4711"}
 MALLORY = {"principal": "mallory", "remote": "10.0.0.8:4711"}
@@ -140,8 +142,8 @@ def test_who_puts_a_member_out_of_a_group_is_told_also_behind_a_flood_of_refusal
     one = journal(failures_s=20)
     for _ in range(1000):
         one.on_failure("denied", MALLORY, "produce", "no", 0.0, 0)
-    one.on_left(MALLORY, LeaveGroup("billing", "m1"), 0.0, 0)
-    event = told(one)[-1]
+    one.on_left(MALLORY, LeaveGroup("billing", "m1"), 0)
+    event = told(one)[0]
     assert (event["event"], event["principal"]) == ("left_group", "mallory")
     assert event["request"] == {"group": "billing", "member": "m1", "keep": False}
 
@@ -149,7 +151,7 @@ def test_who_puts_a_member_out_of_a_group_is_told_also_behind_a_flood_of_refusal
 def test_it_is_told_whose_events_were_left_out() -> None:
     one = journal(failures_s=4)
     for _ in range(50):
-        one.on_left(MALLORY, LeaveGroup("billing", "m1"), 0.0, 0)
+        one.on_failure("denied", MALLORY, "produce", "no", 0.0, 0)
     one.on_failure("denied", ALICE, "produce", "no", 0.0, 0)
     left_out = [event for event in told(one) if event["event"] == "left_out"]
     assert [(event["count"], event["principals"]) for event in left_out] == [(49, {"mallory": 49})]
@@ -161,7 +163,7 @@ def test_events_and_what_is_written_at_once_are_bounded_in_bytes() -> None:
     long = CommitOffsets("billing", tuple(GroupPosition("t", n, 7, metadata="\x01" * 170) for n in range(1000)))
     admin = RevokeTokens(principal="p" * 1024, token_id="t" * 1024)
     for n in range(200):
-        one.on_deed({"principal": f"p{n}"}, long, Done(), 0.0, 0)
+        one.on_minor_change({"principal": f"p{n}"}, long, Done(), 0)
         one.on_change({"principal": "admin"}, admin, Done(), 0.0, 0)
     count = 0
     while records := one.take():
@@ -170,3 +172,115 @@ def test_events_and_what_is_written_at_once_are_bounded_in_bytes() -> None:
         for record in records:
             assert len(record.value or b"") <= EVENT_BYTES + 1024
     assert count == 400
+
+
+RESET = CommitOffsets("mallorys", (GroupPosition("t", 0, 7),))
+
+
+def test_nobody_hides_a_reset_behind_commits_of_his_own() -> None:
+    one = journal(failures_s=20)
+    for n in range(10_000):
+        one.on_minor_change(MALLORY, replace(RESET, positions=(GroupPosition("t", 0, n),)), Done(), n)
+    one.on_minor_change(MALLORY, replace(RESET, group="billing"), Done(), 0)
+    one.on_left(MALLORY, LeaveGroup("mallorys", "m1"), 0)
+    one.on_left(MALLORY, LeaveGroup("billing", "m1"), 0)
+    first = [(event["op"], event["request"]["group"]) for event in told(one)]
+    ops = "commit_offsets", "leave_group"
+    assert first == [(op, group) for op in ops for group in ("mallorys", "billing")]
+    one.on_interval(60_000)
+    [merged] = told(one)
+    assert (merged["count"], merged["time_ms"], merged["id"]) == (9999, 9999, "g1/ab/5")
+    assert merged["request"]["positions"][0]["offset"] == 9999, "the last of them"
+    one.on_minor_change(MALLORY, RESET, Done(), 0)
+    assert told(one) == []
+    one.on_interval(120_000)
+    assert [event["count"] for event in told(one)] == [1]
+    one.on_interval(180_000)
+    one.on_minor_change(MALLORY, RESET, Done(), 0)
+    [event] = told(one)
+    assert "count" not in event, "after a quiet interval the next is told at once"
+
+
+def test_nobody_hides_a_reset_behind_refused_ones() -> None:
+    one = journal(failures_s=20)
+    for n in range(1000):
+        refused = refuse("GROUP_NOT_EMPTY", "no")
+        one.on_minor_change(MALLORY, replace(RESET, group=f"g{n}"), refused, 0)
+        one.on_minor_change(MALLORY, replace(RESET, group="billing"), refused, 0)
+    one.on_minor_change(MALLORY, replace(RESET, group="billing"), Done(), 0)
+    one.on_minor_change(MALLORY, replace(RESET, group="billing"), refused, 0)
+    events = []
+    while more := told(one):
+        events += more
+    [done] = [event for event in events if event["outcome"] == "done"]
+    assert done["request"]["group"] == "billing"
+
+
+def test_what_could_not_be_told_is_refused_and_others_have_room() -> None:
+    """Nobody hides a reset behind resets of thousands of groups."""
+    one = journal()
+    n = 0
+    while one.why_not(MALLORY, replace(RESET, group=f"g{n}")) is None:
+        one.on_minor_change(MALLORY, replace(RESET, group=f"g{n}"), Done(), 0)
+        n += 1
+    refused = one.why_not(MALLORY, replace(RESET, group="billing"))
+    assert n < MOST_KEYS / 2 and refused is not None
+    assert (refused.code, "mallory" in refused.message) == ("QUOTA_EXCEEDED", True)
+    assert one.why_not(MALLORY, replace(RESET, group="g0")) is None, "what is told anyway is not refused"
+    assert one.why_not(ALICE, replace(RESET, group="billing")) is None
+    one.on_minor_change(MALLORY, replace(RESET, group="late"), Done(), 0)
+    events = []
+    while more := told(one):
+        events += more
+    assert len(events) == n + 1 and events[-1]["request"]["group"] == "late", "it was let in while there was room"
+    one.on_interval(60_000)
+    assert one.why_not(MALLORY, replace(RESET, group="billing")) is None
+
+
+def test_many_that_fill_the_audit_leave_room_for_others() -> None:
+    one = journal()
+    for who in range(20):
+        n = 0
+        while one.why_not({"principal": f"p{who}"}, replace(RESET, group=f"g{n}")) is None:
+            one.on_minor_change({"principal": f"p{who}"}, replace(RESET, group=f"g{n}"), Done(), 0)
+            n += 1
+    assert one.why_not(ALICE, RESET) is None
+
+
+def test_while_the_audit_cannot_be_written_what_waits_is_bounded() -> None:
+    one = journal()
+    for minute in range(50):
+        for n in range(10):
+            one.on_minor_change(MALLORY, replace(RESET, group=f"g{n}"), Done(), minute)
+        one.on_interval(60_000 * minute)
+    assert len(told(one)) == 10
+    one.on_interval(0)
+    assert [(event["count"], event["time_ms"]) for event in told(one)] == [(49, 49)] * 10
+
+
+def test_a_long_request_hides_no_group() -> None:
+    one = journal()
+    long = tuple(GroupPosition("t", n, 7, metadata="\x01" * 1000) for n in range(1000))
+    one.on_minor_change(MALLORY, CommitOffsets("billing", long), Done(), 0)
+    [record] = one.take()
+    assert json.loads(record.value or b"")["request"]["group"] == "billing"
+    assert len(record.value or b"") <= MINOR_BYTES + 1024
+
+
+def test_logins_from_another_address_are_told_at_once() -> None:
+    one = journal()
+    for port in range(100):
+        one.on_login({"principal": "alice", "remote": f"10.0.0.7:{port}", "name": "app"}, 0)
+    one.on_login({"principal": "alice", "remote": "10.0.0.9:1", "name": "app"}, 0)
+    assert [event["remote"] for event in told(one)] == ["10.0.0.7:0", "10.0.0.9:1"]
+    one.on_interval(60_000)
+    assert [(event["event"], event["count"]) for event in told(one)] == [("login", 99)]
+
+
+def test_what_was_left_out_is_told_when_the_interval_ends() -> None:
+    one = journal(failures_s=4)
+    for _ in range(50):
+        one.on_failure("denied", MALLORY, "produce", "no", 0.0, 0)
+    assert len(told(one)) == 1
+    one.on_interval(60_000)
+    assert [(event["event"], event["count"]) for event in told(one)] == [("left_out", 49)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,36 @@ def test_what_a_shell_exports_for_the_command_does_not_trouble_services(kind: ty
     names = ("TOKEN", "CLIENT_CA", "CLIENT_CERT", "CLIENT_KEY", "CLIENT_TOKEN_FILE", "GATEWAY")
     made = load(kind, environ={f"TIDELOG_{name}": "x" for name in names})
     assert made.tls is None
+
+
+# --- the name localhost ------------------------------------------------------------------------------------------
+
+LITERAL = "ws://127.0.0.1:9093"
+LOCALHOST = ("ws://localhost:9093", "ws://LocalHost.:9093", "ws://a.localhost:9093")
+
+
+@pytest.mark.parametrize("url", LOCALHOST)
+def test_a_service_with_a_secret_does_not_go_by_the_name_localhost(url: str) -> None:
+    """Another user listens at the address of that name which the service does not use, and passes the handshake on:
+    the URL that was dialed is right."""
+    with_secret = {"cluster_secret_file": "/etc/tidelog/secret"}
+    for config in (
+        ReplicaConfig(advertised_url=url, **with_secret),
+        ReplicaConfig(controllers=(url,), **with_secret),
+        ControllerConfig(peers={"c1": url, "c2": LITERAL}, **with_secret),
+        GatewayConfig(controllers=(url,), **with_secret),
+    ):
+        [fault] = config.faults()
+        assert repr(url) in fault and "write 127.0.0.1 or [::1]" in fault
+        assert replace(config, cluster_secret_file="").faults() == []
+
+
+@pytest.mark.parametrize("url", [LITERAL, "ws://[::1]:9093", "ws://r1:9093", "ws://localhost.example:9093"])
+def test_addresses_and_names_of_the_network_are_taken(url: str) -> None:
+    assert ReplicaConfig(advertised_url=url, cluster_secret_file="/etc/tidelog/secret").faults() == []
+
+
+def test_with_tls_certificates_say_which_service_it_is() -> None:
+    files = {"tls_cert": "c", "tls_key": "k", "tls_ca": "a", "cluster_secret_file": "s"}
+    urls = {"advertised_url": "wss://localhost:9093", "controllers": ("wss://localhost:9192",)}
+    assert ReplicaConfig(**files, **urls).faults() == []  # type: ignore[arg-type]

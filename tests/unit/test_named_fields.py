@@ -168,7 +168,7 @@ class Gateway:
         self.cluster.update(ClusterImage(1, "c", (ServerState("r1", "ws://r1", 1, False),), topics))
         self.guard = Guard(GuardSettings(authorization=True))
         self.guard.update(Access(acls=tuple(Acl("alice", *right.split(" ")) for right in rights)))
-        audit: Any = SimpleNamespace(on_failure=lambda *_: None)
+        audit: Any = SimpleNamespace(why_not=lambda *_: None, on_failure=lambda *_: None)
         self.came: list[Message] = []
         self.refused: list[str] = []
         leaving: Any = SimpleNamespace(why_not=lambda: None)
@@ -187,7 +187,8 @@ class Gateway:
         self.link: Any = End(self.refused)
         self.door._clients[self.link] = Client("alice")
         self.door._metering.on_open(self.link, "alice")
-        self.view = View(self.guard, audit, self.cluster, "alice", "", lambda *_: None)
+        own = self.door._transactions
+        self.view = View(self.guard, audit, self.cluster, "alice", "", lambda *_: None, own, 1)
 
     def takes(self, asked: Message) -> bool:
         """Whether the request goes through."""

@@ -105,9 +105,12 @@ def test_the_claim_and_the_prefix_are_settings() -> None:
     known = issuer(FIRST, rules=rules)
     found = known.recognize(token(preferred_username="bob"), NOW_MS)
     assert isinstance(found, Client) and found.principal == "bob"
+    for name in ("auth0|5f7c8ec7c33c6c004bbafe82", "google-oauth2|1"):
+        assert known.recognize(token(preferred_username=name), NOW_MS).principal == name  # type: ignore[union-attr]
     for name in ("anonymous", "*", "", "b b", "bob\n", "b\x1b[2J", "x" * 250, 7, ["bob"], None):
         refused = refusal(known.recognize(token(preferred_username=name), NOW_MS))
         assert "preferred_username names no principal" in refused.message
+        assert "1 to 249 of A-Z a-z 0-9 . _ @ | -" in refused.message and "oidc.principal_claim" in refused.message
 
 
 def test_an_email_counts_only_where_the_issuer_has_verified_it() -> None:
@@ -168,7 +171,7 @@ def test_what_the_issuer_has_not_signed_for_this_cluster_and_this_time_is_refuse
     text, one = FORGED[name](), issuer()
     refused = refusal(one.recognize(text, NOW_MS))
     assert refused.code == "UNAUTHENTICATED" and not refused.retriable
-    assert len(refused.message) < 120 and text not in refused.message
+    assert len(refused.message) < 160 and text not in refused.message
     assert one.due() == RULES.refresh_s, "nobody has the keys fetched by that"
 
 

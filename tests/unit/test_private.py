@@ -10,7 +10,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 import trio
+from click.testing import CliRunner
 from tidelog.captures import Capture
+from tidelog.cli import dev
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.disk import RealDisk
 from tidelog.private import make_file, own_directory, warn_of_open_secret, write_file
@@ -152,6 +154,24 @@ def test_a_link_in_a_data_directory_leads_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "data/link").symlink_to(outside)
     own_directory(tmp_path / "data")
     assert stat.S_IMODE(outside.stat().st_mode) == 0o644
+
+
+@pytest.mark.usefixtures("umask")
+def test_dev_leaves_the_modes_of_what_it_has_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder may be one that the user has other things in."""
+    monkeypatch.setattr(dev, "run", lambda main: None)
+    monkeypatch.setattr("tidelog.logs.configure", lambda **_: None)
+    (tmp_path / "notes").write_text("x")
+    (tmp_path / "web").mkdir()
+    modes = {tmp_path: 0o755, tmp_path / "notes": 0o644, tmp_path / "web": 0o755}
+    for path, mode in modes.items():
+        path.chmod(mode)
+    for folder in (tmp_path, tmp_path / "made"):
+        result = CliRunner().invoke(dev.dev, ["--data", str(folder)])
+        assert result.exit_code == 0, result.output
+    assert {path: stat.S_IMODE(path.stat().st_mode) for path in modes} == modes
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o700
+    assert os.umask(0o077) == 0o077, "what it makes is for its user"
 
 
 def test_a_secret_that_everybody_may_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,8 @@ from tidelog.types import Quota
 from tidelog.wire.messages import CopyRead, Credit, ReadCopy
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.guard import Guard, GuardSettings
+from tidelog_gateway.core.own_transactions import OwnTransactions
+from tidelog_gateway.core.producer_tickets import ProducerTickets
 from tidelog_gateway.core.quotas import BURST_S, Bucket, Quotas
 from tidelog_gateway.core.shares import KNOWN, Shares
 from tidelog_gateway.door import View
@@ -129,7 +131,8 @@ async def test_what_servers_read_of_their_copies_counts_for_the_bytes_that_a_cli
     metering, link = Metering(trio.current_time, lambda link, credit: None), Sent()
     metering.on_open(link, "alice")  # type: ignore[arg-type]
     metering.update((Quota("alice", bytes_out_s=100),))
-    view = View(Guard(GuardSettings()), None, ClusterMap(), "alice", "", metering.charge)  # type: ignore[arg-type]
+    own = OwnTransactions(ProducerTickets(ClusterMap()))
+    view = View(Guard(GuardSettings()), None, ClusterMap(), "alice", "", metering.charge, own, 1)  # type: ignore[arg-type]
     asked = ReadCopy("r1", "t", 0, 0)
     assert metering.judge(link, asked) is None  # type: ignore[arg-type]
     view.tell(asked, refuse("OFFLINE", ""))

@@ -18,11 +18,13 @@ from tidelog.wire.messages import (
     Hello,
     History,
     HistoryAnswer,
+    ListOffset,
     Produce,
     ProduceAck,
     Produced,
     Reassign,
     Register,
+    ReportLeader,
     ReportLoss,
     TransferLeader,
 )
@@ -34,6 +36,7 @@ from tidelog_controller.core.refusals import (
     READY,
     REFILL_S,
     REPEAT_FIRST_S,
+    TEXT,
     Refusal,
     Refusals,
     refusal_of,
@@ -141,6 +144,30 @@ def test_a_long_text_is_cut() -> None:
     message = CreateTopic("x" * 5000, asker="y" * 5000)
     told = refusal_of(message, refuse("INVALID_TOPIC", "z" * 5000, why="v" * 5000), STATE, 0)
     assert len(encode(refused_record(told, STATE.timeline))) < 3000
+
+
+def test_words_of_strangers_are_printable_and_bounded_wherever_they_stand() -> None:
+    """A controller takes hellos and requests of anybody who reaches its port, to refuse them."""
+    forged = "\x1b[2K\n\u202egone" + "\U0001f600" * 70_000
+    peer = f"{forged} at 10.0.0.9:1"
+    error = refuse("INVALID_TOPIC", forged, why=forged)
+    requests = (
+        CreateTopic(forged, asker=forged),
+        TransferLeader(forged, 0, forged),
+        Reassign(forged, 0, (forged,)),
+        ListOffset(forged, 0, forged),
+        Register(forged, forged),
+        ReportLeader(forged, 1, forged, forged, ()),
+        Hello(1, forged, forged, forged),
+        Hello(1, "replica", forged, forged),
+    )
+    for request in requests:
+        told = refusal_of(request, error, STATE, 0, peer)
+        words = (told.message, told.asker, told.topic, told.topic_id, told.node, *told.evidence.values())
+        assert all(len(text) <= TEXT and text.isprintable() for text in words), request.OP
+        assert len(told.evidence) < 10
+        record = refused_record(told, STATE.timeline)
+        assert len(encode(record)) < 64 * TEXT and record["words"].isprintable(), request.OP
 
 
 # --- the timeline ----------------------------------------------------------------------------------------

@@ -34,9 +34,9 @@ class Bench:
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
 
-    def connect(self, principal: str) -> Link:
+    def connect(self, principal: str, **how: bool) -> Link:
         link = cast(Link, Connection())
-        self.shell.on_open(link, principal)
+        self.shell.on_open(link, principal, **how)
         return link
 
     def begin(self, link: Link, requests: int, **how: Any) -> list[Answered]:
@@ -83,6 +83,15 @@ async def test_connections_without_a_name_leave_room_for_the_next() -> None:
             bench.begin(bench.connect(ANONYMOUS), 512)
         assert len(bench.begin(bench.connect(ANONYMOUS), 512)) == MAX_CALLS // 128
         assert len(bench.begin(bench.connect("ann"), 512)) == MAX_CALLS // 128
+
+
+async def test_strangers_together_have_as_much_as_one_principal_where_rules_are_heeded() -> None:
+    async with gateway() as bench:
+        begun = 0
+        for _ in range(25):
+            begun += len(bench.begin(bench.connect(ANONYMOUS, strangers_are_one=True), 512))
+        assert begun == MAX_CALLS * 3 // 8
+        assert len(bench.begin(bench.connect("ann", strangers_are_one=True), 512)) == MAX_CALLS * 3 // 16
 
 
 async def test_reads_do_not_use_up_the_places_of_other_requests() -> None:

@@ -16,6 +16,7 @@ from tidelog.types import AUDIT, Acks
 from tidelog.wire.messages import LeaveGroup, Message, PrepareAudit, Produce, Produced, ProducePart
 
 from tidelog_gateway.core.journal import Journal
+from tidelog_gateway.core.merged_events import INTERVAL_S
 from tidelog_gateway.shell import Shell
 
 CALL_TIMEOUT_S = 10.0
@@ -43,16 +44,20 @@ class Audit:
             self._journal.on_change(who, request, answer, self._shell.clock(), self._wall_ms())
             self._news.set()
 
-    def on_deed(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
+    def on_minor_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
         """A request was answered that is worth telling and needs few rights."""
         if self._journal is not None:
-            self._journal.on_deed(who, request, answer, self._shell.clock(), self._wall_ms())
+            self._journal.on_minor_change(who, request, answer, self._wall_ms())
             self._news.set()
+
+    def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
+        """Why a request that is worth telling and needs few rights is refused: it could not be told."""
+        return None if self._journal is None else self._journal.why_not(who, request)
 
     def on_login(self, who: Mapping[str, str]) -> None:
         """Somebody came in."""
         if self._journal is not None:
-            self._journal.on_login(who, self._shell.clock(), self._wall_ms())
+            self._journal.on_login(who, self._wall_ms())
             self._news.set()
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, error: TidelogError) -> None:
@@ -64,7 +69,7 @@ class Audit:
     def on_left(self, who: Mapping[str, str], request: LeaveGroup) -> None:
         """A member was put out of its group, by itself or by another client."""
         if self._journal is not None:
-            self._journal.on_left(who, request, self._shell.clock(), self._wall_ms())
+            self._journal.on_left(who, request, self._wall_ms())
             self._news.set()
 
     def _on_acks(self, message: Message) -> None:
@@ -75,14 +80,26 @@ class Audit:
 
     async def run(self) -> None:
         """Write what there is to write, until cancelled."""
-        while self._journal is not None:
+        if self._journal is not None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_intervals, self._journal)
+                nursery.start_soon(self._write_events, self._journal)
+
+    async def _end_intervals(self, journal: Journal) -> None:
+        while True:
+            await trio.sleep(INTERVAL_S)
+            journal.on_interval(self._wall_ms())
+            self._news.set()
+
+    async def _write_events(self, journal: Journal) -> None:
+        while True:
             await self._news.wait()
             self._news = trio.Event()
-            while records := self._journal.take():
+            while records := journal.take():
                 try:
                     await self._write(records)
                 except TidelogError as error:
-                    self._journal.put_back(records)
+                    journal.put_back(records)
                     self._log.warning("audit_not_written", error=str(error), records=len(records))
                     await trio.sleep(RETRY_S)
 

@@ -183,7 +183,7 @@ class GatewayConfig(Listening):
     )
     audit_failures_s: int = setting(
         10,
-        "Of those refused at most so many a second are written; and of what a principal may do as often as it likes.",
+        "Of those refused at most so many a second are written.",
         1,
         10_000,
     )

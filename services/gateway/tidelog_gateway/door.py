@@ -18,7 +18,10 @@ from tidelog.link import Link
 from tidelog.tls import shown_over
 from tidelog.transport import Connection
 from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
     CommitOffsets,
+    CommitStaged,
     CopyRead,
     Credit,
     Digest,
@@ -26,19 +29,23 @@ from tidelog.wire.messages import (
     EndTransaction,
     FetchOffsets,
     Hello,
+    InitTaskProducer,
     LeaveGroup,
     Message,
+    PrepareTransaction,
     Produce,
     ProduceAck,
     Produced,
     ReadCopy,
     ReleaseProducer,
+    TransactionBegun,
     UseProducer,
 )
 
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.guard import Client, Guard
+from tidelog_gateway.core.own_transactions import OwnTransactions
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
 from tidelog_gateway.core.repeated import INTERVAL_S, Repeated
 from tidelog_gateway.core.seeing import seen
@@ -52,6 +59,9 @@ from tidelog_gateway.shell import Shell
 LOOK_S = 10.0
 """Longest pause between two looks whether a token has expired: the wall clock may be set."""
 POLICY_VIOLATION = 1008
+OF_OTHERS = (LeaveGroup, BeginTransaction, CommitStaged, AbortStaged, InitTaskProducer)
+"""Requests that take few rights, and may put members of others out or end or fence their transactions. A transaction
+that was begun and fenced none of another connection is not audited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +75,11 @@ class View:
     remote: str
     charge: Callable[[str, int], None]
     """Counts bytes as sent to a principal."""
-    is_told: bool = False
-    """The request is told to the audit although it needs few rights."""
+    transactions: OwnTransactions
+    source: int
+    """Number of its connection."""
+    is_audited: bool = False
+    """The request needs few rights, and may change or end what others have."""
 
     def of_topic(self, name: str) -> bool:
         """It may know of the topic."""
@@ -95,15 +108,21 @@ class View:
         """What it may see of an answer."""
         return seen(answer, self) if self.guard.settings.authorization else answer
 
+    def _is_audited(self, request: Message, answer: Message | TidelogError) -> bool:
+        if isinstance(request, BeginTransaction) and isinstance(answer, TransactionBegun):
+            return self.transactions.fences(self.source, request, answer)
+        return self.is_audited
+
     def tell(self, request: Message, answer: Message | TidelogError) -> None:
         """A request of it was answered."""
         who = {"principal": self.principal, "remote": self.remote}
         if request.OP in ADMIN:
             self.audit.on_change(who, request, answer)
-        elif isinstance(request, LeaveGroup) and not isinstance(answer, TidelogError):
-            self.audit.on_left(who, request)
-        elif self.is_told:
-            self.audit.on_deed(who, request, answer)
+        elif isinstance(request, LeaveGroup):
+            if not isinstance(answer, TidelogError):
+                self.audit.on_left(who, request)
+        elif self._is_audited(request, answer):
+            self.audit.on_minor_change(who, request, answer)
         if isinstance(answer, CopyRead):
             self.charge(self.principal, answer.bytes)
 
@@ -122,6 +141,7 @@ class Door:
         settings: DoorSettings,
     ) -> None:
         self._shell = shell
+        self._transactions = OwnTransactions(shell.router.tickets)
         self._leaving = leaving
         self._settings = settings
         self._requests = requests
@@ -204,7 +224,9 @@ class Door:
             who = {"principal": client.principal, "remote": link.remote, "name": link.peer.node[:64]}
             self._audit.on_login(who)
         self._metering.on_open(link, client.principal)
-        self._shell.on_open(link, client.principal)
+        self._transactions.on_link_opened(link.source)
+        rules = self._guard.settings.authorization  # without them all may be strangers
+        self._shell.on_open(link, client.principal, strangers_are_one=rules)
         if 0 <= self._guard.expiry_ms(client) < self._next_look_ms:
             self._look_again.set()
 
@@ -213,20 +235,23 @@ class Door:
         del self._clients[link]
         _take_one(self._addresses, _address(link.remote))
         self._metering.on_close(link)
+        self._transactions.on_link_closed(link.source)
         self._shell.on_close(link)
         self._requests.on_close(link)
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """A client sent something."""
         count(self._shell.requests, message.OP)
-        fault = fault_of_texts(message)
+        principal = self._clients[link].principal
+        wait = self._metering.judge(link, message, len(self._shell.cluster.image.topics))
+        if wait is not None and not isinstance(message, Produce):
+            raise wait
+        fault = fault_of_texts(message)  # not before: who sends such requests has used up its quota, too
         if fault:
             if id is None:
                 link.close(POLICY_VIOLATION, fault)
                 return
             raise refuse("MALFORMED", fault)
-        principal = self._clients[link].principal
-        wait = self._metering.judge(link, message, len(self._shell.cluster.image.topics))
         if wait is None and not isinstance(message, FREE):
             wait = self._leaving.why_not()
         if isinstance(message, Produce):
@@ -244,21 +269,24 @@ class Door:
             self._shell.router.tickets.release(link.source, message.producer_id)
             link.answer(id, Done())
         elif isinstance(message, KINDS) and id is not None:
-            is_told = self._is_told(link, message)
-            cluster, charge = self._shell.cluster, self._metering.charge
-            view = View(self._guard, self._audit, cluster, principal, link.remote, charge, is_told)
+            is_audited = self._is_audited(link, message)
+            refusal = self._audit.why_not({"principal": principal}, message) if is_audited else None
+            if refusal is not None:
+                raise refusal
+            own = self._transactions, link.source, is_audited
+            charge = self._metering.charge
+            view = View(self._guard, self._audit, self._shell.cluster, principal, link.remote, charge, *own)
             self._shell.on_request(link, message)
             self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)
 
-    def _is_told(self, link: Link, message: Message) -> bool:
-        """It sets a group's positions from outside the group, or ends a transaction whose producer is not of this
-        connection."""
-        if isinstance(message, EndTransaction):
-            ticket = message.producer_id, message.producer_epoch
-            return self._shell.router.tickets.refuse_batch(link.source, *ticket) is not None
-        return isinstance(message, CommitOffsets) and not message.member and not message.transaction
+    def _is_audited(self, link: Link, message: Message) -> bool:
+        """It needs few rights, and may set a group's positions from outside, put a member out of it, or end a
+        transaction that is not of this connection, or fence its producer."""
+        if isinstance(message, EndTransaction | PrepareTransaction):
+            return not self._transactions.has(link.source, message)
+        return isinstance(message, OF_OTHERS) or (isinstance(message, CommitOffsets) and not message.member)
 
     def _check(self, link: Link, principal: str, message: Message) -> None:
         """Raises why it is refused."""

@@ -176,11 +176,13 @@ class Shell:
 
     # --- links in -------------------------------------------------------------------------------------------
 
-    def on_open(self, link: Link, principal: str) -> None:
-        """A client came."""
+    def on_open(self, link: Link, principal: str, *, strangers_are_one: bool = False) -> None:
+        """A client came. ``strangers_are_one``: all without a name share as one principal what is shared, and not by
+        connection."""
         self.router.on_link_opened(link.source, principal, named=principal != ANONYMOUS)
         self.subscriptions.on_link_opened(link.source, principal)
-        self._tenants[link.source] = principal, 0 if principal != ANONYMOUS else link.source
+        by_connection = principal == ANONYMOUS and not strangers_are_one
+        self._tenants[link.source] = principal, link.source if by_connection else 0
         self._links[link.source] = link
         self._requests[link.source] = 0
 

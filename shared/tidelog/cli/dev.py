@@ -32,10 +32,10 @@ def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
     and is there again after a restart. In its console (/console/ at the gateway's port) single nodes can be killed,
     paused, cut off and healed; for processes of their own use 'tidelog cluster up'."""
     from tidelog import logs
-    from tidelog.private import close_to_others, own_directory
+    from tidelog.private import DIRECTORY_MODE, close_to_others
 
     close_to_others()
-    own_directory(folder)
+    folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # one that is there may hold other files, too
     logs.configure(level="info" if verbose else "error")
     run(partial(serve, folder.resolve(), port, replicas))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tidelog.access import ANONYMOUS, DIGEST, PRINCIPAL, TOKEN_ID, fault_of, heirs_of
+from tidelog.access import ANONYMOUS, DIGEST, PRINCIPAL, PRINCIPAL_IS, TOKEN_ID, fault_of, heirs_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.levels import SECURITY
 from tidelog.types import AUDIT, Access, Quota, Token
@@ -92,7 +92,7 @@ def _plan_token(state: MetadataState, wish: PutToken, wall_ms: int) -> ChangeAcc
         return refusal
     faults = []
     if not PRINCIPAL.fullmatch(principal) or principal == ANONYMOUS:
-        faults.append(f"{principal!r} cannot have a token: a principal is 1 to 249 of A-Z a-z 0-9 . _ @ -")
+        faults.append(f"{principal!r} cannot have a token: a principal is {PRINCIPAL_IS}")
     if not TOKEN_ID.fullmatch(wish.token_id) or not DIGEST.fullmatch(wish.digest):
         faults.append("a token is known by an id of 16 and a SHA-256 of 64 hexadecimal digits")
     if wish.token_id in known:

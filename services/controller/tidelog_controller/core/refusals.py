@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tidelog.errors import TidelogError
+from tidelog.printable import escaped
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import Hello, HistoryEntry, Message, ReportLeader
 
@@ -185,6 +186,11 @@ def _more(known: Refusal | None, refusal: Refusal) -> Refusal:
     return replace(refusal, count=known.count + refusal.count, since_ms=known.since_ms)
 
 
+def _words(text: str) -> str:
+    """A text that somebody chose, who may be anybody that reaches the port: printable, and ``TEXT`` at most."""
+    return escaped(text[:TEXT])[:TEXT]
+
+
 def refusal_of(
     request: Message | Command, error: TidelogError, state: MetadataState, time_ms: int, peer: str = ""
 ) -> Refusal:
@@ -199,26 +205,26 @@ def refusal_of(
     topic_id = topic_id or state.names.get(topic, "")
     if topic_id in state.topics:
         topic = state.topics[topic_id].name
-    evidence = {name: str(value)[:TEXT] for name, value in error.detail.items()}
+    evidence = {name: _words(str(value)) for name, value in error.detail.items()}
     for name in ("broker_epoch", "epoch", "leader_epoch", "reason"):
         if hasattr(request, name):
-            evidence[name] = str(getattr(request, name))[:TEXT]
+            evidence[name] = _words(str(getattr(request, name)))
     if isinstance(request, ReportLeader):
-        evidence["leader"] = request.leader
+        evidence["leader"] = _words(request.leader)
     asker = said("asker") or peer or node
     if isinstance(request, Hello):  # any number of names is tried easily: those of a role are one sort
         role = request.role if request.role in ROLES else "stranger"
         asker, node = f"a {role} at {peer.rpartition(' at ')[2]}", ""
-        evidence |= {"node": request.node[:TEXT], "cluster": request.cluster[:TEXT]}
+        evidence |= {"node": _words(request.node), "cluster": _words(request.cluster)}
     return Refusal(
         time_ms,
         op,
         error.code,
-        error.message[:TEXT],
-        asker[:TEXT],
-        topic[:TEXT],
-        topic_id,
+        _words(error.message),
+        _words(asker),
+        _words(topic),
+        _words(topic_id),
         getattr(request, "partition", -1),
-        node[:TEXT],
+        _words(node),
         evidence,
     )

@@ -30,15 +30,23 @@ class FairShare:
         """What the tenant holds."""
         return self._held.get(tenant, 0)
 
+    def fits(self, tenant: Tenant, amount: int = 1) -> bool:
+        """Whether the tenant's share allows it so much more. Who comes first gets whatever he asks for."""
+        after = self._held.get(tenant, 0) + amount
+        fits = self.total + amount <= self.most and after <= max(self._shared - self.total, self._little)
+        return fits or not self.total
+
     def take(self, tenant: Tenant, amount: int = 1) -> bool:
-        """Give the tenant so much more, if its share allows it. Who comes first gets whatever he asks for."""
-        held = self._held.get(tenant, 0)
-        fits = self.total + amount <= self.most and held + amount <= max(self._shared - self.total, self._little)
-        if self.total and not fits:
+        """Give the tenant so much more, if it ``fits``."""
+        if not self.fits(tenant, amount):
             return False
-        self._held[tenant] = held + amount
-        self.total += amount
+        self.hold(tenant, amount)
         return True
+
+    def hold(self, tenant: Tenant, amount: int = 1) -> None:
+        """The tenant has so much more, whether or not it fits."""
+        self._held[tenant] = self._held.get(tenant, 0) + amount
+        self.total += amount
 
     def give(self, tenant: Tenant, amount: int = 1) -> None:
         """The tenant gives back so much."""

@@ -11,6 +11,7 @@ Decisions are remembered until the rules change: a produce asks for each of its 
 from __future__ import annotations
 
 import hmac
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -181,7 +182,7 @@ def heirs_at(access: Access, level: int) -> tuple[str, ...]:
 
 def forbidden(principal: str, operation: str, resource: str) -> TidelogError:
     """The refusal that says what is missing."""
-    rule = f"{principal} {operation} {resource}"
+    rule = shlex.join((principal, operation, resource))  # a shell must not take a name for a command
     words = {
         "cluster": "administer",
         "security": "decide who may do what on",

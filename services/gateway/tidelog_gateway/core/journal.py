@@ -1,7 +1,7 @@
 """What goes into the topic ``__audit``: who changed the cluster, who was refused, who could not say who he is.
 
 An *event* is one JSON object, one record; its key is the principal. Events wait here until they are in the topic.
-Three kinds are kept apart, so that nobody can hide what he did behind a flood of failures:
+Three kinds are kept apart, so that nobody can hide what he did behind a flood of others:
 
 - ``change``: an op that changes the cluster, and was done or may have been. All are kept, as long as fewer than
   ``MOST`` wait, and fewer than ``MOST_OF_ONE`` of the same principal;
@@ -10,7 +10,9 @@ Three kinds are kept apart, so that nobody can hide what he did behind a flood o
   are count as one), and ``MOST`` wait. What is left out is counted, and the count goes into the topic when there is
   room;
 - ``left_group``, ``login``, and ``change`` where clients with few rights may do that as often as they like
-  (``on_deed``). The bounds are those of failures, with room of their own.
+  (``on_minor_change``). The first of a group, member, application or address is kept, and those that follow within a
+  minute are one event with their number (``core.merged_events``). Of ``left_group`` and ``change`` nothing is left
+  out: a request is refused where it could not be told (``why_not``).
 
 An event may be in the topic twice, when its outcome was in doubt; ``id`` says so.
 """
@@ -23,10 +25,11 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
-from tidelog.errors import TidelogError
+from tidelog.errors import TidelogError, refuse
 from tidelog.records import NewRecord
 from tidelog.wire.messages import LeaveGroup, Message
 
+from tidelog_gateway.core.merged_events import Event, MergedEvents
 from tidelog_gateway.core.quotas import Bucket
 from tidelog_gateway.core.shares import Shares
 
@@ -47,7 +50,14 @@ TEXT = 1024
 ITEMS = 20
 """Of one list in a request so many items are kept; a last one says how many there were."""
 EVENT_BYTES = 16 << 10
-"""Of an event that is larger the request is left out."""
+"""Of an event that is larger only texts and numbers of the request are told, and no lists."""
+MINOR_BYTES = 2 << 10
+"""The same of changes that need few rights."""
+SHORT_TEXT = 256
+"""Of one text in such an event so much is kept."""
+DONE, REFUSED = "done", "refused"
+PAUSE_MS = 1000
+"""Whoever is refused because the audit has no room is told to come again after so long."""
 LEFT_OUT = ("client", "sequence", "asker", "spared")
 """Fields of requests that say nothing of what was asked."""
 
@@ -59,8 +69,9 @@ class Journal:
         self._name = name
         self._gateway = gateway
         self._refusals = _Room(failures_s, now)
-        self._deeds = _Room(failures_s, now)
+        self._merged = MergedEvents()
         self._changes: deque[NewRecord] = deque()
+        self._minor: deque[NewRecord] = deque()
         self._failures: deque[NewRecord] = deque()
         self._waiting: Counter[bytes | None] = Counter()
         """Changes that wait, by principal."""
@@ -69,33 +80,60 @@ class Journal:
         self._number = 0
 
     def __bool__(self) -> bool:
-        return bool(self._changes or self._failures)
+        return bool(self._changes or self._minor or self._failures)
 
     def on_change(
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
     ) -> None:
         """A request to change the cluster was answered."""
-        refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
-        if not (self._is_kept(self._refusals, who, now, time_ms) if refused else self._may_wait(who)):
-            return
-        event = self._event("change", who, time_ms, **_told(request, answer))
-        if refused:
-            self._failures.append(event)
-        else:
+        if isinstance(answer, TidelogError) and not answer.unknown_outcome:
+            if self._is_kept(self._refusals, who, now, time_ms):
+                self._failures.append(self._event("change", who, time_ms, **_told(request, answer)))
+        elif self._may_wait(who):
+            event = self._event("change", who, time_ms, **_told(request, answer))
             self._changes.append(event)
             self._waiting[event.key] += 1
 
-    def on_deed(
-        self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
-    ) -> None:
-        """The same of a request that takes few rights."""
-        if self._is_kept(self._deeds, who, now, time_ms):
-            self._failures.append(self._event("change", who, time_ms, **_told(request, answer)))
+    def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
+        """Why a request that takes few rights is refused: it could not be told."""
+        if self._merged.fits((*_merged_under(who, request), DONE)):
+            return None
+        text = f"the audit has no room for another group or application that {who['principal']} changes this minute"
+        return refuse("QUOTA_EXCEEDED", text, pause_ms=PAUSE_MS)
 
-    def on_login(self, who: Mapping[str, str], now: float, time_ms: int) -> None:
+    def on_minor_change(
+        self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, time_ms: int
+    ) -> None:
+        """The same of a request that takes few rights. Those that were refused are merged apart, and told in the same
+        way: a transaction may be begun in vain, and have ended another one before."""
+        refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
+        key = (*_merged_under(who, request), REFUSED if refused else DONE)
+        self._merge(key, Event("change", who, time_ms, _bounded(_told(request, answer))))
+
+    def on_login(self, who: Mapping[str, str], time_ms: int) -> None:
         """A client has connected."""
-        if self._is_kept(self._deeds, who, now, time_ms):
-            self._failures.append(self._event("login", who, time_ms))
+        key = (who["principal"], "login", who["remote"].rpartition(":")[0])
+        if self._merged.fits(key):
+            self._merge(key, Event("login", who, time_ms, {}))
+        else:
+            self._leave_out(who)
+
+    def on_left(self, who: Mapping[str, str], request: LeaveGroup, time_ms: int) -> None:
+        """A member is in its group no more."""
+        told = {"op": request.OP, "request": _fields(request)}
+        self._merge((*_merged_under(who, request), DONE), Event("left_group", who, time_ms, _bounded(told)))
+
+    def _merge(self, key: tuple[str, ...], event: Event) -> None:
+        if self._merged.add(key, event):
+            self._minor.append(self._event(event.event, event.who, event.time_ms, **event.told))
+
+    def on_interval(self, time_ms: int) -> None:
+        """``INTERVAL_S`` have passed. While the events of earlier ones cannot be written, they are merged further."""
+        if not self._minor:
+            for (event, who, at_ms, told), count in self._merged.end_interval():
+                self._minor.append(self._event(event, who, at_ms, count=count, **told))
+        if len(self._failures) < MOST:
+            self._tell_left_out(time_ms)
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, why: str, now: float, time_ms: int) -> bool:
         """Somebody was refused. Whether it is kept."""
@@ -103,12 +141,6 @@ class Journal:
             return False
         self._failures.append(self._event(event, who, time_ms, op=op, reason=why[:TEXT]))
         return True
-
-    def on_left(self, who: Mapping[str, str], request: LeaveGroup, now: float, time_ms: int) -> None:
-        """A member is in its group no more."""
-        if self._is_kept(self._deeds, who, now, time_ms):
-            told = {"op": request.OP, "request": _fields(request)}
-            self._failures.append(self._event("left_group", who, time_ms, **told))
 
     def _may_wait(self, who: Mapping[str, str]) -> bool:
         """Whether one more change of this principal may wait."""
@@ -122,11 +154,14 @@ class Journal:
         if len(self._failures) >= MOST or not room.take(who.get("principal", ""), now):
             self._leave_out(who)
             return False
+        self._tell_left_out(time_ms)
+        return True
+
+    def _tell_left_out(self, time_ms: int) -> None:
         if self._left_out:
             missing, self._left_out = self._left_out, Counter()
             most = dict(missing.most_common(NAMED))
             self._failures.append(self._event("left_out", {}, time_ms, count=missing.total(), principals=most))
-        return True
 
     def _leave_out(self, who: Mapping[str, str]) -> None:
         self._left_out[who.get("principal", "")] += 1
@@ -135,7 +170,7 @@ class Journal:
         """What to write next, changes first."""
         taken: list[NewRecord] = []
         size = 0
-        for queue in (self._changes, self._failures):
+        for queue in (self._changes, self._minor, self._failures):
             while queue and len(taken) < BATCH and (not taken or size + len(queue[0].value or b"") <= BATCH_BYTES):
                 size += len(queue[0].value or b"")
                 taken.append(queue.popleft())
@@ -152,8 +187,7 @@ class Journal:
         said = {"event": event, "id": f"{self._name}/{self._number}", "time_ms": time_ms, "gateway": self._gateway}
         text = json.dumps({**said, **who, **told}, ensure_ascii=False).encode()
         if len(text) > EVENT_BYTES:
-            left = {**told, "request": f"left out: the event has {len(text)} bytes"}
-            text = json.dumps({**said, **who, **left}, ensure_ascii=False).encode()
+            text = json.dumps({**said, **who, **_shortened(told)}, ensure_ascii=False).encode()
         return NewRecord(text, _key(who), time_ms)
 
 
@@ -170,6 +204,27 @@ class _Room:
             return False
         self._bucket.spend(1, now)
         return True
+
+
+def _merged_under(who: Mapping[str, str], request: Message) -> tuple[str, ...]:
+    """Principal, op, and what a request that takes few rights is about."""
+    about = (getattr(request, name, "") for name in ("group", "member", "app", "transaction"))
+    return (who["principal"], request.OP, *about)
+
+
+def _bounded(told: dict[str, Any]) -> dict[str, Any]:
+    return _shortened(told) if len(json.dumps(told)) > MINOR_BYTES else told
+
+
+def _shortened(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told, of the request only texts and numbers: they say which group, topic or application it is about."""
+    return {**told, "request": {name: _short(value) for name, value in told.get("request", {}).items()}}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        return f"{len(value)} items, left out"
+    return value[:SHORT_TEXT] if isinstance(value, str) else value
 
 
 def _key(who: Mapping[str, str]) -> bytes | None:

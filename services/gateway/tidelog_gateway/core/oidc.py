@@ -20,7 +20,7 @@ from typing import Any
 from joserfc import jws, jwt
 from joserfc.errors import BadSignatureError, ClaimError, ExpiredTokenError, UnsupportedAlgorithmError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
-from tidelog.access import ANONYMOUS, PRINCIPAL
+from tidelog.access import ANONYMOUS, PRINCIPAL, PRINCIPAL_IS
 from tidelog.errors import TidelogError, refuse
 
 from tidelog_gateway.core.guard import Client
@@ -171,7 +171,8 @@ class Issuer:
             return refuse("UNAUTHENTICATED", "the token is not taken here: its issuer has not verified its email")
         principal = f"{rules.prefix}{name}"
         if not isinstance(name, str) or not PRINCIPAL.fullmatch(principal) or principal == ANONYMOUS:
-            return refuse("UNAUTHENTICATED", f"the token is not taken here: its {rules.claim} names no principal")
+            text = f"the token is not taken here: its {rules.claim} names no principal, which is {PRINCIPAL_IS}"
+            return refuse("UNAUTHENTICATED", f"{text}; another claim may (oidc.principal_claim)")
         expires_s = math.floor(min(claims["exp"], LATEST_S)) + rules.leeway_s
         return Client(principal, expires_ms=expires_s * 1000)
 
