@@ -486,9 +486,10 @@ class Requests:
 
 
 def asker_of(link: Link, view: View) -> str:
-    """Who asks, as histories tell it: the principal, else the name that the client gives itself; and where it is."""
-    name = link.peer.node if view.principal == ANONYMOUS else view.principal
-    return f"{name[:ASKER_LENGTH]} at {link.remote}"
+    """The principal and its address, as histories show them. The name that an anonymous client gives itself is in
+    brackets: it may be the name of a principal."""
+    name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:ASKER_LENGTH]})"
+    return f"{name} at {link.remote}"
 
 
 def _access_answer(image: ClusterImage) -> AccessAnswer:
