@@ -262,7 +262,9 @@ async def test_changes_of_a_topic_go_to_the_controller() -> None:
             assert await client.link.call(change, 30) == Done()
         named = [(message.client, message.sequence) for message in cluster.altered]
         assert [replace(message, client="", sequence=0, asker="") for message in cluster.altered] == changes
-        assert all(message.asker.startswith("anonymous (test) at ") for message in cluster.altered), "who asks is told"
+        assert all(message.asker.startswith("anonymous (test) at ") for message in cluster.altered), (
+            "who asks is told"
+        )
         assert named[0][0] == named[1][0] != "" and named[0][1] < named[1][1], "each is a request of its own"
 
 

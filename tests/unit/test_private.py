@@ -17,11 +17,9 @@ from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.disk import RealDisk
 from tidelog.private import make_file, own_directory, warn_of_open_secret, write_file
 from tidelog.service import main
-from tidelog.websocket import WebSocketTransport
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve as serve_controller
-from tidelog_replica.config import ReplicaConfig
-from tidelog_replica.server import serve as serve_replica
+from two_services import two_services
 
 
 @pytest.fixture(params=[0o000, 0o022], ids=oct)
@@ -42,21 +40,9 @@ def open_to_others(folder: Path) -> dict[str, str]:
 
 
 async def _serve_both(folder: Path) -> None:
-    """A controller and a replica server in this process, until both listen and have written."""
-    transport = WebSocketTransport()
-    async with trio.open_nursery() as nursery:
-
-        async def controller(task_status: trio.TaskStatus[str]) -> None:
-            config = ControllerConfig(port=0, data_dir=str(folder / "c1"))
-            await serve_controller(config, transport=transport, task_status=task_status)
-
-        async def replica(task_status: trio.TaskStatus[str]) -> None:
-            config = ReplicaConfig(port=0, data_dir=str(folder / "r1"), controllers=(url,))
-            await serve_replica(config, transport=transport, task_status=task_status)
-
-        url = await nursery.start(controller)
-        await nursery.start(replica)
-        nursery.cancel_scope.cancel()
+    """A controller and a replica server, until both listen and have written."""
+    async with two_services(folder):
+        pass
 
 
 @pytest.mark.usefixtures("umask")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,9 +34,7 @@ from tidelog.wire.messages import (
 from tidelog.wire.proof import NONCE_BYTES, Prover
 from tidelog.wire.session import Close, Denied, Effect, Opened, Session, Transmit
 from tidelog_controller.config import ControllerConfig
-from tidelog_controller.server import serve as serve_controller
-from tidelog_replica.config import ReplicaConfig
-from tidelog_replica.server import serve as serve_replica
+from two_services import two_services
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 URL = "ws://127.0.0.1:9093"
@@ -221,25 +217,6 @@ class Relay:
             nursery.start_soon(copy, onward, stream)
 
 
-@asynccontextmanager
-async def services(folder: Path, secret: bytes) -> AsyncIterator[tuple[str, str]]:
-    """A controller and a replica server; their URLs."""
-    transport = WebSocketTransport(secret=secret)
-    async with trio.open_nursery() as nursery:
-
-        async def controller(task_status: trio.TaskStatus[str]) -> None:
-            config = ControllerConfig(port=0, data_dir=str(folder / "c1"))
-            await serve_controller(config, transport=transport, task_status=task_status)
-
-        async def replica(task_status: trio.TaskStatus[str]) -> None:
-            config = ReplicaConfig(port=0, data_dir=str(folder / "r1"), controllers=(url,))
-            await serve_replica(config, transport=transport, task_status=task_status)
-
-        url = await nursery.start(controller)
-        yield url, await nursery.start(replica)
-        nursery.cancel_scope.cancel()
-
-
 async def refusal(transport: Transport, url: str, hello: Hello) -> str:
     with trio.fail_after(30):
         try:
@@ -252,7 +229,7 @@ async def refusal(transport: Transport, url: str, hello: Hello) -> str:
 
 @pytest.mark.parametrize("role", ["gateway", "replica", "controller", "client"])
 async def test_a_local_program_without_the_secret_is_refused_by_every_service(role: str, tmp_path: Path) -> None:
-    async with services(tmp_path, KEY) as urls:
+    async with two_services(tmp_path, KEY) as urls:
         for url in urls:
             if role == "client" and url == urls[1]:
                 continue  # replica servers take none
@@ -269,7 +246,7 @@ async def test_a_local_program_without_the_secret_is_refused_by_every_service(ro
 
 
 async def test_a_program_at_a_port_that_was_given_back_cannot_relay(tmp_path: Path) -> None:
-    async with services(tmp_path, KEY) as (_, replica), trio.open_nursery() as nursery:
+    async with two_services(tmp_path, KEY) as (_, replica), trio.open_nursery() as nursery:
         relay = Relay(int(replica.rpartition(":")[2]))
         (listener,) = await nursery.start(partial(trio.serve_tcp, relay.serve, 0, host="127.0.0.1"))
         there = f"ws://127.0.0.1:{listener.socket.getsockname()[1]}"
@@ -284,7 +261,7 @@ HELLO_OF_ANY = Hello(1, "gateway", "g1")
 
 @pytest.mark.parametrize("secret", [b"", KEY])
 async def test_services_take_no_browser_at_all(secret: bytes, tmp_path: Path) -> None:
-    async with services(tmp_path, secret) as urls:
+    async with two_services(tmp_path, secret) as urls:
         for url in urls:
             host = url.removeprefix("ws://")
             for origin in (f"http://{host}", "http://localhost:3000", "null", "http://evil.example"):
@@ -345,7 +322,7 @@ def test_a_local_program_forges_a_record_of_the_timeline_only_where_there_is_no_
 
 def test_no_topic_is_deleted_past_the_gateway(tmp_path: Path) -> None:
     async def attack() -> None:
-        async with services(tmp_path, KEY) as (controller, _):
+        async with two_services(tmp_path, KEY) as (controller, _):
             for request in (CreateTopic("x"), DescribeQuorum()):
                 with pytest.raises(TidelogError, match="cluster_secret_file"):
                     async with connect_link(WebSocketTransport(), controller, Hello(1, "gateway", "g9")) as link:
