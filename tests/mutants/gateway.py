@@ -458,6 +458,22 @@ def look_up_without_end(patch: Patch) -> None:
     patch.setattr(lookups, "PER_SERVER", 1 << 30)
 
 
+@breaks(
+    "KIP-219",
+    "A refused look-up says nothing of the server's other partitions.",
+    tests=("test_sharing",),
+    units_only=True,
+)
+def take_a_refusal_for_silence(patch: Patch) -> None:
+    """Whatever the error, the server is not asked again."""
+    on_answer = Lookups.on_answer
+    patch.setattr(
+        Lookups,
+        "on_answer",
+        lambda self, lookup, offsets, *, silent=False: on_answer(self, lookup, offsets, silent=offsets is None),
+    )
+
+
 @breaks("KIP-219", "Principals that wait for a seat come in turn.", tests=("test_sharing",), units_only=True)
 def seat_who_came_first(patch: Patch) -> None:
     """Who came first goes first, however many of one principal there are."""

@@ -284,6 +284,24 @@ async def test_offsets_that_a_server_does_not_tell_are_unknown_and_it_is_not_wai
         assert {p.high_watermark for p in partitions} == {-1} and len(partitions) == 1000 * PARTITIONS
 
 
+async def test_a_look_up_that_is_refused_leaves_the_other_partitions_of_its_server_known() -> None:
+    """One partition's copy is offline: that says nothing of the server's others, nor does it hold them up."""
+    async with gateway(1000) as (shell, requests):
+        requests.on_message(link(), 1, Metadata(all_topics=True, offsets=True), view())
+        await trio.testing.wait_all_tasks_blocked()
+        at = ("id-0", 0)
+        refused = [done for asked, done in shell.lookups if (asked.topic_id, asked.partition) == at]
+        shell.lookups = [one for one in shell.lookups if one[1] not in refused]
+        assert len(refused) == 2
+        await shell.tell_all()
+        for done in refused:
+            done(refuse("OFFLINE", "its file cannot be read"))
+        await shell.tell_all()
+        found = {(t.name, p.partition): p.high_watermark for t in told(shell.answers[0]).topics for p in t.partitions}
+        unknown = [place for place, mark in found.items() if mark == -1]
+        assert unknown == [("topic-0", 0)] and len(found) == 1000 * PARTITIONS
+
+
 async def test_partitions_without_a_leader_are_waited_for_once(autojump_clock: trio.testing.MockClock) -> None:
     async with gateway(0) as (shell, requests):
         shell.have(*(shell.topic(number, None if number % 2 else "r1") for number in range(600)))
