@@ -8,7 +8,7 @@ from dataclasses import replace
 from tidelog.client.core.producer import ProducerCore
 from tidelog.outbox import Outbox
 from tidelog.wire.messages import ReadAnswer
-from tidelog_gateway import describing
+from tidelog_gateway import describing, door
 from tidelog_gateway.core import lookups, router, seeing
 from tidelog_gateway.core.asking import Asking
 from tidelog_gateway.core.fair_share import FairShare
@@ -472,6 +472,17 @@ def take_a_refusal_for_silence(patch: Patch) -> None:
         "on_answer",
         lambda self, lookup, offsets, *, silent=False: on_answer(self, lookup, offsets, silent=offsets is None),
     )
+
+
+@breaks(
+    "decision 35",
+    "The end of a connection is done to its end, whatever fails.",
+    tests=("test_door",),
+    units_only=True,
+)
+def leave_off_where_a_step_fails(patch: Patch) -> None:
+    """What would follow is left out."""
+    patch.setattr(door, "do_all", lambda *steps: [step() for step in steps])
 
 
 @breaks("KIP-219", "Principals that wait for a seat come in turn.", tests=("test_sharing",), units_only=True)

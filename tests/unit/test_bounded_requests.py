@@ -122,7 +122,9 @@ def view(principal: str = "alice", topics: Callable[[str], bool] = lambda name: 
 
 
 def link(source: int = 1) -> Any:
-    return SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r", source=source)
+    closed: list[tuple[int, str]] = []
+    close = lambda *why: closed.append(why)  # noqa: E731
+    return SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r", source=source, close=close, closed_with=closed)
 
 
 @asynccontextmanager
@@ -417,6 +419,44 @@ async def test_a_coordinator_has_few_large_requests_of_a_principal_at_a_time() -
             shell.fetches.pop(0)()
             await trio.testing.wait_all_tasks_blocked()
             assert len(shell.fetches) <= 6 and len(shell.answers) == count + 1
+
+
+async def test_a_fault_in_the_answer_to_one_client_ends_its_connection_and_no_other(monkeypatch: Any) -> None:
+    """Its own requests end, and their places are free; those of others, and the gateway, go on."""
+    async with gateway(1) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        hit, other = link(1), link(2)
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("a bug of ours")
+
+        kinds = (ListGroups(), Metadata(("topic-0",)), FetchOffsets("g", (TopicShare("id-0", (0,)),)))
+        asked = view("mallory")
+        asked.seen = fail
+        for id, message in enumerate(kinds):
+            requests.on_message(hit, id, message, asked)
+        requests.on_message(other, 1, Metadata((GROUPS,)), view("bob"))
+        await trio.testing.wait_all_tasks_blocked()
+        for answer in shell.fetches:
+            answer()
+        await trio.testing.wait_all_tasks_blocked()
+        assert hit.closed_with and {code for code, _ in hit.closed_with} == {1011} and not other.closed_with
+        assert len(shell.answers) == 4 and sum(isinstance(one, Unreachable) for one in shell.answers) == 3
+
+
+async def test_a_fault_in_an_answer_that_many_share_ends_neither_the_gateway_nor_the_next_answer() -> None:
+    async with gateway(1) as (shell, requests):
+        topics, shell.cluster = shell.cluster, None  # type: ignore[assignment]
+        links = [link(1), link(2)]
+        for one in links:
+            requests.on_message(one, 1, ListGroups(), view())
+        await trio.testing.wait_all_tasks_blocked()
+        assert all(one.closed_with for one in links)
+        shell.cluster = topics
+        requests.on_message(link(3), 1, ListGroups(), view())
+        await trio.testing.wait_all_tasks_blocked()
+        assert [type(answer) for answer in shell.answers[:2]] == [Unreachable] * 2 and len(shell.answers) == 3
+        assert not isinstance(shell.answers[2], TidelogError)
 
 
 def bomb(sequence: int = 0) -> bytes:

@@ -87,6 +87,7 @@ from tidelog_gateway.coordination import Coordination
 from tidelog_gateway.core.asking import cost_of
 from tidelog_gateway.core.guard import heirs_at
 from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing
+from tidelog_gateway.faults import contained
 from tidelog_gateway.sharing import Seats, Sharing, Steps
 from tidelog_gateway.shell import Answered, Shell
 
@@ -217,9 +218,9 @@ class Requests:
         if isinstance(message, READING):
             scope = trio.CancelScope()
             self._reading.setdefault(link.source, {})[scope] = None
-            self._shell.nursery.start_soon(self._serve_while_open, link.source, scope, message, view, done)
+            self._shell.nursery.start_soon(self._serve_while_open, link, scope, message, view, done)
         else:
-            self._shell.nursery.start_soon(self._serve, message, view, done)
+            self._shell.nursery.start_soon(self._serve, link, message, view, done)
 
     def _begin(self, link: Link, id: int, message: Message) -> Answered:
         """As the shell does; large requests of a connection count for what they name, too."""
@@ -247,11 +248,12 @@ class Requests:
             scope.cancel()
 
     async def _serve_while_open(
-        self, source: int, scope: trio.CancelScope, message: Message, view: View, done: Answered
+        self, link: Link, scope: trio.CancelScope, message: Message, view: View, done: Answered
     ) -> None:
+        source = link.source
         try:
             with scope:
-                await self._serve(message, view, done)
+                await self._serve(link, message, view, done)
             if scope.cancelled_caught:
                 done(Unreachable("the client is gone"))
         finally:
@@ -260,12 +262,14 @@ class Requests:
             if not scopes:
                 del self._reading[source]
 
-    async def _serve(self, message: Message, view: View, done: Answered) -> None:
-        try:
-            answer: Message | TidelogError = view.seen(await self._shared(message, view))
-        except TidelogError as error:
-            answer = error
-        view.tell(message, answer)
+    async def _serve(self, link: Link, message: Message, view: View, done: Answered) -> None:
+        answer: Message | TidelogError = Unreachable("internal error")
+        with contained(link, message.OP):
+            try:
+                answer = view.seen(await self._shared(message, view))
+            except TidelogError as error:
+                answer = error
+            view.tell(message, answer)
         with burst():
             done(answer)
 

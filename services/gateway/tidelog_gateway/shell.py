@@ -56,6 +56,7 @@ from tidelog_gateway.core.spread import Spread
 from tidelog_gateway.core.subscription import Effect as Subscribed
 from tidelog_gateway.core.subscription import Polled, Subscriptions
 from tidelog_gateway.core.tail import Stretch
+from tidelog_gateway.faults import contained, do_all
 from tidelog_gateway.reads import Reader, Reads
 from tidelog_gateway.sharing import Seats
 from tidelog_gateway.timestamp_lookup import find_by_time
@@ -186,17 +187,19 @@ class Shell:
 
     def on_close(self, link: Link) -> None:
         """A client went."""
-        self._links.pop(link.source, None)
-        reader = self._reader_of(link.source)
-        self._later.pop(link.source, None)
-        self.router.on_link_closed(link.source)
-        self.subscriptions.on_link_closed(link.source)
-        for poll in self._polls.pop(link.source, {}).values():
-            poll.done(Unreachable("the client is gone"))
-        self._perform([])  # gives up what the subscriptions alone have asked for
-        self.reads.on_link_closed(reader)
-        self._requests.pop(link.source, None)
-        self._tenants.pop(link.source, None)
+        source = link.source
+        gone = Unreachable("the client is gone")
+        self._links.pop(source, None)
+        self._later.pop(source, None)
+        do_all(
+            partial(self.router.on_link_closed, source),
+            partial(self.subscriptions.on_link_closed, source),
+            *(partial(poll.done, gone) for poll in self._polls.pop(source, {}).values()),
+            partial(self._perform, []),  # gives up what the subscriptions alone have asked for
+            partial(self.reads.on_link_closed, self._reader_of(source)),
+            partial(self._requests.pop, source, None),
+            partial(self._tenants.pop, source, None),
+        )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """The hot messages of a client; the others are ``requests.py``'s."""
@@ -214,9 +217,7 @@ class Shell:
             case Read() if id is not None:
                 self._read(link.source, message, self.begin(link, id, is_call=False))
             case ListOffset(at="timestamp") if id is not None:
-                done = self.begin(link, id, is_call=False)
-                ask = partial(self.ask_leader, reader=self._reader_of(link.source))
-                self.nursery.start_soon(find_by_time, ask, message, READ_TIMEOUT_S, done)
+                self.nursery.start_soon(self._find_by_time, link, message, self.begin(link, id, is_call=False))
             case ListOffset() if id is not None:
                 self.ask_leader(
                     message, READ_TIMEOUT_S, self.begin(link, id, is_call=False), self._reader_of(link.source)
@@ -227,6 +228,13 @@ class Shell:
                 self._perform(self.subscriptions.on_unsubscribe(link.source, id, message))
             case _:
                 raise refuse("UNSUPPORTED", f"{message.OP} is not for a gateway")
+
+    async def _find_by_time(self, link: Link, message: ListOffset, done: Answered) -> None:
+        ask = partial(self.ask_leader, reader=self._reader_of(link.source))
+        found: list[Message | TidelogError] = []
+        with contained(link, message.OP):
+            await find_by_time(ask, message, READ_TIMEOUT_S, found.append)
+        done(found[0] if found else Unreachable("internal error"))
 
     def _on_produce(self, link: Link, message: Produce, now: float) -> None:
         """Route it; what takes long to look at is put off, and so is all that comes behind it from this client."""
