@@ -509,6 +509,24 @@ def unfold_all_at_once(patch: Patch) -> None:
     patch.setattr(router, "UNFOLDED_AT_ONCE", 1 << 60)
 
 
+@breaks(
+    "decision 35",
+    "Nothing is sent before what came before it in its partition has been looked at.",
+    tests=("test_costs",),
+    units_only=True,
+)
+def send_what_was_not_looked_at(patch: Patch) -> None:
+    """What waits to be looked at is sent."""
+    send = Router._send_lane
+
+    def go(self, lane, *what, **how):
+        for entry in lane.waiting:
+            entry.is_unchecked = False
+        send(self, lane, *what, **how)
+
+    patch.setattr(Router, "_send_lane", go)
+
+
 @breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",), units_only=True)
 def name_nobody_in_the_log(patch: Patch) -> None:
     """It names nobody."""

@@ -459,10 +459,10 @@ async def test_a_fault_in_an_answer_that_many_share_ends_neither_the_gateway_nor
         assert not isinstance(shell.answers[2], TidelogError)
 
 
-def bomb(sequence: int = 0) -> bytes:
+def bomb() -> bytes:
     """A batch of a few hundred bytes that unfolds to 8 MiB."""
     records = [NewRecord(bytes(8 << 20), timestamp_ms=1)]
-    return encode_batch(records, codec="zstd", producer_id=7, base_sequence=sequence)
+    return encode_batch(records, codec="zstd")
 
 
 async def test_what_is_put_off_is_acked_in_its_order_and_others_are_served_meanwhile() -> None:
@@ -474,8 +474,8 @@ async def test_what_is_put_off_is_acked_in_its_order_and_others_are_served_meanw
                 await client.link.call(Metadata(("orders",)), 30)
                 answered.append(len(cluster.replicas["r1"].stored))
 
-            client.produce(*(bomb(n) for n in range(12)))
-            client.produce(bomb(12), first_id=13)
+            client.produce(*(bomb(),) * 12)
+            client.produce(bomb(), first_id=13)
             nursery.start_soon(ask)
         offsets = [(await client.wait_ack(id)).offset for id in range(1, 14)]
         assert offsets == list(range(13))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +27,6 @@ from tidelog.link import Link, burst
 from tidelog.peers import Peers
 from tidelog.transport import Transport
 from tidelog.types import NodeId
-from tidelog.wire.codec import payload_size
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import (
     Credit,
@@ -36,7 +35,6 @@ from tidelog.wire.messages import (
     Message,
     MetadataUpdate,
     Produce,
-    ProduceAck,
     Produced,
     Read,
     ReadAnswer,
@@ -79,10 +77,11 @@ PROOF_BYTES = 64 << 10
 """Most bytes of the answer to a client's read that has to be proved first."""
 POLL_MAX_S = 30.0
 """No read waits longer for news."""
-LATER_MESSAGES = 200
-"""Of one client so many wait behind batches that take long to unfold."""
 UNFOLDING_REST = 9.0
-"""After batches that took long to unfold none is looked at for so many times as long: they get a tenth of it all."""
+"""After batches that took long to unfold none of their principal is looked at for so many times as long: it gets a
+tenth of the time."""
+UNFOLDING_REST_OF_ALL = 1.0
+"""So many times as long none of anybody is: all principals together get half of the time."""
 
 Answered = Callable[[Message | TidelogError], None]
 
@@ -145,9 +144,9 @@ class Shell:
         self._spread = Spread(self.cluster)
         self._links: dict[int, Link] = {}
         self._asking = Asking()
-        self._later: dict[int, deque[Produce]] = {}
-        """By client: batches that are not looked at yet, since those before them take long."""
-        self._later_bytes = router.client_max_bytes
+        self._checking: dict[int, None] = {}
+        """Clients whose batches a task looks at, since they unfold to much."""
+        self._resting = Seats(sys.maxsize, 1)
         self._unfolding = Seats(1, 1)
         self._requests: dict[int, int] = {}
         self._wake = trio.Event()
@@ -173,7 +172,7 @@ class Shell:
     def owes(self, link: Link) -> bool:
         """A batch or a request of the client waits for its answer."""
         source = link.source
-        return source in self.router.held or bool(self._later.get(source)) or self._requests.get(source, 0) > 0
+        return source in self.router.held or self._requests.get(source, 0) > 0
 
     # --- links in -------------------------------------------------------------------------------------------
 
@@ -190,7 +189,6 @@ class Shell:
         source = link.source
         gone = Unreachable("the client is gone")
         self._links.pop(source, None)
-        self._later.pop(source, None)
         do_all(
             partial(self.router.on_link_closed, source),
             partial(self.subscriptions.on_link_closed, source),
@@ -237,40 +235,33 @@ class Shell:
         done(found[0] if found else Unreachable("internal error"))
 
     def _on_produce(self, link: Link, message: Produce, now: float) -> None:
-        """Route it; what takes long to look at is put off, and so is all that comes behind it from this client."""
-        later = self._later.get(link.source)
-        if later is None:
-            rest = self.router.on_produce(link.source, message, now)
-            if self.router.has_unfolded_much:
-                took_s = self.clock() - now
-                self._later[link.source] = deque([] if rest is None else [rest])
-                self._count(link, message.OP, UNFOLDING)
-                self.nursery.start_soon(self._produce_later, link, self._tenants[link.source][0], took_s)
-        elif (
-            len(later) < LATER_MESSAGES
-            and sum(payload_size(one.payload) for one in later) + payload_size(message.payload) <= self._later_bytes
-        ):
-            later.append(message)
-        else:
-            error = refuse("OVERLOADED", "the batches before are still unfolded: send less at a time").to_info()
-            link.post(Produced(tuple(ProduceAck(part.id, error=error) for part in message.parts)))
+        """Route it. What takes long to look at is looked at later."""
+        source = link.source
+        self.router.on_produce(source, message, now)
+        if self.router.has_unfolded_much:
+            self._count(link, message.OP, UNFOLDING)
+        if source not in self._checking and self.router.has_unchecked(source):
+            self._checking[source] = None
+            took_s = self.clock() - now
+            self.nursery.start_soon(self._check, link, self._tenants[source][0], took_s)
 
-    async def _produce_later(self, link: Link, principal: str, took_s: float) -> None:
-        """Route what a client sends behind batches that unfolded to much, which took so long: some at a time, in turn
-        with other clients, and so that most of the time is left for everybody else."""
-        while link.source in self._links:
-            async with self._unfolding.seat(principal):
-                await trio.sleep(UNFOLDING_REST * took_s)
-                later = self._later.get(link.source)
-                if not later:
-                    self._later.pop(link.source, None)
-                    return
-                began = self.clock()
-                rest = self.router.on_produce(link.source, later.popleft(), began)
-                if rest is not None:
-                    later.appendleft(rest)
-                took_s = self.clock() - began if self.router.has_unfolded_much else 0.0
-                self._flush(began)
+    async def _check(self, link: Link, principal: str, took_s: float) -> None:
+        """Look at what a client has sent that unfolds to much, some at a time, until nothing is left. What was looked
+        at before took so long. Its principal rests, and nobody else; all principals together rest less."""
+        source = link.source
+        try:
+            with contained(link, Produce.OP):
+                while self.router.has_unchecked(source):
+                    async with self._resting.seat(principal):
+                        await trio.sleep((UNFOLDING_REST - UNFOLDING_REST_OF_ALL) * took_s)
+                        async with self._unfolding.seat(principal):
+                            began = self.clock()
+                            self.router.check(source)
+                            took_s = self.clock() - began
+                            self._flush(began)
+                            await trio.sleep(UNFOLDING_REST_OF_ALL * took_s)
+        finally:
+            del self._checking[source]
 
     def _count(self, link: Link, op: str, cost: int) -> None:
         """A client asked for something that costs so much."""

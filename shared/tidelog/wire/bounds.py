@@ -64,9 +64,11 @@ BOUNDS = (
     Bound(
         ("produce",),
         "each batch is looked at once: its header; where the topic says validate_batches its body, at most 64 MiB "
-        "and 2,097,152 items. Batches that unfold to more than 64 times their size are looked at one by one, a tenth "
-        "of the time, principals in turn. To a leader: its size",
-        "bytes: client_max_bytes for a client, total_max_bytes for all; one body at a time is unfolded",
+        "and 2,097,152 items. Beyond 4 MiB bodies that unfold to more than 64 times their size are looked at "
+        "later: 4 MiB and one at a time, principals in turn, a tenth of the time for one, half of it for all. To a "
+        "leader: its size",
+        "bytes: client_max_bytes for a connection, total_max_bytes for all, what is looked at later included; one "
+        "body at a time is unfolded",
     ),
     Bound(
         ("read", "read_copy", "read_tail"),
