@@ -9,6 +9,7 @@ from tidelog.client.core.producer import ProducerCore
 from tidelog.outbox import Outbox
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway import describing, door
+from tidelog_gateway.coordination import Coordination
 from tidelog_gateway.core import lookups, router, seeing
 from tidelog_gateway.core.asking import Asking
 from tidelog_gateway.core.fair_share import FairShare
@@ -20,6 +21,7 @@ from tidelog_gateway.core.server_limits import INTERVAL_S, LEAST_PAUSE_S, Server
 from tidelog_gateway.core.subscription import Subscriptions
 from tidelog_gateway.core.tail import Stretch, TailCache
 from tidelog_gateway.door import Door
+from tidelog_gateway.requests import Requests
 from tidelog_gateway.sharing import Seats, Sharing
 from tidelog_replica.reading import Reading
 
@@ -525,6 +527,28 @@ def send_what_was_not_looked_at(patch: Patch) -> None:
         send(self, lane, *what, **how)
 
     patch.setattr(Router, "_send_lane", go)
+
+
+@breaks(
+    "decision 35",
+    "What waits for its turn ends with its link.",
+    tests=("test_bounded_requests",),
+    units_only=True,
+)
+def go_on_for_those_who_are_gone(patch: Patch) -> None:
+    """It waits on."""
+    patch.setattr(Requests, "on_close", lambda self, link: None)
+
+
+@breaks(
+    "decision 35",
+    "A server that is silent holds up no large requests to coordinators elsewhere.",
+    tests=("test_bounded_requests",),
+    units_only=True,
+)
+def have_all_servers_share_the_seats(patch: Patch) -> None:
+    """As if all coordinators were on one."""
+    patch.setattr(Coordination, "server_of", lambda self, message: "")
 
 
 @breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",), units_only=True)

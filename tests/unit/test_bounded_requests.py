@@ -12,14 +12,18 @@ import pytest
 import trio
 import trio.testing
 from test_gateway import running
+from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, TopicState
 from tidelog.wire import codec
 from tidelog.wire.messages import (
+    CommitOffsets,
+    Done,
     FetchOffsets,
     FetchOffsetsAnswer,
     GroupInfo,
+    GroupPosition,
     ListGroups,
     ListGroupsAnswer,
     ListOffset,
@@ -54,6 +58,8 @@ class Shell:
         self.listed: list[Any] = []
         self.each = 1000
         self.fetches: list[Callable[[], None]] = []
+        self.asked: list[str] = []
+        """Coordinators that were asked for what is in ``fetches``."""
         self.index = 0
         self.have(*(self.topic(number) for number in range(topics)))
 
@@ -81,8 +87,10 @@ class Shell:
     def start_call(self, node: str, message: Any, timeout_s: float, done: Callable[[Any], None]) -> None:
         """Coordinators of 1,000 groups each, and of as many transactions."""
         self.listed.append(message)
-        if isinstance(message, FetchOffsets):
-            self.fetches.append(lambda: done(FetchOffsetsAnswer()))
+        if isinstance(message, FetchOffsets | CommitOffsets):
+            answer = FetchOffsetsAnswer() if isinstance(message, FetchOffsets) else Done()
+            self.fetches.append(lambda: done(answer))
+            self.asked.append(node)
             return
         first = int(message.after[1:]) + 1 if message.after else 0
         numbers = range(first, min(first + message.most, self.each))
@@ -316,18 +324,19 @@ async def test_partitions_without_a_leader_are_waited_for_once(autojump_clock: t
         assert set(found.values()) == {7, -1} and len(found) == 600
 
 
-async def test_a_connection_has_so_many_large_requests_waiting() -> None:
-    """What they name is held until they are answered."""
+async def test_a_principal_has_so_many_large_requests_waiting() -> None:
+    """What they name is held until they are answered, over however many connections they came."""
     async with gateway(1) as (shell, requests):
         names = tuple(f"topic-{number}" for number in range(8000))
         begun = 0
         with pytest.raises(TidelogError, match="OVERLOADED"):
             while begun < 100:
-                requests.on_message(link(1), begun, Metadata((*names, str(begun)), offsets=True), view())
+                asked = Metadata((*names, str(begun)), offsets=True)
+                requests.on_message(link(10 + begun), begun, asked, view())
                 begun += 1
         assert begun * 8000 <= 100_000
         requests.on_message(link(1), 100, Metadata(("topic-0",)), view())
-        requests.on_message(link(2), 1, Metadata(names), view())
+        requests.on_message(link(2), 1, Metadata(names), view("bob"))
         await shell.tell_all()
         assert len(shell.answers) == begun + 2
         requests.on_message(link(1), 101, Metadata(names), view())
@@ -419,6 +428,68 @@ async def test_a_coordinator_has_few_large_requests_of_a_principal_at_a_time() -
             shell.fetches.pop(0)()
             await trio.testing.wait_all_tasks_blocked()
             assert len(shell.fetches) <= 6 and len(shell.answers) == count + 1
+
+
+LARGE = tuple(GroupPosition("id-0", number, 7) for number in range(1000))
+
+
+def group_at(partition: int) -> str:
+    """A group whose coordinator is that partition's leader."""
+    return next(name for name in map(str, range(100)) if partition_of(name.encode(), PARTITIONS) == partition)
+
+
+def test_commits_that_wait_for_their_turn_end_with_their_link() -> None:
+    """Who connects anew, again and again, has no more of them than who stays."""
+    trio.run(_commit_and_leave)
+
+
+async def _commit_and_leave() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        for source in range(30):
+            for id in range(20):
+                requests.on_message(link(source), id, CommitOffsets("g", LARGE), view("mallory"))
+            await trio.testing.wait_all_tasks_blocked()
+            requests.on_close(link(source))
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(shell.fetches) == 4 and len(shell.answers) == 20 * (source + 1) - 4
+        while shell.fetches:
+            shell.fetches.pop(0)()
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.answers) == 600 and not requests._waiting
+
+
+async def test_a_commit_waits_for_its_turn_no_longer_than_for_its_answer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        for id in range(5):
+            requests.on_message(link(), id, CommitOffsets("g", LARGE), view("mallory"))
+        with trio.fail_after(11):
+            await shell.answered.wait()
+        (error,) = shell.answers
+        assert isinstance(error, TidelogError) and error.code == "OVERLOADED" and not error.unknown_outcome
+        assert len(shell.fetches) == 4
+
+
+def test_a_silent_coordinator_holds_up_nothing_at_another() -> None:
+    trio.run(_commit_at_two_servers)
+
+
+async def _commit_at_two_servers() -> None:
+    async with gateway(0) as (shell, requests):
+        states = tuple(PartitionState((node,), (node,), node, 1, 1) for node in ("r1", "r2", "r1", "r2"))
+        shell.have(replace(shell.topic(0), name=GROUPS, partitions=states))
+        for principal in range(5):
+            for id in range(5):
+                asked = view(f"m{principal}")
+                requests.on_message(link(principal), id, CommitOffsets(group_at(0), LARGE), asked)
+        await trio.testing.wait_all_tasks_blocked()
+        assert shell.asked == ["r1"] * 16
+        requests.on_message(link(0), 9, CommitOffsets(group_at(1), LARGE), view("m0"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert shell.asked == [*["r1"] * 16, "r2"]
 
 
 async def test_a_fault_in_the_answer_to_one_client_ends_its_connection_and_no_other(monkeypatch: Any) -> None:

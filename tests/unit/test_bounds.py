@@ -15,7 +15,9 @@ from tidelog.wire import codec
 from tidelog.wire.bounds import BOUND_OF, BOUNDS, most_parts
 from tidelog.wire.codec import OPS, SERVICE, STRANGER
 from tidelog_gateway import coordination, describing, sharing, shell
+from tidelog_gateway import requests as gateway_requests
 from tidelog_gateway.core import lookups, router
+from tidelog_gateway.core.asking import SHARE
 from tidelog_replica import copy_reads, requests
 from tidelog_replica.core.groups import checks
 
@@ -68,5 +70,6 @@ def test_the_numbers_of_the_table_are_those_of_the_code() -> None:
     assert (shell.UNFOLDING_REST, shell.UNFOLDING_REST_OF_ALL) == (9.0, 1.0), "a tenth of the time, and half"
     assert says("read", shell.CLIENT_MAX_REQUESTS, copy_reads.MOST_WAITING)
     assert says("digest", requests.DIGEST_MAX_OFFSETS)
-    assert says("commit_offsets", checks.MAX_POSITIONS)
+    assert says("commit_offsets", checks.MAX_POSITIONS, gateway_requests.LARGE_EACH, gateway_requests.LARGE)
+    assert says("commit_offsets", gateway_requests.MOST_WAITING * SHARE, int(coordination.TIMEOUT_S))
     assert says("fetch", codec.MAX_PARTS)

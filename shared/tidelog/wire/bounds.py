@@ -36,7 +36,7 @@ BOUNDS = (
         "200 topics or partitions, then others run; one answer at a time, principals in turn; one for all who ask "
         "the same at the same time. Offsets: one look-up of a partition at a time for all, 256 partitions under way "
         "at a server, 4 requests of a principal, 10 s",
-        "100,000 names of a connection wait; the answer, shared by all who asked the same; the outbox (64 MiB) "
+        "100,000 names of a principal wait; the answer, shared by all who asked the same; the outbox (64 MiB) "
         "ends a link that does not read",
     ),
     Bound(
@@ -98,8 +98,9 @@ BOUNDS = (
     ),
     Bound(
         ("commit_offsets", "fetch_offsets"),
-        "the positions in it; 10,000 of a group. Of more than 100 positions: 4 requests of a principal at a time",
-        "100,000 positions of a connection wait; 10,000 of a group, groups.max_metadata_bytes each",
+        "the positions in it; 10,000 of a group. Of more than 100 positions: 4 requests of a principal, and "
+        "16 of all, at the coordinators of a server at a time; 10 s with the wait for that",
+        "100,000 positions of a principal wait; 10,000 of a group, groups.max_metadata_bytes each",
     ),
     Bound(
         (
