@@ -21,6 +21,7 @@ from tidelog_gateway.core.server_limits import INTERVAL_S, LEAST_PAUSE_S, Server
 from tidelog_gateway.core.subscription import Subscriptions
 from tidelog_gateway.core.tail import Stretch, TailCache
 from tidelog_gateway.door import Door
+from tidelog_gateway.reads import Reads
 from tidelog_gateway.requests import Requests
 from tidelog_gateway.sharing import Seats, Sharing
 from tidelog_replica.reading import Reading
@@ -549,6 +550,24 @@ def go_on_for_those_who_are_gone(patch: Patch) -> None:
 def have_all_servers_share_the_seats(patch: Patch) -> None:
     """As if all coordinators were on one."""
     patch.setattr(Coordination, "server_of", lambda self, message: "")
+
+
+@breaks(
+    "decision 36",
+    "A read that several connections share goes on when the first of them closes.",
+    tests=("test_reads",),
+    units_only=True,
+)
+def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
+    """Whoever else of the same tenant wants it is not known."""
+    join = Reads.join
+
+    def forget(self, name, reader):
+        asked = self._shared.get(name)
+        if asked is None or reader.tenant not in asked.tokens:
+            join(self, name, reader)
+
+    patch.setattr(Reads, "join", forget)
 
 
 @breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",), units_only=True)

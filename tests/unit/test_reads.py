@@ -116,6 +116,33 @@ def test_a_client_that_goes_takes_along_what_only_it_wanted() -> None:
     assert bench.ended == ["second", "7", "first", "8"] and bench.reads.window.bytes == 0
 
 
+def test_a_read_that_two_connections_of_a_client_share_goes_on_when_the_first_closes() -> None:
+    bench = Bench()
+    other, third = Reader(ANN.tenant, 3), Reader(ANN.tenant, 4)
+    bench.ask("first", BEN)
+    bench.share(7)
+    for reader in (other, third, third):
+        bench.reads.join(7, reader)
+    bench.reads.on_link_closed(ANN)
+    bench.reads.on_link_closed(other)
+    assert bench.ended == [] and bench.reads.window.waiting == 1
+    bench.answer()
+    bench.answer()
+    assert bench.ended == ["first", "7"] and bench.reads.window.bytes == 0
+    assert not any(isinstance(answer, TidelogError) for _, answer in bench.ends)
+
+
+def test_a_shared_read_ends_with_the_last_connection_that_wants_it() -> None:
+    bench = Bench()
+    other = Reader(ANN.tenant, 3)
+    bench.ask("first", BEN)
+    bench.share(7)
+    bench.reads.join(7, other)
+    bench.reads.on_link_closed(other)
+    bench.reads.on_link_closed(ANN)
+    assert bench.ended == ["7"] and bench.reads.window.waiting == 0
+
+
 def test_a_thousand_that_fail_at_once_end_once_each() -> None:
     bench = Bench()
     for number in range(3000):

@@ -32,7 +32,7 @@ class Reader:
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """``tokens``: under which it waits in the window, once for each tenant."""
+    """``tokens``: under which it waits in the window, once for each tenant. ``readers``: all who want it."""
 
     node: NodeId
     request: Read | ListOffset
@@ -40,6 +40,7 @@ class _Asked:
     until: float
     done: Answered
     tokens: dict[Tenant, int] = field(default_factory=dict)
+    readers: dict[Reader, None] = field(default_factory=dict)
 
 
 class Reads:
@@ -82,7 +83,10 @@ class Reads:
     def join(self, name: int, reader: Reader) -> None:
         """Another client wants this read. It need not wait for the turn of the first one."""
         asked = self._shared.get(name)
-        if asked is not None and asked.tokens and reader.tenant not in asked.tokens:
+        if asked is None or not asked.tokens:
+            return
+        asked.readers[reader] = None
+        if reader.tenant not in asked.tokens:
             self._enter(asked, reader)
 
     def give_up(self, name: int) -> None:
@@ -108,14 +112,21 @@ class Reads:
         self._start_call(node, limited, timeout_s, answered)
 
     def on_link_closed(self, reader: Reader) -> None:
-        """A client is gone: what waits for room on its behalf only is not sent."""
+        """A client is gone: what waits for room on its behalf only is not sent. What another connection of its tenant
+        wants, too, waits on in the name of that one."""
+        for shared in self._shared.values():
+            shared.readers.pop(reader, None)
         for token in self.window.waiting_of(reader.tenant, reader.source):
             asked = self._asked.pop(token, None)
             if asked is None:  # the end of one before has ended it
                 continue
             self.window.leave(token)
             del asked.tokens[reader.tenant]
-            if not asked.tokens:
+            asked.readers.pop(reader, None)
+            heir = next((other for other in asked.readers if other.tenant == reader.tenant), None)
+            if heir is not None:
+                self._enter(asked, heir)
+            elif not asked.tokens:
                 asked.done(Unreachable("the client that asked is gone"))
 
     def on_tick(self, now: float) -> None:
@@ -134,6 +145,7 @@ class Reads:
     def _enter(self, asked: _Asked, reader: Reader) -> None:
         token = next(self._tokens)
         self._asked[token] = asked
+        asked.readers[reader] = None
         asked.tokens[reader.tenant] = token
         size = self._size(asked.request)
         self.window.enter(token, asked.node, reader.tenant, reader.source, size, asked.until)
