@@ -570,6 +570,35 @@ def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
     patch.setattr(Reads, "join", forget)
 
 
+@breaks(
+    "decision 36",
+    "A read holds no more of the window than a share, whatever batches its topic allows.",
+    tests=("test_reads",),
+    units_only=True,
+)
+def hold_what_the_topic_allows(patch: Patch) -> None:
+    """It holds a batch of the largest size."""
+    patch.setattr(ReadWindow, "share", 1 << 40)
+
+
+@breaks(
+    "decision 36",
+    "A batch that is larger than the hard limit is asked for by itself, for whoever still wants it.",
+    tests=("test_reads",),
+    units_only=True,
+)
+def ask_whole_for_those_who_are_gone(patch: Patch) -> None:
+    """Nobody forgets who wanted it."""
+    on_link_closed = Reads.on_link_closed
+
+    def keep(self, reader):
+        sent, self._sent = self._sent, {}
+        on_link_closed(self, reader)
+        self._sent = sent | self._sent
+
+    patch.setattr(Reads, "on_link_closed", keep)
+
+
 @breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",), units_only=True)
 def name_nobody_in_the_log(patch: Patch) -> None:
     """It names nobody."""

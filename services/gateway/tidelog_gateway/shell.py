@@ -73,8 +73,6 @@ MAX_CALLS = 1536
 """Those of them that are neither reads nor look-ups of offsets: they wait at a replica server or a controller, so
 each takes a place of a link that all share. With those that the window and the long polls take it has 4,096."""
 DEFAULT_WINDOW = WindowSettings()
-PROOF_BYTES = 64 << 10
-"""Most bytes of the answer to a client's read that has to be proved first."""
 POLL_MAX_S = 30.0
 """No read waits longer for news."""
 UNFOLDING_REST = 9.0
@@ -370,14 +368,11 @@ class Shell:
         return Reader(self._tenants.get(source, ("", OWN)), source)
 
     def _read(self, source: int, message: Read, done: Answered) -> None:
-        """Answer a client's read. One that finds nothing, and may wait, waits here. One that needs a proof takes
-        little of the window while it waits for that: it is to bring the first batches, or, if the first one is large,
-        an announcement."""
+        """Answer a client's read. One that finds nothing, and may wait, waits here."""
         reader = self._reader_of(source)
         wait_s = min(message.max_wait_ms / 1000, POLL_MAX_S)
         until = self.clock() + wait_s
         read = replace(message, max_wait_ms=0, hard_limit=False)
-        short = replace(read, max_bytes=min(read.max_bytes, PROOF_BYTES), hard_limit=True)
 
         def first(answer: Message | TidelogError) -> None:
             if isinstance(answer, ReadAnswer) and not len(answer.payload) and source in self._links:
@@ -389,16 +384,7 @@ class Shell:
                     return
             done(answer)
 
-        def proved(answer: Message | TidelogError) -> None:
-            if isinstance(answer, ReadAnswer) and not len(answer.payload) and answer.high_watermark > read.offset:
-                self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
-            else:
-                first(answer)
-
-        if read.consistency == "eventual":
-            self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
-        else:
-            self.ask_reader(short, wait_s + READ_TIMEOUT_S, proved, reader)
+        self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
 
     def _on_polled(self, polled: Polled) -> None:
         """A read that waited is over. An ``eventual`` one that waited in vain has its answer. Everything that was
