@@ -599,6 +599,17 @@ def ask_whole_for_those_who_are_gone(patch: Patch) -> None:
     patch.setattr(Reads, "on_link_closed", keep)
 
 
+@breaks(
+    "decision 35",
+    "What a batch keeps in memory is what counts for it.",
+    tests=("test_costs",),
+    units_only=True,
+)
+def keep_whole_messages(patch: Patch) -> None:
+    """A small batch keeps the message that it came in."""
+    patch.setattr(router, "KEPT", 1 << 60)
+
+
 @breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",), units_only=True)
 def name_nobody_in_the_log(patch: Patch) -> None:
     """It names nobody."""

@@ -68,6 +68,18 @@ def test_batches_that_unfold_to_very_much_are_looked_at_one_by_one() -> None:
     assert router.held[1] == 12 * len(batch), "all of them are taken"
 
 
+def test_a_small_batch_does_not_keep_the_large_message_that_it_came_in() -> None:
+    """The rest of the message is refused, or acked, and counts no more."""
+    router = new_router()
+    for id in range(0, 20, 2):
+        payload = SMALL + bytes(1 << 20)
+        refused = ProducePart(id + 1, "nowhere", 0, 2, 5000, 1 << 20)
+        router.on_produce(1, Produce((*one(id, SMALL).parts, refused), payload), 0.0)
+    held = [memoryview(entry.batch).obj for lane in router._lanes[1].values() for entry in lane.waiting]
+    assert len(held) == 10 and router.held_bytes == 10 * len(SMALL)
+    assert sum(map(len, held)) <= 2 * router.held_bytes  # type: ignore[arg-type]
+
+
 def test_batches_that_compress_well_are_looked_at_together() -> None:
     router = new_router()
     lines = [NewRecord(b"GET /orders/%d 200" % n, timestamp_ms=1) for n in range(2000)]

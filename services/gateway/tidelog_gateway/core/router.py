@@ -72,6 +72,8 @@ RETRIED = frozenset(
 """Refusals that the gateway hides by trying again; all others are the client's to know."""
 UNFOLDS_TO = 64
 """A batch may unfold to so many times its size without counting: text compresses so well."""
+KEPT = 2
+"""Of a message at most so many times the bytes of a batch are kept for it."""
 RECORD_COST = 64
 """To look at a record takes as long as to unfold so many bytes, at most."""
 UNFOLDED_AT_ONCE = 4 << 20
@@ -153,6 +155,8 @@ class Router:
                 self._acks.add(source, ProduceAck(part.id, error=refusal.to_info()))
                 continue
             self.counts.on_batch(header.record_count, part.size)
+            if KEPT * part.size < len(payload):
+                batch = memoryview(bytes(batch))  # it may wait for long, and would keep the whole message
             self._queue(source, part, batch, header.producer_id, now, is_unchecked=is_unchecked)
         if self.has_unfolded_much and source:  # 0: this gateway itself
             self._unchecked.setdefault(source, {})
