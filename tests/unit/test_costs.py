@@ -190,10 +190,10 @@ async def shell_of(**costs: float) -> AsyncIterator[tuple[Shell, dict[str, Any]]
         shell.cluster.update(image())
         produced, check = shell.router.on_produce, shell.router.check
 
-        def on_produce(source: int, message: Produce, now: float) -> None:
+        def on_produce(source: int, message: Produce, now: float, **how: bool) -> None:
             nonlocal late
             late += list(costs.values())[source - 1]
-            produced(source, message, now)
+            produced(source, message, now, **how)
 
         def look(source: int) -> None:
             nonlocal late
@@ -239,6 +239,23 @@ async def test_the_rest_of_one_principal_delays_no_other(mock_clock: trio.testin
             await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(0.1)
         assert left(shell, links["bob"]) == 0 and left(shell, links["mallory"]) == 5
+
+
+async def test_who_connects_anew_does_not_begin_anew(mock_clock: trio.testing.MockClock) -> None:
+    """Each connection would have its first batches looked at at once."""
+    async with shell_of(a=1.0, b=1.0, bob=0.0) as (shell, links):
+        for who in ("a", "b"):
+            shell._tenants[links[who].source] = ("mallory", 0)
+        shell.on_message(links["a"], None, one(1, BOMB))
+        shell.on_close(links["a"])
+        await trio.testing.wait_all_tasks_blocked()
+        shell.on_message(links["b"], None, one(1, BOMB))
+        shell.on_message(links["bob"], None, one(1, BOMB))
+        assert left(shell, links["b"]) == 1 and left(shell, links["bob"]) == 0
+        for _ in range(300):
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(0.1)
+        assert left(shell, links["b"]) == 0 and shell.router.held[links["b"].source]
 
 
 async def test_connections_of_one_principal_rest_together(mock_clock: trio.testing.MockClock) -> None:

@@ -142,8 +142,9 @@ class Shell:
         self._spread = Spread(self.cluster)
         self._links: dict[int, Link] = {}
         self._asking = Asking()
-        self._checking: dict[int, None] = {}
-        """Clients whose batches a task looks at, since they unfold to much."""
+        self._checking: dict[int, str] = {}
+        """Clients whose batches a task looks at, since they unfold to much, and their principals. They may be gone:
+        their principals rest all the same."""
         self._resting = Seats(sys.maxsize, 1)
         self._unfolding = Seats(1, 1)
         self._requests: dict[int, int] = {}
@@ -235,13 +236,13 @@ class Shell:
     def _on_produce(self, link: Link, message: Produce, now: float) -> None:
         """Route it. What takes long to look at is looked at later."""
         source = link.source
-        self.router.on_produce(source, message, now)
+        principal = self._tenants[source][0]
+        self.router.on_produce(source, message, now, rests=principal in self._checking.values())
         if self.router.has_unfolded_much:
             self._count(link, message.OP, UNFOLDING)
         if source not in self._checking and self.router.has_unchecked(source):
-            self._checking[source] = None
-            took_s = self.clock() - now
-            self.nursery.start_soon(self._check, link, self._tenants[source][0], took_s)
+            self._checking[source] = principal
+            self.nursery.start_soon(self._check, link, principal, self.clock() - now)
 
     async def _check(self, link: Link, principal: str, took_s: float) -> None:
         """Look at what a client has sent that unfolds to much, some at a time, until nothing is left. What was looked
@@ -249,7 +250,7 @@ class Shell:
         source = link.source
         try:
             with contained(link, Produce.OP):
-                while self.router.has_unchecked(source):
+                while True:
                     async with self._resting.seat(principal):
                         await trio.sleep((UNFOLDING_REST - UNFOLDING_REST_OF_ALL) * took_s)
                         async with self._unfolding.seat(principal):
@@ -258,6 +259,8 @@ class Shell:
                             took_s = self.clock() - began
                             self._flush(began)
                             await trio.sleep(UNFOLDING_REST_OF_ALL * took_s)
+                    if not self.router.has_unchecked(source):
+                        return
         finally:
             del self._checking[source]
 

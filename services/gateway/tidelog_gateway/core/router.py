@@ -133,9 +133,10 @@ class Router:
         """A client connected. ``named``: it is authenticated as ``principal``."""
         self._tenants[source] = principal, 0 if named else source
 
-    def on_produce(self, source: int, message: Produce, now: float) -> None:
+    def on_produce(self, source: int, message: Produce, now: float, *, rests: bool = False) -> None:
         """Batches of a client arrived. What is wrong with them by sight is answered at once. To look at them all may
-        take long, since small ones may unfold to very much: the bodies of the rest are for ``check``."""
+        take long, since small ones may unfold to very much: the bodies of the rest are for ``check``. ``rests``: all
+        of that kind are."""
         assert not isinstance(message.payload, list)
         payload = memoryview(message.payload)
         position = 0
@@ -147,7 +148,7 @@ class Router:
             is_unchecked = False
             if header is not None and self._cluster.validates(part.topic_id):
                 try:
-                    is_unchecked = not self._validate(source, header, batch)
+                    is_unchecked = not self._validate(source, header, batch, rests=rests)
                 except CorruptBatch as error:
                     refusal = error
             if header is None or refusal is not None:
@@ -457,14 +458,14 @@ class Router:
             return refuse("OVERLOADED", text, window=PRODUCER_WINDOW), None
         return None, header
 
-    def _validate(self, source: int, header: BatchHeader, batch: memoryview) -> bool:
+    def _validate(self, source: int, header: BatchHeader, batch: memoryview, *, rests: bool) -> bool:
         """Raise ``CorruptBatch`` where a reader could not decode the batch (``docs/decisions/0021``). The leader
         checks the CRC. False: the body is to be looked at later, as those before it took long, or wait themselves."""
         check_fields(header)
         if self._cluster.image.level < VALIDATION and not declares_size(header, batch):
             text = f"zstd frame does not declare its size, as readers need below feature level {VALIDATION}"
             raise CorruptBatch(text)
-        much = self.has_unfolded_much or source in self._unchecked
+        much = rests or self.has_unfolded_much or source in self._unchecked
         if much and source and _excess(header):  # 0: this gateway itself
             return False
         self._unfolded += _excess(header)
