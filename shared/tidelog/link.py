@@ -282,9 +282,11 @@ class Link:
         self._ended.set()
         self._opened.set()
         self._outbox.stop_waiting()
-        self._perform(self._session.on_closed(self.error))
-        if was_open and self._on_close is not None:
-            self._on_close(self)
+        try:
+            self._perform(self._session.on_closed(self.error))
+        finally:
+            if was_open and self._on_close is not None:
+                self._on_close(self)
 
     async def _run_reader(self) -> None:
         receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform

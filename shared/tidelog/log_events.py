@@ -465,6 +465,13 @@ GATEWAY = (
         counted=False,
     ),
     LogEvent(
+        "request_failed",
+        "error",
+        "A fault of ours: a request of a client (op, remote) could not be served. Its connection was closed.",
+        "Report it, with the traceback.",
+        counted=False,
+    ),
+    LogEvent(
         "server_limited",
         "warning",
         "Acks of this replica server are late while batches queue at it: it is sent bytes_per_s at most, and"

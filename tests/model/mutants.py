@@ -370,6 +370,15 @@ BEYOND: dict[str, str] = {
     "seat_who_came_first": "no requests for metadata, and nothing that takes long, there",
     "unfold_all_at_once": "no requests for metadata, and nothing that takes long, there",
     "name_nobody_in_the_log": "no requests for metadata, and nothing that takes long, there",
+    "take_a_refusal_for_silence": "no requests for metadata, and nothing that takes long, there",
+    "leave_off_where_a_step_fails": "no requests for metadata, and nothing that takes long, there",
+    "send_what_was_not_looked_at": "no requests for metadata, and nothing that takes long, there",
+    "go_on_for_those_who_are_gone": "no requests for metadata, and nothing that takes long, there",
+    "have_all_servers_share_the_seats": "no requests for metadata, and nothing that takes long, there",
+    "keep_whole_messages": "no requests for metadata, and nothing that takes long, there",
+    "end_a_shared_read_with_its_first_reader": "the gateway",
+    "hold_what_the_topic_allows": "the gateway",
+    "ask_whole_for_those_who_are_gone": "the gateway",
 }
 """What walks cannot see, and why; nor do they see anything of Raft, which has walks of its own."""
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from tidelog.client.core.producer import ProducerCore
 from tidelog.outbox import Outbox
 from tidelog.wire.messages import ReadAnswer
-from tidelog_gateway import describing
+from tidelog_gateway import describing, door
+from tidelog_gateway.coordination import Coordination
 from tidelog_gateway.core import lookups, router, seeing
 from tidelog_gateway.core.asking import Asking
 from tidelog_gateway.core.fair_share import FairShare
@@ -20,6 +21,8 @@ from tidelog_gateway.core.server_limits import INTERVAL_S, LEAST_PAUSE_S, Server
 from tidelog_gateway.core.subscription import Subscriptions
 from tidelog_gateway.core.tail import Stretch, TailCache
 from tidelog_gateway.door import Door
+from tidelog_gateway.reads import Reads
+from tidelog_gateway.requests import Requests
 from tidelog_gateway.sharing import Seats, Sharing
 from tidelog_replica.reading import Reading
 
@@ -458,6 +461,33 @@ def look_up_without_end(patch: Patch) -> None:
     patch.setattr(lookups, "PER_SERVER", 1 << 30)
 
 
+@breaks(
+    "KIP-219",
+    "A refused look-up says nothing of the server's other partitions.",
+    tests=("test_sharing",),
+    units_only=True,
+)
+def take_a_refusal_for_silence(patch: Patch) -> None:
+    """Whatever the error, the server is not asked again."""
+    on_answer = Lookups.on_answer
+    patch.setattr(
+        Lookups,
+        "on_answer",
+        lambda self, lookup, offsets, *, silent=False: on_answer(self, lookup, offsets, silent=offsets is None),
+    )
+
+
+@breaks(
+    "decision 35",
+    "The end of a connection is done to its end, whatever fails.",
+    tests=("test_door",),
+    units_only=True,
+)
+def leave_off_where_a_step_fails(patch: Patch) -> None:
+    """What would follow is left out."""
+    patch.setattr(door, "do_all", lambda *steps: [step() for step in steps])
+
+
 @breaks("KIP-219", "Principals that wait for a seat come in turn.", tests=("test_sharing",), units_only=True)
 def seat_who_came_first(patch: Patch) -> None:
     """Who came first goes first, however many of one principal there are."""
@@ -480,6 +510,104 @@ def seat_who_came_first(patch: Patch) -> None:
 def unfold_all_at_once(patch: Patch) -> None:
     """All batches of a message are looked at at once."""
     patch.setattr(router, "UNFOLDED_AT_ONCE", 1 << 60)
+
+
+@breaks(
+    "decision 35",
+    "Nothing is sent before what came before it in its partition has been looked at.",
+    tests=("test_costs",),
+    units_only=True,
+)
+def send_what_was_not_looked_at(patch: Patch) -> None:
+    """What waits to be looked at is sent."""
+    send = Router._send_lane
+
+    def go(self, lane, *what, **how):
+        for entry in lane.waiting:
+            entry.is_unchecked = False
+        send(self, lane, *what, **how)
+
+    patch.setattr(Router, "_send_lane", go)
+
+
+@breaks(
+    "decision 35",
+    "What waits for its turn ends with its link.",
+    tests=("test_bounded_requests",),
+    units_only=True,
+)
+def go_on_for_those_who_are_gone(patch: Patch) -> None:
+    """It waits on."""
+    patch.setattr(Requests, "on_close", lambda self, link: None)
+
+
+@breaks(
+    "decision 35",
+    "A server that is silent holds up no large requests to coordinators elsewhere.",
+    tests=("test_bounded_requests",),
+    units_only=True,
+)
+def have_all_servers_share_the_seats(patch: Patch) -> None:
+    """As if all coordinators were on one."""
+    patch.setattr(Coordination, "server_of", lambda self, message: "")
+
+
+@breaks(
+    "decision 36",
+    "A read that several connections share goes on when the first of them closes.",
+    tests=("test_reads",),
+    units_only=True,
+)
+def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
+    """Whoever else of the same tenant wants it is not known."""
+    join = Reads.join
+
+    def forget(self, name, reader):
+        asked = self._shared.get(name)
+        if asked is None or reader.tenant not in asked.tokens:
+            join(self, name, reader)
+
+    patch.setattr(Reads, "join", forget)
+
+
+@breaks(
+    "decision 36",
+    "A read holds no more of the window than a share, whatever batches its topic allows.",
+    tests=("test_reads",),
+    units_only=True,
+)
+def hold_what_the_topic_allows(patch: Patch) -> None:
+    """It holds a batch of the largest size."""
+    patch.setattr(ReadWindow, "share", 1 << 40)
+
+
+@breaks(
+    "decision 36",
+    "A batch that is larger than the hard limit is asked for by itself, for whoever still wants it.",
+    tests=("test_reads",),
+    units_only=True,
+)
+def ask_whole_for_those_who_are_gone(patch: Patch) -> None:
+    """Nobody forgets who wanted it."""
+    on_link_closed = Reads.on_link_closed
+
+    def keep(self, reader):
+        sent, self._sent = self._sent, {}
+        on_link_closed(self, reader)
+        self._sent = sent | self._sent
+
+    patch.setattr(Reads, "on_link_closed", keep)
+
+
+@breaks(
+    "decision 35",
+    "What a batch keeps in memory is what counts for it.",
+    tests=("test_costs",),
+    units_only=True,
+)
+def keep_whole_messages(patch: Patch) -> None:
+    """A small batch keeps the message that it came in."""
+    patch.setattr(router, "KEPT", 1 << 60)
 
 
 @breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",), units_only=True)

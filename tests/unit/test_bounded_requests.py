@@ -12,14 +12,18 @@ import pytest
 import trio
 import trio.testing
 from test_gateway import running
+from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, TopicState
 from tidelog.wire import codec
 from tidelog.wire.messages import (
+    CommitOffsets,
+    Done,
     FetchOffsets,
     FetchOffsetsAnswer,
     GroupInfo,
+    GroupPosition,
     ListGroups,
     ListGroupsAnswer,
     ListOffset,
@@ -54,6 +58,8 @@ class Shell:
         self.listed: list[Any] = []
         self.each = 1000
         self.fetches: list[Callable[[], None]] = []
+        self.asked: list[str] = []
+        """Coordinators that were asked for what is in ``fetches``."""
         self.index = 0
         self.have(*(self.topic(number) for number in range(topics)))
 
@@ -81,8 +87,10 @@ class Shell:
     def start_call(self, node: str, message: Any, timeout_s: float, done: Callable[[Any], None]) -> None:
         """Coordinators of 1,000 groups each, and of as many transactions."""
         self.listed.append(message)
-        if isinstance(message, FetchOffsets):
-            self.fetches.append(lambda: done(FetchOffsetsAnswer()))
+        if isinstance(message, FetchOffsets | CommitOffsets):
+            answer = FetchOffsetsAnswer() if isinstance(message, FetchOffsets) else Done()
+            self.fetches.append(lambda: done(answer))
+            self.asked.append(node)
             return
         first = int(message.after[1:]) + 1 if message.after else 0
         numbers = range(first, min(first + message.most, self.each))
@@ -122,7 +130,9 @@ def view(principal: str = "alice", topics: Callable[[str], bool] = lambda name: 
 
 
 def link(source: int = 1) -> Any:
-    return SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r", source=source)
+    closed: list[tuple[int, str]] = []
+    close = lambda *why: closed.append(why)  # noqa: E731
+    return SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r", source=source, close=close, closed_with=closed)
 
 
 @asynccontextmanager
@@ -284,6 +294,24 @@ async def test_offsets_that_a_server_does_not_tell_are_unknown_and_it_is_not_wai
         assert {p.high_watermark for p in partitions} == {-1} and len(partitions) == 1000 * PARTITIONS
 
 
+async def test_a_look_up_that_is_refused_leaves_the_other_partitions_of_its_server_known() -> None:
+    """One partition's copy is offline: that says nothing of the server's others, nor does it hold them up."""
+    async with gateway(1000) as (shell, requests):
+        requests.on_message(link(), 1, Metadata(all_topics=True, offsets=True), view())
+        await trio.testing.wait_all_tasks_blocked()
+        at = ("id-0", 0)
+        refused = [done for asked, done in shell.lookups if (asked.topic_id, asked.partition) == at]
+        shell.lookups = [one for one in shell.lookups if one[1] not in refused]
+        assert len(refused) == 2
+        await shell.tell_all()
+        for done in refused:
+            done(refuse("OFFLINE", "its file cannot be read"))
+        await shell.tell_all()
+        found = {(t.name, p.partition): p.high_watermark for t in told(shell.answers[0]).topics for p in t.partitions}
+        unknown = [place for place, mark in found.items() if mark == -1]
+        assert unknown == [("topic-0", 0)] and len(found) == 1000 * PARTITIONS
+
+
 async def test_partitions_without_a_leader_are_waited_for_once(autojump_clock: trio.testing.MockClock) -> None:
     async with gateway(0) as (shell, requests):
         shell.have(*(shell.topic(number, None if number % 2 else "r1") for number in range(600)))
@@ -296,18 +324,19 @@ async def test_partitions_without_a_leader_are_waited_for_once(autojump_clock: t
         assert set(found.values()) == {7, -1} and len(found) == 600
 
 
-async def test_a_connection_has_so_many_large_requests_waiting() -> None:
-    """What they name is held until they are answered."""
+async def test_a_principal_has_so_many_large_requests_waiting() -> None:
+    """What they name is held until they are answered, over however many connections they came."""
     async with gateway(1) as (shell, requests):
         names = tuple(f"topic-{number}" for number in range(8000))
         begun = 0
         with pytest.raises(TidelogError, match="OVERLOADED"):
             while begun < 100:
-                requests.on_message(link(1), begun, Metadata((*names, str(begun)), offsets=True), view())
+                asked = Metadata((*names, str(begun)), offsets=True)
+                requests.on_message(link(10 + begun), begun, asked, view())
                 begun += 1
         assert begun * 8000 <= 100_000
         requests.on_message(link(1), 100, Metadata(("topic-0",)), view())
-        requests.on_message(link(2), 1, Metadata(names), view())
+        requests.on_message(link(2), 1, Metadata(names), view("bob"))
         await shell.tell_all()
         assert len(shell.answers) == begun + 2
         requests.on_message(link(1), 101, Metadata(names), view())
@@ -401,10 +430,110 @@ async def test_a_coordinator_has_few_large_requests_of_a_principal_at_a_time() -
             assert len(shell.fetches) <= 6 and len(shell.answers) == count + 1
 
 
-def bomb(sequence: int = 0) -> bytes:
+LARGE = tuple(GroupPosition("id-0", number, 7) for number in range(1000))
+
+
+def group_at(partition: int) -> str:
+    """A group whose coordinator is that partition's leader."""
+    return next(name for name in map(str, range(100)) if partition_of(name.encode(), PARTITIONS) == partition)
+
+
+def test_commits_that_wait_for_their_turn_end_with_their_link() -> None:
+    """Who connects anew, again and again, has no more of them than who stays."""
+    trio.run(_commit_and_leave)
+
+
+async def _commit_and_leave() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        for source in range(30):
+            for id in range(20):
+                requests.on_message(link(source), id, CommitOffsets("g", LARGE), view("mallory"))
+            await trio.testing.wait_all_tasks_blocked()
+            requests.on_close(link(source))
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(shell.fetches) == 4 and len(shell.answers) == 20 * (source + 1) - 4
+        while shell.fetches:
+            shell.fetches.pop(0)()
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.answers) == 600 and not requests._waiting
+
+
+async def test_a_commit_waits_for_its_turn_no_longer_than_for_its_answer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        for id in range(5):
+            requests.on_message(link(), id, CommitOffsets("g", LARGE), view("mallory"))
+        with trio.fail_after(11):
+            await shell.answered.wait()
+        (error,) = shell.answers
+        assert isinstance(error, TidelogError) and error.code == "OVERLOADED" and not error.unknown_outcome
+        assert len(shell.fetches) == 4
+
+
+def test_a_silent_coordinator_holds_up_nothing_at_another() -> None:
+    trio.run(_commit_at_two_servers)
+
+
+async def _commit_at_two_servers() -> None:
+    async with gateway(0) as (shell, requests):
+        states = tuple(PartitionState((node,), (node,), node, 1, 1) for node in ("r1", "r2", "r1", "r2"))
+        shell.have(replace(shell.topic(0), name=GROUPS, partitions=states))
+        for principal in range(5):
+            for id in range(5):
+                asked = view(f"m{principal}")
+                requests.on_message(link(principal), id, CommitOffsets(group_at(0), LARGE), asked)
+        await trio.testing.wait_all_tasks_blocked()
+        assert shell.asked == ["r1"] * 16
+        requests.on_message(link(0), 9, CommitOffsets(group_at(1), LARGE), view("m0"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert shell.asked == [*["r1"] * 16, "r2"]
+
+
+async def test_a_fault_in_the_answer_to_one_client_ends_its_connection_and_no_other(monkeypatch: Any) -> None:
+    """Its own requests end, and their places are free; those of others, and the gateway, go on."""
+    async with gateway(1) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        hit, other = link(1), link(2)
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("a bug of ours")
+
+        kinds = (ListGroups(), Metadata(("topic-0",)), FetchOffsets("g", (TopicShare("id-0", (0,)),)))
+        asked = view("mallory")
+        asked.seen = fail
+        for id, message in enumerate(kinds):
+            requests.on_message(hit, id, message, asked)
+        requests.on_message(other, 1, Metadata((GROUPS,)), view("bob"))
+        await trio.testing.wait_all_tasks_blocked()
+        for answer in shell.fetches:
+            answer()
+        await trio.testing.wait_all_tasks_blocked()
+        assert hit.closed_with and {code for code, _ in hit.closed_with} == {1011} and not other.closed_with
+        assert len(shell.answers) == 4 and sum(isinstance(one, Unreachable) for one in shell.answers) == 3
+
+
+async def test_a_fault_in_an_answer_that_many_share_ends_neither_the_gateway_nor_the_next_answer() -> None:
+    async with gateway(1) as (shell, requests):
+        topics, shell.cluster = shell.cluster, None  # type: ignore[assignment]
+        links = [link(1), link(2)]
+        for one in links:
+            requests.on_message(one, 1, ListGroups(), view())
+        await trio.testing.wait_all_tasks_blocked()
+        assert all(one.closed_with for one in links)
+        shell.cluster = topics
+        requests.on_message(link(3), 1, ListGroups(), view())
+        await trio.testing.wait_all_tasks_blocked()
+        assert [type(answer) for answer in shell.answers[:2]] == [Unreachable] * 2 and len(shell.answers) == 3
+        assert not isinstance(shell.answers[2], TidelogError)
+
+
+def bomb() -> bytes:
     """A batch of a few hundred bytes that unfolds to 8 MiB."""
     records = [NewRecord(bytes(8 << 20), timestamp_ms=1)]
-    return encode_batch(records, codec="zstd", producer_id=7, base_sequence=sequence)
+    return encode_batch(records, codec="zstd")
 
 
 async def test_what_is_put_off_is_acked_in_its_order_and_others_are_served_meanwhile() -> None:
@@ -416,8 +545,8 @@ async def test_what_is_put_off_is_acked_in_its_order_and_others_are_served_meanw
                 await client.link.call(Metadata(("orders",)), 30)
                 answered.append(len(cluster.replicas["r1"].stored))
 
-            client.produce(*(bomb(n) for n in range(12)))
-            client.produce(bomb(12), first_id=13)
+            client.produce(*(bomb(),) * 12)
+            client.produce(bomb(), first_id=13)
             nursery.start_soon(ask)
         offsets = [(await client.wait_ack(id)).offset for id in range(1, 14)]
         assert offsets == list(range(13))

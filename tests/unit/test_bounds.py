@@ -15,7 +15,10 @@ from tidelog.wire import codec
 from tidelog.wire.bounds import BOUND_OF, BOUNDS, most_parts
 from tidelog.wire.codec import OPS, SERVICE, STRANGER
 from tidelog_gateway import coordination, describing, sharing, shell
+from tidelog_gateway import requests as gateway_requests
 from tidelog_gateway.core import lookups, router
+from tidelog_gateway.core.asking import SHARE
+from tidelog_gateway.core.read_window import ReadWindow, WindowSettings
 from tidelog_replica import copy_reads, requests
 from tidelog_replica.core.groups import checks
 
@@ -65,8 +68,12 @@ def test_the_numbers_of_the_table_are_those_of_the_code() -> None:
     assert says("metadata", describing.MAX_NAMES, lookups.PER_SERVER, describing.SEATS_EACH, sharing.PAGE)
     assert says("list_groups", coordination.PAGE, sharing.PAGE)
     assert says("produce", router.UNFOLDS_TO, 1 << 21)
-    assert shell.UNFOLDING_REST == 9.0, "a tenth of the time"
-    assert says("read", shell.CLIENT_MAX_REQUESTS, copy_reads.MOST_WAITING)
+    assert (shell.UNFOLDING_REST, shell.UNFOLDING_REST_OF_ALL) == (9.0, 1.0), "a tenth of the time, and half"
+    assert says("read", shell.CLIENT_MAX_REQUESTS, shell.MAX_REQUESTS, copy_reads.MOST_WAITING)
+    assert ReadWindow(WindowSettings(1 << 20)).share == 1 << 19, "half of server_max_read_bytes"
+    assert router.KEPT == 2, "twice as much"
     assert says("digest", requests.DIGEST_MAX_OFFSETS)
-    assert says("commit_offsets", checks.MAX_POSITIONS)
+    assert says("commit_offsets", checks.MAX_POSITIONS, gateway_requests.LARGE_EACH, gateway_requests.LARGE)
+    assert says("commit_offsets", gateway_requests.MOST_WAITING * SHARE, int(coordination.TIMEOUT_S))
+    assert says("commit_offsets", SHARE, SHARE - 1, shell.MAX_CALLS)
     assert says("fetch", codec.MAX_PARTS)

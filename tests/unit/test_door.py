@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 from tidelog.access import NewToken, new_token
@@ -78,6 +79,7 @@ class Stage:
 
     def __init__(self, shell: Shell, guard: Guard, **settings: Any) -> None:
         self.shell = shell
+        self.closed: list[FakeLink] = []
         self.journal = Journal("g1/ab", "g1", 10, trio.current_time())
         audit, leaving = Audit(shell, self.journal, wall_ms), Leaving(shell)
         self.door = Door(shell, None, guard, audit, wall_ms, leaving, DoorSettings(**settings))  # type: ignore[arg-type]
@@ -90,6 +92,7 @@ class Stage:
 
     def on_close(self, link: FakeLink) -> None:
         """As ``Requests``: nothing waits here."""
+        self.closed.append(link)
 
     def told(self) -> list[dict[str, Any]]:
         """What the audit got."""
@@ -328,6 +331,34 @@ def test_malformed_requests_use_up_the_quota() -> None:
         assert stage.try_to_send(link, DeleteGroup("billing")) == "QUOTA_EXCEEDED"
         await pass_s(clock, 1.0)
         assert stage.try_to_send(link, DeleteGroup("billing")) == ""
+
+    played(act)
+
+
+@pytest.mark.parametrize("step", ["_metering.on_close", "_shell.on_close", "_shell.router.on_link_closed"])
+def test_a_fault_in_one_step_of_a_connections_end_leaves_nothing_of_it(step: str) -> None:
+    """Otherwise connections that end so would be counted for ever, and nobody of that address could come in."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug of ours")
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        link = stage.let_in()
+        *owners, name = step.split(".")
+        owner: Any = stage.door
+        for each in owners:
+            owner = getattr(owner, each)
+        whole = getattr(owner, name)
+        setattr(owner, name, fail)
+        with pytest.raises(RuntimeError):
+            stage.door.on_close(link)  # type: ignore[arg-type]
+        setattr(owner, name, whole)
+        shell = stage.shell
+        assert stage.closed == [link] and not stage.door._addresses and not stage.door._clients
+        left = [shell._links, shell._requests, shell._tenants] if step != "_shell.on_close" else []
+        assert not any(left)
+        if step != "_metering.on_close":
+            assert not stage.door._metering._principals
 
     played(act)
 

@@ -405,7 +405,7 @@ async def passed_on(asked: list[Message], level: int) -> list[Message]:
         shell: Any = SimpleNamespace(cluster=cluster, nursery=nursery, begin=lambda *_: lambda answer: None)
         requests = Requests(shell, "g")
 
-        async def note(message: Message, view: object) -> Message:
+        async def note(message: Message, view: object, until: float) -> Message:
             found.append(message)
             return Done()
 

@@ -385,7 +385,8 @@ def test_with_a_hard_limit_a_batch_that_is_larger_stays_behind() -> None:
     net.send("r1", b"y")
     net.advance(4)
     for limit, found in [(100, []), (5100, [b"x" * 5000]), (1 << 20, [b"x" * 5000, b"y"])]:
-        assert values(net.answers[net.read("r1", 0, max_bytes=limit, hard_limit=True)]) == found
+        answer = net.answers[net.read("r1", 0, max_bytes=limit, hard_limit=True)]
+        assert values(answer) == found and bool(answer.needed) == (not found)
     assert values(net.answers[net.read("r1", 0, max_bytes=100)]) == [b"x" * 5000]
 
 

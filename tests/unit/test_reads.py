@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
 from tidelog.errors import TidelogError, Unreachable
-from tidelog.types import NodeId
+from tidelog.types import ClusterImage, NodeId, TopicConfig, TopicState
 from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.read_window import WindowSettings
@@ -15,15 +19,19 @@ READ = Read("t", 0, 0, max_bytes=2 * MIB)
 
 
 class Bench:
-    """Requests to a server that answers when it is told to. ``down``: it cannot be reached."""
+    """Requests to a server that answers when it is told to. ``down``: it cannot be reached. Its window has room for
+    one read."""
 
-    def __init__(self, max_bytes: int = 2 * MIB, max_waits: int = 2048) -> None:
+    def __init__(self, max_bytes: int = 48 << 10, max_waits: int = 2048) -> None:
         self.now = 0.0
         self.down = False
         self.sent: list[tuple[Message, float, Answered]] = []
         self.ends: list[tuple[str, Message | TidelogError]] = []
         settings = WindowSettings(max_bytes, max_waits=max_waits)
-        self.reads = Reads(self.start_call, ClusterMap(), settings, lambda: self.now)
+        cluster = ClusterMap()
+        large = TopicConfig(max_batch_bytes=11 * MIB)
+        cluster.update(ClusterImage(1, "c", (), (TopicState("large", "large", large),)))
+        self.reads = Reads(self.start_call, cluster, settings, lambda: self.now)
 
     def start_call(self, node: NodeId, request: Message, timeout_s: float, done: Answered) -> None:
         if self.down:
@@ -37,9 +45,13 @@ class Bench:
     def share(self, name: int, reader: Reader = ANN) -> None:
         self.reads.ask_shared(name, "r1", READ, reader, 2.0, lambda answer: self.ends.append((str(name), answer)))
 
-    def answer(self) -> None:
+    def answer(self, needed: int = 0) -> None:
         _, _, done = self.sent.pop(0)
-        done(ReadAnswer(1))
+        done(ReadAnswer(1, needed=needed))
+
+    @property
+    def limits(self) -> list[tuple[int, bool]]:
+        return [(read.max_bytes, read.hard_limit) for read, _, _ in self.sent if isinstance(read, Read)]
 
     @property
     def ended(self) -> list[str]:
@@ -114,6 +126,97 @@ def test_a_client_that_goes_takes_along_what_only_it_wanted() -> None:
     bench.answer()
     bench.answer()
     assert bench.ended == ["second", "7", "first", "8"] and bench.reads.window.bytes == 0
+
+
+def test_a_read_that_two_connections_of_a_client_share_goes_on_when_the_first_closes() -> None:
+    bench = Bench()
+    other, third = Reader(ANN.tenant, 3), Reader(ANN.tenant, 4)
+    bench.ask("first", BEN)
+    bench.share(7)
+    for reader in (other, third, third):
+        bench.reads.join(7, reader)
+    bench.reads.on_link_closed(ANN)
+    bench.reads.on_link_closed(other)
+    assert bench.ended == [] and bench.reads.window.waiting == 1
+    bench.answer()
+    bench.answer()
+    assert bench.ended == ["first", "7"] and bench.reads.window.bytes == 0
+    assert not any(isinstance(answer, TidelogError) for _, answer in bench.ends)
+
+
+def test_a_shared_read_ends_with_the_last_connection_that_wants_it() -> None:
+    bench = Bench()
+    other = Reader(ANN.tenant, 3)
+    bench.ask("first", BEN)
+    bench.share(7)
+    bench.reads.join(7, other)
+    bench.reads.on_link_closed(other)
+    bench.reads.on_link_closed(ANN)
+    assert bench.ended == ["7"] and bench.reads.window.waiting == 0
+
+
+# --- what reads hold of the window ---------------------------------------------------------------------------------
+
+LARGE = Read("large", 0, 0, max_bytes=4 * MIB)
+
+
+def test_a_topic_that_allows_large_batches_holds_up_nobody() -> None:
+    """Its readers say how much they hold at most. Otherwise each read of a few bytes would have the window alone."""
+    bench = Bench(2 * MIB)
+    bench.ask("ann", ANN, LARGE)
+    bench.ask("ben", BEN, replace(READ, max_bytes=MIB))
+    assert bench.limits == [(MIB, True), (MIB, False)]
+    assert bench.reads.window.bytes == 2 * MIB
+
+
+def test_a_batch_larger_than_the_share_is_asked_for_by_itself() -> None:
+    bench = Bench(2 * MIB)
+    bench.ask("ann", ANN, LARGE)
+    bench.answer(needed=3 * MIB)
+    assert bench.limits == [(1, False)] and bench.reads.window.bytes == 3 * MIB and bench.ended == []
+    bench.answer(needed=3 * MIB)
+    assert bench.ended == ["ann"] and bench.reads.window.bytes == 0, "once, whatever the server says"
+
+
+def test_a_large_batch_that_nobody_waits_for_any_more_is_not_asked_for() -> None:
+    bench = Bench(2 * MIB)
+    bench.ask("ann", ANN, LARGE)
+    bench.reads.ask_shared(7, "r1", LARGE, BEN, 2.0, lambda answer: bench.ends.append(("7", answer)))
+    bench.answer(needed=3 * MIB)
+    bench.answer(needed=3 * MIB)
+    bench.reads.on_link_closed(ANN)
+    assert bench.ended == []
+    bench.answer()
+    assert len(bench.sent) == 1 and bench.reads.window.bytes == 3 * MIB, "the one that is shared"
+    bench.reads.on_link_closed(BEN)
+    bench.answer()
+    assert bench.reads.window.bytes == 0 and bench.ended == ["ann", "7"]
+
+
+def test_a_client_that_goes_before_the_answer_is_not_asked_for_again() -> None:
+    bench = Bench(2 * MIB)
+    bench.ask("ann", ANN, LARGE)
+    bench.reads.on_link_closed(ANN)
+    bench.answer(needed=3 * MIB)
+    assert bench.sent == [] and bench.ended == ["ann"] and bench.reads.window.bytes == 0
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"consistency": "linearizable"},
+        {"consistency": "bounded", "max_staleness_ms": 100, "max_wait_ms": 250, "any_replica": True},
+        {"consistency": "bounded", "max_staleness_ms": 100},
+    ],
+)
+def test_reads_that_wait_at_the_server_hold_little(how: dict[str, Any]) -> None:
+    """For a proof, or until a copy knows that it is fresh enough."""
+    bench = Bench(2 * MIB)
+    for number in range(8):
+        name = "t" if number % 2 else "large"
+        bench.reads.ask_shared(number, "r1", Read(name, 0, 0, **how), ANN, 2.0, lambda answer: None)
+    bench.ask("ben", BEN, replace(READ, max_bytes=MIB))
+    assert bench.limits == [(64 << 10, True)] * 8 + [(MIB, False)]
 
 
 def test_a_thousand_that_fail_at_once_end_once_each() -> None:

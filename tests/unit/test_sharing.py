@@ -67,6 +67,16 @@ def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
     assert [lookup.key for lookup in core.take()] == [A]
 
 
+def test_only_a_server_that_does_not_answer_is_silent() -> None:
+    core, want = Lookups(), Want("alice")
+    core.want(want, A, "r1")
+    core.want(want, B, "r2")
+    refused, lost = core.take()
+    core.on_answer(refused, None)
+    core.on_answer(lost, None, silent=True)
+    assert (want.left, want.found, list(want.silent)) == (0, {A: None, B: None}, ["r2"])
+
+
 def answers(*asked: str) -> tuple[list[str], int]:
     """What those are told who ask: ``a`` asks at once, ``b`` when the first answer is under way. And how often it was
     worked out."""

@@ -14,7 +14,7 @@ import trio
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import burst
-from tidelog.types import GROUPS, TRANSACTIONS, TopicState
+from tidelog.types import GROUPS, TRANSACTIONS, NodeId, TopicState
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,
@@ -82,22 +82,29 @@ class Coordination:
         self._named = named
         self._preparing = trio.Lock()
 
-    async def answer(self, message: Message) -> Message:
-        """The coordinator's answer. Raises its refusal, or why nobody answered in time."""
-        until = trio.current_time() + TIMEOUT_S
+    def server_of(self, message: Message) -> NodeId:
+        """Where the coordinator of this request is now; "": nobody knows."""
+        name, key = _place_of(message)
+        topic = self._shell.cluster.topic_named(name)
+        if topic is None:
+            return ""
+        return topic.partitions[partition_of(key, len(topic.partitions))].leader or ""
+
+    async def answer(self, message: Message, until: float | None = None) -> Message:
+        """The coordinator's answer. Raises its refusal, or why nobody answered in time: ``until`` then, or in
+        ``TIMEOUT_S``."""
+        if until is None:
+            until = trio.current_time() + TIMEOUT_S
         if isinstance(message, ListGroups):
             groups = await self._ask_all(self._groups_of, GROUPS, until)
             return ListGroupsAnswer(tuple(sorted(groups, key=lambda info: info.group)))
         if isinstance(message, ListTransactions) and not message.app:
             found = await self._ask_all(self._transactions_of, TRANSACTIONS, until)
             return ListTransactionsAnswer(tuple(sorted(found, key=lambda info: (info.app, info.staged))))
-        if isinstance(message, OF_TRANSACTIONS):
-            topic = await self._topic(TRANSACTIONS, PrepareTransactions(), until)
-            key: str = message.app
-        else:
-            topic = await self._topic(GROUPS, PrepareGroups(), until)
-            key = getattr(message, "group", "")
-        return await self._ask(message, topic.topic_id, partition_of(key.encode(), len(topic.partitions)), until)
+        name, key = _place_of(message)
+        prepare = PrepareTransactions() if name == TRANSACTIONS else PrepareGroups()
+        topic = await self._topic(name, prepare, until)
+        return await self._ask(message, topic.topic_id, partition_of(key, len(topic.partitions)), until)
 
     async def _groups_of(self, topic_id: str, partition: int, until: float) -> list[GroupInfo]:
         groups: list[GroupInfo] = []
@@ -204,3 +211,10 @@ class Coordination:
             self._shell.peers.start_call(state.leader, message, timeout_s, done)
         await answered.wait()
         return answers[0]
+
+
+def _place_of(message: Message) -> tuple[str, bytes]:
+    """The topic of the message's coordinators, and the key by which one of its partitions is chosen."""
+    if isinstance(message, OF_TRANSACTIONS):
+        return TRANSACTIONS, message.app.encode()
+    return GROUPS, getattr(message, "group", "").encode()

@@ -36,6 +36,8 @@ MAX_NAMES = 10_000
 """Topics that one request may name."""
 LOOKED_UP_AT_ONCE = PER_SERVER
 """Partitions of one request that are looked up at a time."""
+SILENCE = frozenset({"REQUEST_TIMED_OUT", "UNREACHABLE"})
+"""Codes of errors by which a server is silent. Any other is the answer of one that is not."""
 SEATS, SEATS_EACH = 32, 4
 """Requests for offsets that are served at a time: in all, and of one principal."""
 
@@ -160,56 +162,43 @@ class Describing:
         self, asked: Metadata, names: tuple[str, ...], view: View
     ) -> dict[TopicPartition, Offsets | None]:
         """The offsets of all partitions of the answer, as far as leaders tell them in time."""
-        found: dict[TopicPartition, Offsets | None] = {}
+        want = Want(view.principal)
         began = trio.current_time()
-        silent: dict[NodeId, None] = {}
-        page: list[TopicPartition] = []
         steps = Steps()
-        with trio.move_on_at(began + ANSWER_TIMEOUT_S):
-            for topic in self._topics(asked, names):
-                await steps.take()
-                for number in range(len(topic.partitions) if view.of_topic(topic.name) else 0):
-                    page.append(TopicPartition(topic.topic_id, number))
-                    if len(page) == LOOKED_UP_AT_ONCE:
-                        await self._look_up(page, view.principal, found, silent, began + OFFSETS_TIMEOUT_S)
-                        page = []
-            await self._look_up(page, view.principal, found, silent, began + OFFSETS_TIMEOUT_S)
-        return found
-
-    async def _look_up(
-        self,
-        page: list[TopicPartition],
-        principal: str,
-        found: dict[TopicPartition, Offsets | None],
-        silent: dict[NodeId, None],
-        leaders_until: float,
-    ) -> None:
-        """Look these partitions up. A server that did not answer for one is ``silent``: it is not asked again."""
-        leaders = self._leaders(page)
-        with trio.move_on_at(leaders_until):
-            while None in leaders.values():
-                await self._shell.wait_change()
-                leaders = self._leaders(page)
-        want = Want(principal, found=found)
-        for key, leader in leaders.items():
-            if leader is not None and leader not in silent:
-                self._lookups.want(want, key, leader)
-        if not want.left:
-            return
-        event = self._waiting[want] = trio.Event()
-        self._send()
         try:
-            await event.wait()
+            with trio.move_on_at(began + ANSWER_TIMEOUT_S):
+                for topic in self._topics(asked, names):
+                    await steps.take()
+                    for number in range(len(topic.partitions) if view.of_topic(topic.name) else 0):
+                        await self._until(want, LOOKED_UP_AT_ONCE - 1)
+                        await self._look_up(TopicPartition(topic.topic_id, number), want, began + OFFSETS_TIMEOUT_S)
+                await self._until(want, 0)
         finally:
-            del self._waiting[want]
             want.given_up = True
-        for key, leader in leaders.items():
-            if leader is not None and key in found and found[key] is None:
-                silent[leader] = None
+        return want.found
 
-    def _leaders(self, page: list[TopicPartition]) -> dict[TopicPartition, NodeId | None]:
-        states = ((key, self._shell.cluster.state(*key)) for key in page)
-        return {key: state.leader for key, state in states if state is not None}
+    async def _look_up(self, key: TopicPartition, want: Want, leader_until: float) -> None:
+        """Have this partition looked up. A server that was silent for another one is not asked again."""
+        with trio.move_on_at(leader_until):
+            while (leader := self._leader(key)) is None and trio.current_time() < leader_until:
+                await self._shell.wait_change()
+        if leader and leader not in want.silent:
+            self._lookups.want(want, key, leader)
+            self._send()
+
+    def _leader(self, key: TopicPartition) -> NodeId | None:
+        """None: there is none now. "": nor will be, for the partition is gone."""
+        state = self._shell.cluster.state(*key)
+        return "" if state is None else state.leader
+
+    async def _until(self, want: Want, left: int) -> None:
+        """Wait while more than so many of its look-ups have not ended."""
+        while want.left > left:
+            event = self._waiting[want] = trio.Event()
+            try:
+                await event.wait()
+            finally:
+                del self._waiting[want]
 
     def _send(self) -> None:
         """Have the look-ups whose turn it is sent, once whoever asks in this turn has asked."""
@@ -223,10 +212,10 @@ class Describing:
             self._start(lookup)
 
     def _start(self, lookup: Lookup) -> None:
-        told: dict[str, OffsetAnswer | None] = {}
+        told: dict[str, Message | TidelogError] = {}
 
         def heard(at: str, answer: Message | TidelogError) -> None:
-            told[at] = answer if isinstance(answer, OffsetAnswer) else None
+            told[at] = answer
             if len(told) == 2:
                 self._on_told(lookup, told["earliest"], told["latest"])
 
@@ -234,9 +223,12 @@ class Describing:
             request = ListOffset(*lookup.key, at, isolation="uncommitted")
             self._shell.ask_leader(request, OFFSETS_TIMEOUT_S, lambda answer, at=at: heard(at, answer))  # type: ignore[misc]
 
-    def _on_told(self, lookup: Lookup, earliest: OffsetAnswer | None, latest: OffsetAnswer | None) -> None:
-        both = None if earliest is None or latest is None else Offsets(earliest, latest)
-        for want in self._lookups.on_answer(lookup, both):
+    def _on_told(self, lookup: Lookup, earliest: Message | TidelogError, latest: Message | TidelogError) -> None:
+        both = None
+        if isinstance(earliest, OffsetAnswer) and isinstance(latest, OffsetAnswer):
+            both = Offsets(earliest, latest)
+        silent = any(isinstance(one, TidelogError) and one.code in SILENCE for one in (earliest, latest))
+        for want in self._lookups.on_answer(lookup, both, silent=silent):
             if (event := self._waiting.get(want)) is not None:
                 event.set()
         self._send()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 import trio
@@ -51,6 +52,7 @@ from tidelog_gateway.core.repeated import INTERVAL_S, Repeated
 from tidelog_gateway.core.seeing import seen
 from tidelog_gateway.core.settings import DoorSettings
 from tidelog_gateway.core.texts import fault_of_texts
+from tidelog_gateway.faults import do_all
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metering import FREE, Metering
 from tidelog_gateway.requests import KINDS, Requests
@@ -234,10 +236,10 @@ class Door:
         """A client went."""
         del self._clients[link]
         _take_one(self._addresses, _address(link.remote))
-        self._metering.on_close(link)
-        self._transactions.on_link_closed(link.source)
-        self._shell.on_close(link)
-        self._requests.on_close(link)
+        parts = (self._metering, self._shell, self._requests)
+        do_all(
+            partial(self._transactions.on_link_closed, link.source), *(partial(part.on_close, link) for part in parts)
+        )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """A client sent something."""

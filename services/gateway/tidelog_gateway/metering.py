@@ -80,10 +80,10 @@ class Metering:
     def on_close(self, link: Link) -> None:
         """A client went."""
         principal = self._principals.pop(link)
-        self._count_sent(link, principal, self._clock())
-        del self._sent[link]
         self._held.pop(link, None)
         self._quotas.on_close(principal)
+        self._count_sent(link, principal, self._clock())
+        del self._sent[link]
 
     def judge(self, link: Link, message: Message, topics: int = 0) -> TidelogError | None:
         """Why the message is refused for now; one that is not counts, by what it costs. ``topics``: those of the

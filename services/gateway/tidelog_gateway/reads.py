@@ -1,4 +1,9 @@
-"""Requests to replica servers that read: through the window (``core/read_window.py``), or as waits for news."""
+"""Requests to replica servers that read: through the window (``core/read_window.py``), or as waits for news.
+
+A read takes of the window what its answer may have. Where that would be more than a fair share, since the topic
+allows large batches, or where the server may have to wait before it answers, the read goes out with a hard limit. If
+the first batch is larger the answer says so (``needed``), and that batch is asked for by itself.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from math import inf
 
 from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.types import NodeId
-from tidelog.wire.messages import ListOffset, Message, Read
+from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
 
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.read_window import ReadWindow, WindowSettings
@@ -17,6 +22,8 @@ from tidelog_gateway.core.server_limits import Tenant
 
 ANSWER_MAX_BYTES = 4 << 20
 """A replica server answers a read with no more, but for a single batch that is larger."""
+WAITING_BYTES = 64 << 10
+"""Most bytes of the answer to a read for which a server may have to wait, for a proof or for a copy."""
 
 Answered = Callable[[Message | TidelogError], None]
 StartCall = Callable[[NodeId, Message, float, Answered], None]
@@ -32,14 +39,22 @@ class Reader:
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """``tokens``: under which it waits in the window, once for each tenant."""
+    """``tokens``: under which it waits in the window, once for each tenant. ``readers``: all who want it."""
 
     node: NodeId
     request: Read | ListOffset
     timeout_s: float
     until: float
     done: Answered
+    size: int
+    """The most that the answer has."""
     tokens: dict[Tenant, int] = field(default_factory=dict)
+    readers: dict[Reader, None] = field(default_factory=dict)
+
+    @property
+    def is_limited(self) -> bool:
+        """Its answer may be too small for one batch."""
+        return isinstance(self.request, Read) and self.request.hard_limit
 
 
 class Reads:
@@ -57,6 +72,8 @@ class Reads:
         self._tokens = itertools.count(1)
         self._asked: dict[int, _Asked] = {}
         """What waits for room, by token."""
+        self._sent: dict[int, _Asked] = {}
+        """What the servers have been asked, likewise."""
         self._shared: dict[int, _Asked] = {}
         """The same, by the name that its owner gave it."""
         self._room: list[NodeId] = []
@@ -64,7 +81,8 @@ class Reads:
 
     def ask(self, node: NodeId, request: Read | ListOffset, reader: Reader, timeout_s: float, done: Answered) -> None:
         """Send a request when the window has room for it. ``timeout_s`` is for the wait and the answer together."""
-        self._enter(_Asked(node, request, timeout_s, self._clock() + timeout_s, done), reader)
+        first, size = self._limited(request)
+        self._enter(_Asked(node, first, timeout_s, self._clock() + timeout_s, done, size), reader)
 
     def ask_shared(
         self, name: int, node: NodeId, request: Read, reader: Reader, timeout_s: float, done: Answered
@@ -76,19 +94,26 @@ class Reads:
             self._shared.pop(name, None)
             done(answer)
 
-        self._shared[name] = asked = _Asked(node, request, timeout_s, inf, answered)
+        first, size = self._limited(request)
+        self._shared[name] = asked = _Asked(node, first, timeout_s, inf, answered, size)
         self._enter(asked, reader)
 
     def join(self, name: int, reader: Reader) -> None:
         """Another client wants this read. It need not wait for the turn of the first one."""
         asked = self._shared.get(name)
-        if asked is not None and asked.tokens and reader.tenant not in asked.tokens:
+        if asked is None:
+            return
+        asked.readers[reader] = None
+        if asked.tokens and reader.tenant not in asked.tokens:
             self._enter(asked, reader)
 
     def give_up(self, name: int) -> None:
         """Nobody wants this read any more: it is not sent if it waits for room, and its ``done`` is not called."""
         asked = self._shared.get(name)
-        if asked is not None and asked.tokens:
+        if asked is None:
+            return
+        asked.readers = {}
+        if asked.tokens:
             del self._shared[name]
             self._leave(asked)
 
@@ -108,14 +133,21 @@ class Reads:
         self._start_call(node, limited, timeout_s, answered)
 
     def on_link_closed(self, reader: Reader) -> None:
-        """A client is gone: what waits for room on its behalf only is not sent."""
+        """A client is gone: what waits for room on its behalf only is not sent. What another connection of its tenant
+        wants, too, waits on in the name of that one."""
+        for wanted in (*self._shared.values(), *self._sent.values()):
+            wanted.readers.pop(reader, None)
         for token in self.window.waiting_of(reader.tenant, reader.source):
             asked = self._asked.pop(token, None)
             if asked is None:  # the end of one before has ended it
                 continue
             self.window.leave(token)
             del asked.tokens[reader.tenant]
-            if not asked.tokens:
+            asked.readers.pop(reader, None)
+            heir = next((other for other in asked.readers if other.tenant == reader.tenant), None)
+            if heir is not None:
+                self._enter(asked, heir)
+            elif not asked.tokens:
                 asked.done(Unreachable("the client that asked is gone"))
 
     def on_tick(self, now: float) -> None:
@@ -134,21 +166,41 @@ class Reads:
     def _enter(self, asked: _Asked, reader: Reader) -> None:
         token = next(self._tokens)
         self._asked[token] = asked
+        asked.readers[reader] = None
         asked.tokens[reader.tenant] = token
-        size = self._size(asked.request)
-        self.window.enter(token, asked.node, reader.tenant, reader.source, size, asked.until)
+        self.window.enter(token, asked.node, reader.tenant, reader.source, asked.size, asked.until)
         self._fill(asked.node)
         if token in self._asked:
             self.queued += 1
 
-    def _size(self, request: Read | ListOffset) -> int:
-        """The most that the answer can have."""
+    def _limited(self, request: Read | ListOffset) -> tuple[Read | ListOffset, int]:
+        """The request as it is sent at first, and the most that its answer has."""
         if isinstance(request, ListOffset):
-            return 0
-        if request.hard_limit:
-            return min(request.max_bytes, ANSWER_MAX_BYTES)
+            return request, 0
+        waits = request.consistency != "eventual" or request.max_wait_ms > 0
+        most = min(WAITING_BYTES if waits else ANSWER_MAX_BYTES, self.window.share)
+        max_bytes = min(request.max_bytes, most)
         topic = self._cluster.topic(request.topic_id)
-        return max(min(request.max_bytes, ANSWER_MAX_BYTES), 0 if topic is None else topic.config.max_batch_bytes)
+        one_batch = 0 if topic is None else topic.config.max_batch_bytes
+        is_large = waits or one_batch > most
+        size = max_bytes if is_large else max(max_bytes, one_batch)
+        return replace(request, max_bytes=max_bytes, hard_limit=is_large), size
+
+    def _ask_whole(self, asked: _Asked, needed: int) -> None:
+        """The first batch is larger than the hard limit: ask for it alone. What had to be proved is: the batch is
+        committed. Where nobody waits for it any more that is the end."""
+        assert isinstance(asked.request, Read)
+        one_batch = replace(asked.request, max_bytes=1, hard_limit=False)
+        asked.request = replace(one_batch, max_wait_ms=0, consistency="eventual", max_staleness_ms=-1)
+        asked.size = needed
+        first, *others = asked.readers or [None]
+        if first is None:
+            asked.done(Unreachable("the client that asked is gone"))
+            return
+        self._enter(asked, first)
+        for other in others:
+            if other is not None and asked.tokens and other.tenant not in asked.tokens:
+                self._enter(asked, other)
 
     def _fill(self, node: NodeId) -> None:
         """Send what the window has room for. A request may end at once, which makes room; then this is called again,
@@ -167,10 +219,15 @@ class Reads:
         asked = self._asked.pop(token)
         asked.tokens = {tenant: other for tenant, other in asked.tokens.items() if other != token}
         self._leave(asked)
+        self._sent[token] = asked
 
         def answered(answer: Message | TidelogError) -> None:
+            del self._sent[token]
             self.window.leave(token)
-            asked.done(answer)
+            if isinstance(answer, ReadAnswer) and answer.needed and asked.is_limited:
+                self._ask_whole(asked, answer.needed)
+            else:
+                asked.done(answer)
             self._fill(asked.node)
 
         timeout_s = asked.timeout_s if asked.until == inf else max(0.0, asked.until - self._clock())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -18,7 +19,7 @@ from tidelog.levels import COPY_CHECKS, OWNERS, PRODUCER_SHARES, SETTLING
 from tidelog.link import Link, burst
 from tidelog.request_names import LONGEST_ID, name_of_client
 from tidelog.tickets import sign
-from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, share_of
+from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, NodeId, share_of
 from tidelog.wire.codec import EncodedAnswer, encode_array, encode_part
 from tidelog.wire.messages import (
     AccessAnswer,
@@ -83,10 +84,12 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_gateway.coordination import KINDS as GROUP_KINDS
-from tidelog_gateway.coordination import Coordination
+from tidelog_gateway.coordination import TIMEOUT_S, Coordination
 from tidelog_gateway.core.asking import cost_of
 from tidelog_gateway.core.guard import heirs_at
+from tidelog_gateway.core.server_limits import Tenant
 from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing
+from tidelog_gateway.faults import contained
 from tidelog_gateway.sharing import Seats, Sharing, Steps
 from tidelog_gateway.shell import Answered, Shell
 
@@ -100,10 +103,11 @@ ALLOCATE_TRIES = 10
 """So often the controllers are asked for ids of one share. Another block that is given at the same time can push a
 block out of its share."""
 LARGE, LARGE_EACH = 16, 4
-"""Requests of more than 100 positions or names that are with coordinators at a time: in all, and of one principal.
-Others wait here, and do not hold up who shares the link to the coordinator."""
+"""Requests of more than 100 positions or names that are with the coordinators of one server at a time: in all, and of
+one principal. Others wait here, and do not hold up who shares the link to the server."""
 MOST_WAITING = 1000
-"""What the large requests of a connection may cost that wait for their answers: together they name 100,000 things."""
+"""What the large requests of a principal may cost that wait for their answers: together they name 100,000 things. A
+connection without a name counts by itself."""
 ASKER_LENGTH = 64
 """Of a client's name so much is passed on."""
 
@@ -198,11 +202,12 @@ class Requests:
         self._coordination = Coordination(shell, self._once)
         self._describing = Describing(shell)
         self._sharing = Sharing(shell.nursery)
-        self._large = Seats(LARGE, LARGE_EACH)
-        self._waiting: dict[int, int] = {}
-        """By client: what its large requests cost that wait for their answers."""
-        self._reading: dict[int, dict[trio.CancelScope, None]] = {}
-        """By client: requests that only read, and that end with its link."""
+        self._large: dict[NodeId, Seats] = {}
+        """By the server of the coordinator."""
+        self._waiting: dict[Tenant, int] = {}
+        """What the large requests of each cost that wait for their answers."""
+        self._ending: dict[int, dict[trio.CancelScope, None]] = {}
+        """By client: requests that end with its link. They only read, or wait for their turn."""
 
     def on_message(self, link: Link, id: int, message: Message, view: View) -> None:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
@@ -213,70 +218,94 @@ class Requests:
         if isinstance(message, OWNED):
             owners = self._shell.cluster.image.level >= OWNERS
             message = replace(message, principal=view.principal if owners else "")
-        done = self._begin(link, id, message)
-        if isinstance(message, READING):
+        done = self._begin(link, id, message, view)
+        if isinstance(message, READING) or _is_large(message):
             scope = trio.CancelScope()
-            self._reading.setdefault(link.source, {})[scope] = None
-            self._shell.nursery.start_soon(self._serve_while_open, link.source, scope, message, view, done)
+            self._ending.setdefault(link.source, {})[scope] = None
+            self._shell.nursery.start_soon(self._serve_while_open, link, scope, message, view, done)
         else:
-            self._shell.nursery.start_soon(self._serve, message, view, done)
+            self._shell.nursery.start_soon(self._serve, link, None, message, view, done)
 
-    def _begin(self, link: Link, id: int, message: Message) -> Answered:
-        """As the shell does; large requests of a connection count for what they name, too."""
+    def _begin(self, link: Link, id: int, message: Message, view: View) -> Answered:
+        """As the shell does; large requests of a principal count for what they name, too, until they have ended."""
         cost = cost_of(message)
         if cost == 1:
             return self._shell.begin(link, id)
-        source = link.source
-        waiting = self._waiting.get(source, 0)
+        tenant = view.principal, link.source if view.principal == ANONYMOUS else 0
+        waiting = self._waiting.get(tenant, 0)
         if waiting and waiting + cost > MOST_WAITING:
-            raise refuse("OVERLOADED", "requests of this connection that name very much wait for answers")
+            raise refuse("OVERLOADED", "requests of this client that name very much wait for answers")
         answered = self._shell.begin(link, id)
-        self._waiting[source] = waiting + cost
+        self._waiting[tenant] = waiting + cost
 
         def done(answer: Message | TidelogError) -> None:
-            if source in self._waiting:
-                self._waiting[source] -= cost
+            self._waiting[tenant] -= cost
+            if not self._waiting[tenant]:
+                del self._waiting[tenant]
             answered(answer)
 
         return done
 
     def on_close(self, link: Link) -> None:
-        """A client went: nobody waits for what it asked to read."""
-        self._waiting.pop(link.source, None)
-        for scope in self._reading.get(link.source, ()):
+        """A client went: nobody waits for what it asked to read, and what has not begun does not begin."""
+        for scope in self._ending.get(link.source, ()):
             scope.cancel()
 
     async def _serve_while_open(
-        self, source: int, scope: trio.CancelScope, message: Message, view: View, done: Answered
+        self, link: Link, scope: trio.CancelScope, message: Message, view: View, done: Answered
     ) -> None:
         try:
             with scope:
-                await self._serve(message, view, done)
+                await self._serve(link, scope, message, view, done)
             if scope.cancelled_caught:
                 done(Unreachable("the client is gone"))
         finally:
-            scopes = self._reading[source]
-            del scopes[scope]
-            if not scopes:
-                del self._reading[source]
+            self._goes_on(link.source, scope)
 
-    async def _serve(self, message: Message, view: View, done: Answered) -> None:
-        try:
-            answer: Message | TidelogError = view.seen(await self._shared(message, view))
-        except TidelogError as error:
-            answer = error
-        view.tell(message, answer)
+    def _goes_on(self, source: int, scope: trio.CancelScope) -> None:
+        """It does not end with its link any more."""
+        scopes = self._ending.get(source, {})
+        scopes.pop(scope, None)
+        if not scopes:
+            self._ending.pop(source, None)
+
+    async def _serve(
+        self, link: Link, scope: trio.CancelScope | None, message: Message, view: View, done: Answered
+    ) -> None:
+        answer: Message | TidelogError = Unreachable("internal error")
+        with contained(link, message.OP):
+            try:
+                answer = view.seen(await self._in_turn(link, scope, message, view))
+            except TidelogError as error:
+                answer = error
+            view.tell(message, answer)
         with burst():
             done(answer)
 
-    async def _shared(self, message: Message, view: View) -> Message:
+    async def _in_turn(self, link: Link, scope: trio.CancelScope | None, message: Message, view: View) -> Message:
+        """The answer. A large request to a coordinator waits for its turn at that server first, within its time. One
+        that changes something does not end with its link once it has begun."""
+        until = trio.current_time() + TIMEOUT_S
+        if not _is_large(message):
+            return await self._shared(message, view, until)
+        seats = self._large.setdefault(self._coordination.server_of(message), Seats(LARGE, LARGE_EACH))
+        async with AsyncExitStack() as seated:
+            with trio.move_on_at(until) as wait:
+                await seated.enter_async_context(seats.seat(view.principal))
+            if wait.cancelled_caught:
+                raise refuse("OVERLOADED", f"{TIMEOUT_S:g} s were too short to wait for the large requests before it")
+            if scope is not None and not isinstance(message, READING):
+                self._goes_on(link.source, scope)
+            return await self._shared(message, view, until)
+
+    async def _shared(self, message: Message, view: View, until: float) -> Message:
         """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
         if isinstance(message, ListGroups) or (isinstance(message, ListTransactions) and not message.app):
             told = await self._sharing.get(message.OP, partial(self._coordination.answer, message))
             return await self._encoded_list(view.seen(told))
         if isinstance(message, SHARED):
-            return await self._sharing.get(message, partial(self._answer, message, view))
-        return await self._answer(self._once(message, view.principal), view)
+            return await self._sharing.get(message, partial(self._answer, message, view, until))
+        return await self._answer(self._once(message, view.principal), view, until)
 
     def _once(self, message: Once, principal: str | None = None) -> Once:
         """The request under the name that it has among the controllers, where it changes something. The name is the
@@ -294,7 +323,7 @@ class Requests:
             name["client"] = name_of_client(principal, given if sequence else self._client)
         return replace(message, **name)
 
-    async def _answer(self, message: Message, view: View) -> Message:
+    async def _answer(self, message: Message, view: View, until: float) -> Message:
         controllers = self._shell.controllers
         match message:
             case Metadata():
@@ -339,11 +368,8 @@ class Requests:
                 assert isinstance(begun, TransactionBegun)
                 ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
-            case _ if isinstance(message, GROUP_KINDS) and cost_of(message) > 1:
-                async with self._large.seat(view.principal):
-                    return await self._coordination.answer(message)
             case _ if isinstance(message, GROUP_KINDS):
-                return await self._coordination.answer(message)
+                return await self._coordination.answer(message, until)
             case DescribeQuorum() if controllers.in_want is not None:
                 return controllers.in_want
             case _:
@@ -483,6 +509,11 @@ class Requests:
         if isinstance(answers[0], TidelogError):
             raise answers[0]
         return answers[0]
+
+
+def _is_large(message: Message) -> bool:
+    """It asks a coordinator for much."""
+    return isinstance(message, GROUP_KINDS) and cost_of(message) > 1
 
 
 def asker_of(link: Link, view: View) -> str:

@@ -25,6 +25,7 @@ class _Round:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     answer: Message | None = None
     error: TidelogError | None = None
+    fault: Exception | None = None
 
 
 class Sharing:
@@ -37,7 +38,8 @@ class Sharing:
         self._working: dict[Hashable, None] = {}
 
     async def get(self, question: Hashable, work: Callable[[], Awaitable[Message]]) -> Message:
-        """The answer of ``work``, or of the same work for somebody else. Raises its ``TidelogError``."""
+        """The answer of ``work``, or of the same work for somebody else. Raises its ``TidelogError``, or
+        ``RuntimeError`` where it failed otherwise."""
         if (shared := self._next.get(question)) is None:
             shared = self._next[question] = _Round(work)
             if question not in self._working:
@@ -52,6 +54,8 @@ class Sharing:
                 if self._next.get(question) is shared:  # it has not begun: whoever asks now must not join it
                     del self._next[question]
                 shared.scope.cancel()
+        if shared.fault is not None:
+            raise RuntimeError("the work that is shared has failed") from shared.fault
         if shared.error is not None:
             raise from_info(shared.error.to_info())  # to each its own: frames are added to one that is raised
         assert shared.answer is not None
@@ -64,6 +68,8 @@ class Sharing:
                     shared.answer = await shared.work()
                 except TidelogError as error:
                     shared.error = error
+                except Exception as fault:
+                    shared.fault = fault
             shared.done.set()
         del self._working[question]
 

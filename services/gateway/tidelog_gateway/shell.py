@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +27,6 @@ from tidelog.link import Link, burst
 from tidelog.peers import Peers
 from tidelog.transport import Transport
 from tidelog.types import NodeId
-from tidelog.wire.codec import payload_size
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import (
     Credit,
@@ -36,7 +35,6 @@ from tidelog.wire.messages import (
     Message,
     MetadataUpdate,
     Produce,
-    ProduceAck,
     Produced,
     Read,
     ReadAnswer,
@@ -56,6 +54,7 @@ from tidelog_gateway.core.spread import Spread
 from tidelog_gateway.core.subscription import Effect as Subscribed
 from tidelog_gateway.core.subscription import Polled, Subscriptions
 from tidelog_gateway.core.tail import Stretch
+from tidelog_gateway.faults import contained, do_all
 from tidelog_gateway.reads import Reader, Reads
 from tidelog_gateway.sharing import Seats
 from tidelog_gateway.timestamp_lookup import find_by_time
@@ -74,14 +73,13 @@ MAX_CALLS = 1536
 """Those of them that are neither reads nor look-ups of offsets: they wait at a replica server or a controller, so
 each takes a place of a link that all share. With those that the window and the long polls take it has 4,096."""
 DEFAULT_WINDOW = WindowSettings()
-PROOF_BYTES = 64 << 10
-"""Most bytes of the answer to a client's read that has to be proved first."""
 POLL_MAX_S = 30.0
 """No read waits longer for news."""
-LATER_MESSAGES = 200
-"""Of one client so many wait behind batches that take long to unfold."""
 UNFOLDING_REST = 9.0
-"""After batches that took long to unfold none is looked at for so many times as long: they get a tenth of it all."""
+"""After batches that took long to unfold none of their principal is looked at for so many times as long: it gets a
+tenth of the time."""
+UNFOLDING_REST_OF_ALL = 1.0
+"""So many times as long none of anybody is: all principals together get half of the time."""
 
 Answered = Callable[[Message | TidelogError], None]
 
@@ -144,9 +142,10 @@ class Shell:
         self._spread = Spread(self.cluster)
         self._links: dict[int, Link] = {}
         self._asking = Asking()
-        self._later: dict[int, deque[Produce]] = {}
-        """By client: batches that are not looked at yet, since those before them take long."""
-        self._later_bytes = router.client_max_bytes
+        self._checking: dict[int, str] = {}
+        """Clients whose batches a task looks at, since they unfold to much, and their principals. They may be gone:
+        their principals rest all the same."""
+        self._resting = Seats(sys.maxsize, 1)
         self._unfolding = Seats(1, 1)
         self._requests: dict[int, int] = {}
         self._wake = trio.Event()
@@ -172,7 +171,7 @@ class Shell:
     def owes(self, link: Link) -> bool:
         """A batch or a request of the client waits for its answer."""
         source = link.source
-        return source in self.router.held or bool(self._later.get(source)) or self._requests.get(source, 0) > 0
+        return source in self.router.held or self._requests.get(source, 0) > 0
 
     # --- links in -------------------------------------------------------------------------------------------
 
@@ -188,17 +187,18 @@ class Shell:
 
     def on_close(self, link: Link) -> None:
         """A client went."""
-        self._links.pop(link.source, None)
-        reader = self._reader_of(link.source)
-        self._later.pop(link.source, None)
-        self.router.on_link_closed(link.source)
-        self.subscriptions.on_link_closed(link.source)
-        for poll in self._polls.pop(link.source, {}).values():
-            poll.done(Unreachable("the client is gone"))
-        self._perform([])  # gives up what the subscriptions alone have asked for
-        self.reads.on_link_closed(reader)
-        self._requests.pop(link.source, None)
-        self._tenants.pop(link.source, None)
+        source = link.source
+        gone = Unreachable("the client is gone")
+        self._links.pop(source, None)
+        do_all(
+            partial(self.router.on_link_closed, source),
+            partial(self.subscriptions.on_link_closed, source),
+            *(partial(poll.done, gone) for poll in self._polls.pop(source, {}).values()),
+            partial(self._perform, []),  # gives up what the subscriptions alone have asked for
+            partial(self.reads.on_link_closed, self._reader_of(source)),
+            partial(self._requests.pop, source, None),
+            partial(self._tenants.pop, source, None),
+        )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """The hot messages of a client; the others are ``requests.py``'s."""
@@ -216,9 +216,7 @@ class Shell:
             case Read() if id is not None:
                 self._read(link.source, message, self.begin(link, id, is_call=False))
             case ListOffset(at="timestamp") if id is not None:
-                done = self.begin(link, id, is_call=False)
-                ask = partial(self.ask_leader, reader=self._reader_of(link.source))
-                self.nursery.start_soon(find_by_time, ask, message, READ_TIMEOUT_S, done)
+                self.nursery.start_soon(self._find_by_time, link, message, self.begin(link, id, is_call=False))
             case ListOffset() if id is not None:
                 self.ask_leader(
                     message, READ_TIMEOUT_S, self.begin(link, id, is_call=False), self._reader_of(link.source)
@@ -230,41 +228,43 @@ class Shell:
             case _:
                 raise refuse("UNSUPPORTED", f"{message.OP} is not for a gateway")
 
-    def _on_produce(self, link: Link, message: Produce, now: float) -> None:
-        """Route it; what takes long to look at is put off, and so is all that comes behind it from this client."""
-        later = self._later.get(link.source)
-        if later is None:
-            rest = self.router.on_produce(link.source, message, now)
-            if self.router.has_unfolded_much:
-                took_s = self.clock() - now
-                self._later[link.source] = deque([] if rest is None else [rest])
-                self._count(link, message.OP, UNFOLDING)
-                self.nursery.start_soon(self._produce_later, link, self._tenants[link.source][0], took_s)
-        elif (
-            len(later) < LATER_MESSAGES
-            and sum(payload_size(one.payload) for one in later) + payload_size(message.payload) <= self._later_bytes
-        ):
-            later.append(message)
-        else:
-            error = refuse("OVERLOADED", "the batches before are still unfolded: send less at a time").to_info()
-            link.post(Produced(tuple(ProduceAck(part.id, error=error) for part in message.parts)))
+    async def _find_by_time(self, link: Link, message: ListOffset, done: Answered) -> None:
+        ask = partial(self.ask_leader, reader=self._reader_of(link.source))
+        found: list[Message | TidelogError] = []
+        with contained(link, message.OP):
+            await find_by_time(ask, message, READ_TIMEOUT_S, found.append)
+        done(found[0] if found else Unreachable("internal error"))
 
-    async def _produce_later(self, link: Link, principal: str, took_s: float) -> None:
-        """Route what a client sends behind batches that unfolded to much, which took so long: some at a time, in turn
-        with other clients, and so that most of the time is left for everybody else."""
-        while link.source in self._links:
-            async with self._unfolding.seat(principal):
-                await trio.sleep(UNFOLDING_REST * took_s)
-                later = self._later.get(link.source)
-                if not later:
-                    self._later.pop(link.source, None)
-                    return
-                began = self.clock()
-                rest = self.router.on_produce(link.source, later.popleft(), began)
-                if rest is not None:
-                    later.appendleft(rest)
-                took_s = self.clock() - began if self.router.has_unfolded_much else 0.0
-                self._flush(began)
+    def _on_produce(self, link: Link, message: Produce, now: float) -> None:
+        """Route it. What takes long to look at is looked at later."""
+        source = link.source
+        principal = self._tenants[source][0]
+        self.router.on_produce(source, message, now, rests=principal in self._checking.values())
+        if self.router.has_unfolded_much:
+            self._count(link, message.OP, UNFOLDING)
+        if source not in self._checking and self.router.has_unchecked(source):
+            self._checking[source] = principal
+            self.nursery.start_soon(self._check, link, principal, self.clock() - now)
+
+    async def _check(self, link: Link, principal: str, took_s: float) -> None:
+        """Look at what a client has sent that unfolds to much, some at a time, until nothing is left. What was looked
+        at before took so long. Its principal rests, and nobody else; all principals together rest less."""
+        source = link.source
+        try:
+            with contained(link, Produce.OP):
+                while True:
+                    async with self._resting.seat(principal):
+                        await trio.sleep((UNFOLDING_REST - UNFOLDING_REST_OF_ALL) * took_s)
+                        async with self._unfolding.seat(principal):
+                            began = self.clock()
+                            self.router.check(source)
+                            took_s = self.clock() - began
+                            self._flush(began)
+                            await trio.sleep(UNFOLDING_REST_OF_ALL * took_s)
+                    if not self.router.has_unchecked(source):
+                        return
+        finally:
+            del self._checking[source]
 
     def _count(self, link: Link, op: str, cost: int) -> None:
         """A client asked for something that costs so much."""
@@ -373,14 +373,11 @@ class Shell:
         return Reader(self._tenants.get(source, ("", OWN)), source)
 
     def _read(self, source: int, message: Read, done: Answered) -> None:
-        """Answer a client's read. One that finds nothing, and may wait, waits here. One that needs a proof takes
-        little of the window while it waits for that: it is to bring the first batches, or, if the first one is large,
-        an announcement."""
+        """Answer a client's read. One that finds nothing, and may wait, waits here."""
         reader = self._reader_of(source)
         wait_s = min(message.max_wait_ms / 1000, POLL_MAX_S)
         until = self.clock() + wait_s
         read = replace(message, max_wait_ms=0, hard_limit=False)
-        short = replace(read, max_bytes=min(read.max_bytes, PROOF_BYTES), hard_limit=True)
 
         def first(answer: Message | TidelogError) -> None:
             if isinstance(answer, ReadAnswer) and not len(answer.payload) and source in self._links:
@@ -392,16 +389,7 @@ class Shell:
                     return
             done(answer)
 
-        def proved(answer: Message | TidelogError) -> None:
-            if isinstance(answer, ReadAnswer) and not len(answer.payload) and answer.high_watermark > read.offset:
-                self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
-            else:
-                first(answer)
-
-        if read.consistency == "eventual":
-            self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
-        else:
-            self.ask_reader(short, wait_s + READ_TIMEOUT_S, proved, reader)
+        self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
 
     def _on_polled(self, polled: Polled) -> None:
         """A read that waited is over. An ``eventual`` one that waited in vain has its answer. Everything that was

@@ -229,6 +229,7 @@ class Reading:
 
     def _answer(self, source: int, id: int | None, read: Read, now: float) -> None:
         hw, known, payload = self._core.high_watermark, self._core.knows_end, []
+        needed = 0
         refusal = self._refusal(read, now)  # a follower can tell only now
         if refusal is None and read.offset >= hw:
             if read.offset > hw:
@@ -242,8 +243,8 @@ class Reading:
         if read.offset < end:
             max_bytes = max(1, min(read.max_bytes, self._settings.fetch_max_bytes))
             payload = self._log.read(read.offset, max_bytes, end)
-            if read.hard_limit and sum(map(len, payload)) > read.max_bytes:
-                payload = []
+            if read.hard_limit and (size := sum(map(len, payload))) > read.max_bytes:
+                payload, needed = [], size
             transactions = self._log.producers.transactions
             if not transactions.is_idle and read.isolation == "committed":
                 payload = transactions.without_aborted(payload, read.offset)
@@ -251,7 +252,7 @@ class Reading:
         self._outbox.counts.read_bytes += sum(map(len, payload))
         told = hw if known else -1  # the leader before may have told more
         log = self._log
-        answer = ReadAnswer(self._core.leader_epoch, told, log.start, payload or b"", *log.compacted)
+        answer = ReadAnswer(self._core.leader_epoch, told, log.start, payload or b"", *log.compacted, needed)
         self._outbox.answer(source, id, answer)
 
     def _offset_of(self, asked: ListOffset) -> OffsetAnswer | None:

@@ -173,6 +173,7 @@ export const readAnswer = shape({
   log_start: or(0, integer),
   compacted_to: or(0, integer),
   tombstones_to: or(0, integer),
+  needed: or(0, integer),
   payload: bytes,
 });
 

@@ -36,8 +36,8 @@ BOUNDS = (
         "200 topics or partitions, then others run; one answer at a time, principals in turn; one for all who ask "
         "the same at the same time. Offsets: one look-up of a partition at a time for all, 256 partitions under way "
         "at a server, 4 requests of a principal, 10 s",
-        "100,000 names of a connection wait; the answer, shared by all who asked the same; the outbox (64 MiB) "
-        "ends a link that does not read",
+        "100,000 names of a principal wait, in requests of 100 and more; the answer, shared by all who asked the "
+        "same; the outbox (64 MiB) ends a link that does not read",
     ),
     Bound(
         ("list_groups", "list_transactions"),
@@ -64,15 +64,18 @@ BOUNDS = (
     Bound(
         ("produce",),
         "each batch is looked at once: its header; where the topic says validate_batches its body, at most 64 MiB "
-        "and 2,097,152 items. Batches that unfold to more than 64 times their size are looked at one by one, a tenth "
-        "of the time, principals in turn. To a leader: its size",
-        "bytes: client_max_bytes for a client, total_max_bytes for all; one body at a time is unfolded",
+        "and 2,097,152 items. Of bodies that unfold to more than 64 times their size 4 MiB and one are looked "
+        "at when they come, unless its principal rests. The rest later: 4 MiB and one at a time, "
+        "principals in turn, a tenth of the time for one, half of it for all. To a leader: its size",
+        "client_max_bytes for a connection and total_max_bytes for all, what is looked at later included; of each "
+        "message at most twice as much; one body at a time is unfolded",
     ),
     Bound(
         ("read", "read_copy", "read_tail"),
-        "max_bytes, cut to 4 MiB (read_copy: 1 MiB), and one batch more; 512 of a client wait; 8 copy reads "
-        "of a server",
-        "what was read, until it is sent",
+        "max_bytes, cut to half of server_max_read_bytes by a gateway and to fetch_max_bytes by a server (read_copy: "
+        "1 MiB), or one batch; 512 of a connection wait at a gateway, and 65,536 of all; 8 copy reads of a server",
+        "server_max_read_bytes on the way from each server to a gateway, or one batch; what was read, until it is "
+        "sent: the outbox (64 MiB) ends a link that does not read",
     ),
     Bound(("list_offset",), "one look-up in an index; by time one segment index", UNTIL_ANSWERED),
     Bound(("digest",), "64 offsets; one hash each is kept", UNTIL_ANSWERED),
@@ -87,7 +90,8 @@ BOUNDS = (
     Bound(
         ("subscribe", "unsubscribe", "credit"),
         "its size; the reads that follow are bounded as read is, and by credit",
-        "client_max_subscriptions of a connection; 8 MiB of credit for each",
+        "client_max_subscriptions of a connection, principal_max_subscriptions of a principal; 8 MiB of credit for "
+        "each, and the outbox (64 MiB)",
     ),
     Bound(
         ("join_group", "group_heartbeat", "leave_group", "describe_group", "delete_group"),
@@ -96,8 +100,10 @@ BOUNDS = (
     ),
     Bound(
         ("commit_offsets", "fetch_offsets"),
-        "the positions in it; 10,000 of a group. Of more than 100 positions: 4 requests of a principal at a time",
-        "100,000 positions of a connection wait; 10,000 of a group, groups.max_metadata_bytes each",
+        "the positions in it, 10,000 of a commit at most. Of 100 positions and more: 4 requests of a principal, and "
+        "16 of all, at the coordinators of a server at a time; 10 s with the wait for that",
+        "100,000 positions of a principal wait, and 99 in each of 1,536 smaller requests of all; kept: a position of "
+        "each group and partition, with groups.max_metadata_bytes",
     ),
     Bound(
         (

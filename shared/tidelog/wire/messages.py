@@ -1302,6 +1302,8 @@ class ReadAnswer(Message):
     gone that a later one below it replaces or deletes."""
     tombstones_to: int = 0
     """Below it tombstones may be gone, too."""
+    needed: int = 0
+    """Bytes of the first batch, where that is more than the ``hard_limit`` of the read allows."""
 
 
 @dataclass(frozen=True, slots=True)

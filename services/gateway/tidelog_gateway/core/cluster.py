@@ -54,6 +54,11 @@ class ClusterMap:
         """The topic of this id."""
         return self._by_id.get(topic_id)
 
+    def validates(self, topic_id: str) -> bool:
+        """Batches of the topic are looked at."""
+        topic = self.topic(topic_id)
+        return topic is not None and topic.config.validate_batches
+
     def topic_named(self, name: str) -> TopicState | None:
         """The topic that has this name now."""
         return self._by_name.get(name)

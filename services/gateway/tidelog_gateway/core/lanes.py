@@ -3,7 +3,7 @@
 A lane holds its batches in the order in which the client sent them: ``waiting`` (sorted by arrival number) and
 ``sent`` (by attempt number). Batches leave ``waiting`` from the left only. A lane is in exactly one place:
 
-    idle     nothing waits
+    idle     nothing waits, or what waits is not checked yet; woken when it is
     ready    in the router's ready queue, looked at by the next flush
     blocked  its leader's window is full; woken by acks
     parked   no leader, or no link to it; woken by metadata or by the link
@@ -59,6 +59,8 @@ class Entry:
     repeated: bool = False
     """The gateway itself has sent it, or will send it, more than once."""
     last_error: ErrorInfo | None = None
+    is_unchecked: bool = False
+    """Its body was not looked at yet: neither it nor what is behind it in its lane is sent."""
 
 
 @dataclass(slots=True, eq=False)

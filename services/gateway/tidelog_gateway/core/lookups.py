@@ -28,6 +28,8 @@ class Want:
     principal: str
     left: int = 0
     found: dict[TopicPartition, Offsets | None] = field(default_factory=dict)
+    silent: dict[NodeId, None] = field(default_factory=dict)
+    """Servers that did not answer for a partition in time, or to which the link broke."""
     given_up: bool = False
     """Nobody waits for it any more."""
 
@@ -90,8 +92,9 @@ class Lookups:
             if not queues:
                 del self._queues[server]
 
-    def on_answer(self, lookup: Lookup, offsets: Offsets | None) -> list[Want]:
-        """A look-up has ended; returns the wants that have all they wanted now."""
+    def on_answer(self, lookup: Lookup, offsets: Offsets | None, *, silent: bool = False) -> list[Want]:
+        """A look-up has ended; returns the wants that it was for. ``silent``: the server did not answer. A refusal
+        is an answer: it concerns this partition alone."""
         del self._sent[lookup.key]
         self._under_way[lookup.server] -= 1
         if not self._under_way[lookup.server]:
@@ -99,13 +102,12 @@ class Lookups:
         if (following := self._next.get(lookup.key)) is not None:
             for principal in following.principals:
                 self._queue(following, principal)
-        done = []
         for want in lookup.wants:
             want.found[lookup.key] = offsets
             want.left -= 1
-            if not want.left:
-                done.append(want)
-        return done
+            if silent:
+                want.silent[lookup.server] = None
+        return lookup.wants
 
     def _queue(self, lookup: Lookup, principal: str) -> None:
         self._queues.setdefault(lookup.server, {}).setdefault(principal, deque()).append(lookup)

@@ -7,8 +7,8 @@ may have, until it is answered; one that finds no room waits here.
 - An ack that a server sends waits behind the reads that are before it. So the window is small: what a connection
   within a data centre carries in some milliseconds. It fills that connection all the same.
 - Who waits is let through in turn: one read of each tenant, and within a tenant one of each connection.
-- A tenant takes what ``FairShare`` leaves it. So reads that a server cannot answer soon, as those that wait for a
-  proof, do not hold the whole window. A tenant that has its share is passed over. One that has nothing on its way is
+- A tenant takes what ``FairShare`` leaves it, and a read no more than half of the window, but for a single batch that
+  is larger. A tenant that has its share is passed over. One that has nothing on its way is
   not: no smaller read overtakes a large one for ever.
 - A read that waits for *news* at the end of a partition would hold its room for seconds. It takes none. It is asked
   with a limit that its answer keeps (``hard_limit``): a part of what is left of ``news_bytes``. What is larger than
@@ -75,6 +75,11 @@ class ReadWindow:
         self._servers: dict[NodeId, _Server] = {}
         self._reads: dict[int, _Read] = {}
         self._ends: list[tuple[float, int]] = []
+
+    @property
+    def share(self) -> int:
+        """What a tenant may have that is alone, of one window."""
+        return self._settings.max_bytes // 2
 
     @property
     def bytes(self) -> int:

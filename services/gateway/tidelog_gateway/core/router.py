@@ -18,6 +18,8 @@ names, so that a leader of another epoch refuses it, and it is *settled* by its 
   (``producer_tickets.py``).
 - Bounds: bytes and batches in flight per replica server (beyond: the lane waits, here, where waiting makes no
   follower late), bytes held per client and in all (beyond: ``OVERLOADED``, nothing is queued).
+- Long looks: the body of a batch that unfolds to much may be looked at later (``check``). The batch has its place in
+  its lane, its bytes count and its time runs all the same. It is sent after that, and so is what is behind it.
 - Slow servers: a server whose acks are late has a limit, which principals share (``server_limits.py``). A lane whose
   client has used up its share waits here. An ack to such a client says how long to pause (``throttle_ms``), so that
   the batches of a client that obeys wait in the client.
@@ -70,6 +72,8 @@ RETRIED = frozenset(
 """Refusals that the gateway hides by trying again; all others are the client's to know."""
 UNFOLDS_TO = 64
 """A batch may unfold to so many times its size without counting: text compresses so well."""
+KEPT = 2
+"""Of a message at most so many times the bytes of a batch are kept for it."""
 RECORD_COST = 64
 """To look at a record takes as long as to unfold so many bytes, at most."""
 UNFOLDED_AT_ONCE = 4 << 20
@@ -105,7 +109,9 @@ class Router:
         self._arrivals = 0
         self._attempts = 0
         self._unfolded = 0
-        """What the batches of the present message unfold to, beyond ``UNFOLDS_TO``."""
+        """What the batches that were looked at last unfold to; at their arrival what is beyond ``UNFOLDS_TO``."""
+        self._unchecked: dict[int, dict[Entry, None]] = {}
+        """By client, in the order of their arrival; perhaps none, where what came before them took long."""
 
     @property
     def limits(self) -> dict[NodeId, ServerLimit]:
@@ -114,8 +120,12 @@ class Router:
 
     @property
     def has_unfolded_much(self) -> bool:
-        """The batches that came last took long to look at."""
+        """The batches that were looked at last took long."""
         return self._unfolded > UNFOLDED_AT_ONCE
+
+    def has_unchecked(self, source: int) -> bool:
+        """Batches of the client wait for ``check``, or would: it sent some that took long to look at."""
+        return source in self._unchecked
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -123,24 +133,53 @@ class Router:
         """A client connected. ``named``: it is authenticated as ``principal``."""
         self._tenants[source] = principal, 0 if named else source
 
-    def on_produce(self, source: int, message: Produce, now: float) -> Produce | None:
-        """Batches of a client arrived. What is wrong with them by sight is answered at once. Returns those that are
-        to be given again later, since to look at them all takes long: small ones may unfold to very much."""
+    def on_produce(self, source: int, message: Produce, now: float, *, rests: bool = False) -> None:
+        """Batches of a client arrived. What is wrong with them by sight is answered at once. To look at them all may
+        take long, since small ones may unfold to very much: the bodies of the rest are for ``check``. ``rests``: all
+        of that kind are."""
         assert not isinstance(message.payload, list)
         payload = memoryview(message.payload)
         position = 0
         self._unfolded = 0
-        for number, part in enumerate(message.parts):
-            if self.has_unfolded_much and source:  # 0: this gateway itself
-                return Produce(message.parts[number:], payload[position:])
+        for part in message.parts:
             batch = payload[position : position + part.size]
             position += part.size
-            refusal, producer_id = self._judge(source, part, batch)
-            if refusal is not None:
+            refusal, header = self._judge(source, part, batch)
+            is_unchecked = False
+            if header is not None and self._cluster.validates(part.topic_id):
+                try:
+                    is_unchecked = not self._validate(source, header, batch, rests=rests)
+                except CorruptBatch as error:
+                    refusal = error
+            if header is None or refusal is not None:
+                assert refusal is not None
                 self._acks.add(source, ProduceAck(part.id, error=refusal.to_info()))
                 continue
-            self._queue(source, part, batch, producer_id, now)
-        return None
+            self.counts.on_batch(header.record_count, part.size)
+            if KEPT * part.size < len(payload):
+                batch = memoryview(bytes(batch))  # it may wait for long, and would keep the whole message
+            self._queue(source, part, batch, header.producer_id, now, is_unchecked=is_unchecked)
+        if self.has_unfolded_much and source:  # 0: this gateway itself
+            self._unchecked.setdefault(source, {})
+
+    def check(self, source: int) -> None:
+        """Look at batches of the client that wait for that, until they have unfolded to much. To be called again
+        after a pause, while ``has_unchecked``."""
+        self._unfolded = 0
+        entries = self._unchecked.get(source, {})
+        if not entries:
+            self._unchecked.pop(source, None)
+        while entries and not self.has_unfolded_much:
+            entry = next(iter(entries))
+            self._is_checked(entry)
+            batch = memoryview(entry.batch)
+            header = read_header(batch)
+            self._unfolded += _unfolds_to(header)
+            try:
+                check_body(header, batch)
+            except CorruptBatch as error:
+                entry.lane.waiting.remove(entry)
+                self._fail(entry, error.to_info())
 
     def on_produced(self, node: NodeId, message: Produced, now: float) -> None:
         """A leader acked. An ack of a try that was withdrawn meanwhile is ignored."""
@@ -213,6 +252,7 @@ class Router:
             del siblings[source]
             if not siblings:
                 del self._by_partition[lane.key]
+        self._unchecked.pop(source, None)
         self._acks.forget(source)
         self._tenants.pop(source, None)
         self.tickets.on_link_closed(source)
@@ -292,7 +332,7 @@ class Router:
             return
         limits = self._settings
         taken = 0
-        while lane.waiting:
+        while lane.waiting and not lane.waiting[0].is_unchecked:
             size = len(lane.waiting[0].batch)
             if pipe.in_flight and (pipe.is_full(size, limits) or (pipe.blocked and not first)):
                 lane.place = Place.BLOCKED
@@ -379,61 +419,62 @@ class Router:
 
     # --- one batch ------------------------------------------------------------------------------------------
 
-    def _judge(self, source: int, part: ProducePart, batch: memoryview) -> tuple[TidelogError | None, int]:
-        """Why a batch is refused by sight, and its producer id (0: it is not idempotent)."""
+    def _judge(
+        self, source: int, part: ProducePart, batch: memoryview
+    ) -> tuple[TidelogError | None, BatchHeader | None]:
+        """Why a batch is refused by sight, or its header."""
         if len(batch) != part.size:
-            return refuse("CORRUPT_BATCH", "the payload is shorter than its parts say"), 0
+            return refuse("CORRUPT_BATCH", "the payload is shorter than its parts say"), None
         try:
             header = read_header(batch)
         except CorruptBatch as error:
-            return error, 0
+            return error, None
         if header.batch_length != part.size:
-            return refuse("CORRUPT_BATCH", f"batch declares length {header.batch_length}, has {part.size}"), 0
+            return refuse("CORRUPT_BATCH", f"batch declares length {header.batch_length}, has {part.size}"), None
         if header.is_control or (header.is_sparse and part.expected_offset < 0):
-            return refuse("CORRUPT_BATCH", "a control batch, or a sparse one without an expected offset"), 0
+            return refuse("CORRUPT_BATCH", "a control batch, or a sparse one without an expected offset"), None
         if header.producer_id and source:  # 0: this gateway itself
             refusal = self.tickets.refuse_batch(source, header.producer_id, header.producer_epoch)
             if refusal is not None:
-                return refusal, 0
+                return refusal, None
         if not Acks.NONE <= part.acks <= Acks.ALL:
-            return refuse("MALFORMED", f"acks must be 0, 1 or 2, not {part.acks}"), 0
+            return refuse("MALFORMED", f"acks must be 0, 1 or 2, not {part.acks}"), None
         topic = self._cluster.topic(part.topic_id)
         if topic is None or not 0 <= part.partition < len(topic.partitions):
-            return refuse("UNKNOWN_TOPIC", f"no partition {part.topic_id}/{part.partition}"), 0
+            return refuse("UNKNOWN_TOPIC", f"no partition {part.topic_id}/{part.partition}"), None
         if source and topic.name.startswith(INTERNAL_PREFIX):  # 0: this gateway itself
-            return refuse("FORBIDDEN", f"{topic.name} is the cluster's own topic: it can only be read"), 0
+            return refuse("FORBIDDEN", f"{topic.name} is the cluster's own topic: it can only be read"), None
         if part.size > (limit := topic.config.max_batch_bytes):
-            return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), 0
+            return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), None
         limits = self._settings
         if (
             self.held.get(source, 0) + part.size > limits.client_max_bytes
             or self.held_bytes + part.size > limits.total_max_bytes
         ):
-            return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), 0
+            return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), None
         lane = self._lanes.get(source, {}).get(TopicPartition(part.topic_id, part.partition))
         if lane is not None and lane.unsettled.get(header.producer_id, 0) >= PRODUCER_WINDOW:
             text = f"producer {header.producer_id} has {PRODUCER_WINDOW} batches in flight: wait for an ack"
-            return refuse("OVERLOADED", text, window=PRODUCER_WINDOW), 0
-        if topic.config.validate_batches:
-            try:
-                self._validate(header, batch)
-            except CorruptBatch as error:
-                return error, 0
-        self.counts.on_batch(header.record_count, part.size)
-        return None, header.producer_id
+            return refuse("OVERLOADED", text, window=PRODUCER_WINDOW), None
+        return None, header
 
-    def _validate(self, header: BatchHeader, batch: memoryview) -> None:
+    def _validate(self, source: int, header: BatchHeader, batch: memoryview, *, rests: bool) -> bool:
         """Raise ``CorruptBatch`` where a reader could not decode the batch (``docs/decisions/0021``). The leader
-        checks the CRC."""
+        checks the CRC. False: the body is to be looked at later, as those before it took long, or wait themselves."""
         check_fields(header)
-        unfolded = header.body_length + RECORD_COST * header.record_count
-        self._unfolded += max(0, unfolded - UNFOLDS_TO * header.batch_length)
         if self._cluster.image.level < VALIDATION and not declares_size(header, batch):
             text = f"zstd frame does not declare its size, as readers need below feature level {VALIDATION}"
             raise CorruptBatch(text)
+        much = rests or self.has_unfolded_much or source in self._unchecked
+        if much and source and _excess(header):  # 0: this gateway itself
+            return False
+        self._unfolded += _excess(header)
         check_body(header, batch)
+        return True
 
-    def _queue(self, source: int, part: ProducePart, batch: memoryview, producer_id: int, now: float) -> None:
+    def _queue(
+        self, source: int, part: ProducePart, batch: memoryview, producer_id: int, now: float, *, is_unchecked: bool
+    ) -> None:
         key = TopicPartition(part.topic_id, part.partition)
         lanes = self._lanes.setdefault(source, {})
         lane = lanes.get(key)
@@ -444,7 +485,9 @@ class Router:
         settings = self._settings
         timeout_s = part.timeout_ms / 1000 if part.timeout_ms >= 0 else settings.ack_timeout_s
         deadline = now + min(timeout_s, settings.produce_max_timeout_ms / 1000)
-        entry = Entry(lane, self._arrivals, part, batch, producer_id, deadline, now)
+        entry = Entry(lane, self._arrivals, part, batch, producer_id, deadline, now, is_unchecked=is_unchecked)
+        if is_unchecked:
+            self._unchecked.setdefault(source, {})[entry] = None
         lane.occupy(producer_id)
         entry.bucket = self._expiry.add(entry, entry.deadline)
         self.held[source] = self.held.get(source, 0) + part.size
@@ -452,6 +495,13 @@ class Router:
         lane.waiting.append(entry)
         if lane.place is Place.IDLE:
             self._wake(lane)
+
+    def _is_checked(self, entry: Entry) -> None:
+        """Its body need not be looked at any more: what is behind it in its lane may go."""
+        entry.is_unchecked = False
+        del self._unchecked[entry.lane.source][entry]
+        if entry.lane.place is Place.IDLE:
+            self._wake(entry.lane)
 
     def _take_back(self, entry: Entry) -> None:
         """The try in flight is over."""
@@ -519,6 +569,8 @@ class Router:
         """The batch is settled; its bytes, and its place in the producer's window, are free."""
         source = entry.lane.source
         entry.lane.release(entry.producer_id)
+        if entry.is_unchecked:
+            self._is_checked(entry)
         size = len(entry.batch)
         self._expiry.discard(entry, entry.bucket)
         self.held_bytes -= size
@@ -545,3 +597,13 @@ class Router:
         if lane.place is not Place.READY:
             lane.place = Place.READY
             self._ready.append(lane)
+
+
+def _unfolds_to(header: BatchHeader) -> int:
+    """Bytes, and as many more as its records cost."""
+    return header.body_length + RECORD_COST * header.record_count
+
+
+def _excess(header: BatchHeader) -> int:
+    """What a batch unfolds to, beyond what counts for nothing."""
+    return max(0, _unfolds_to(header) - UNFOLDS_TO * header.batch_length)
