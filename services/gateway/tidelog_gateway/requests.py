@@ -88,7 +88,7 @@ from tidelog_gateway.coordination import TIMEOUT_S, Coordination
 from tidelog_gateway.core.asking import cost_of
 from tidelog_gateway.core.guard import heirs_at
 from tidelog_gateway.core.server_limits import Tenant
-from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing
+from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing, View
 from tidelog_gateway.faults import contained
 from tidelog_gateway.sharing import Seats, Sharing, Steps
 from tidelog_gateway.shell import Answered, Shell
@@ -158,14 +158,9 @@ OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProdu
 """They make something that counts for their principal."""
 
 
-class View(Protocol):
-    """What a client may see, and who it is."""
+class RequestView(View, Protocol):
+    """What a client may see, and what is written down of its requests."""
 
-    @property
-    def principal(self) -> str: ...
-    def of_topic(self, name: str) -> bool: ...
-    @property
-    def of_servers(self) -> bool: ...
     def seen(self, answer: Message) -> Message: ...
     @property
     def spared(self) -> tuple[str, ...]: ...
@@ -209,7 +204,7 @@ class Requests:
         self._ending: dict[int, dict[trio.CancelScope, None]] = {}
         """By client: requests that end with its link. They only read, or wait for their turn."""
 
-    def on_message(self, link: Link, id: int, message: Message, view: View) -> None:
+    def on_message(self, link: Link, id: int, message: Message, view: RequestView) -> None:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
         if isinstance(message, PutToken | RevokeTokens | AlterQuotas):
             message = replace(message, spared=view.spared)
@@ -226,7 +221,7 @@ class Requests:
         else:
             self._shell.nursery.start_soon(self._serve, link, None, message, view, done)
 
-    def _begin(self, link: Link, id: int, message: Message, view: View) -> Answered:
+    def _begin(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
         """As the shell does; large requests of a principal count for what they name, too, until they have ended."""
         cost = cost_of(message)
         if cost == 1:
@@ -252,7 +247,7 @@ class Requests:
             scope.cancel()
 
     async def _serve_while_open(
-        self, link: Link, scope: trio.CancelScope, message: Message, view: View, done: Answered
+        self, link: Link, scope: trio.CancelScope, message: Message, view: RequestView, done: Answered
     ) -> None:
         try:
             with scope:
@@ -270,7 +265,7 @@ class Requests:
             self._ending.pop(source, None)
 
     async def _serve(
-        self, link: Link, scope: trio.CancelScope | None, message: Message, view: View, done: Answered
+        self, link: Link, scope: trio.CancelScope | None, message: Message, view: RequestView, done: Answered
     ) -> None:
         answer: Message | TidelogError = Unreachable("internal error")
         with contained(link, message.OP):
@@ -282,7 +277,9 @@ class Requests:
         with burst():
             done(answer)
 
-    async def _in_turn(self, link: Link, scope: trio.CancelScope | None, message: Message, view: View) -> Message:
+    async def _in_turn(
+        self, link: Link, scope: trio.CancelScope | None, message: Message, view: RequestView
+    ) -> Message:
         """The answer. A large request to a coordinator waits for its turn at that server first, within its time. One
         that changes something does not end with its link once it has begun."""
         until = trio.current_time() + TIMEOUT_S
@@ -298,7 +295,7 @@ class Requests:
                 self._goes_on(link.source, scope)
             return await self._shared(message, view, until)
 
-    async def _shared(self, message: Message, view: View, until: float) -> Message:
+    async def _shared(self, message: Message, view: RequestView, until: float) -> Message:
         """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
         if isinstance(message, ListGroups) or (isinstance(message, ListTransactions) and not message.app):
             told = await self._sharing.get(message.OP, partial(self._coordination.answer, message))
@@ -323,7 +320,7 @@ class Requests:
             name["client"] = name_of_client(principal, given if sequence else self._client)
         return replace(message, **name)
 
-    async def _answer(self, message: Message, view: View, until: float) -> Message:
+    async def _answer(self, message: Message, view: RequestView, until: float) -> Message:
         controllers = self._shell.controllers
         match message:
             case Metadata():
@@ -404,20 +401,20 @@ class Requests:
                 return Done()  # an earlier try did it
             raise
 
-    def _share_of(self, view: View) -> int:
+    def _share_of(self, view: RequestView) -> int:
         """The share that the client's producer ids come from; -1 while the cluster has no shares."""
         if self._shell.cluster.image.level < PRODUCER_SHARES:
             return -1
         return share_of_principal(view.principal)
 
-    async def _next_producer_id(self, view: View) -> int:
+    async def _next_producer_id(self, view: RequestView) -> int:
         share = self._share_of(view)
         async with self._allocating:
             ids = self._ids.get(share) or await self._allocate(PRODUCER_ID_BLOCK, view)
             self._ids[share] = ids[1:]
             return ids[0]
 
-    async def _allocate(self, count: int, view: View) -> range:
+    async def _allocate(self, count: int, view: RequestView) -> range:
         """So many producer ids that nobody else ever gets, all of the client's share: from the controllers."""
         share = self._share_of(view)
         for _ in range(ALLOCATE_TRIES):
@@ -429,11 +426,11 @@ class Requests:
                 return ids
         raise refuse("OVERLOADED", f"no producer ids of share {share}: others are given at the same time")
 
-    def _sign(self, first_id: int, count: int, epoch: int, view: View) -> str:
+    def _sign(self, first_id: int, count: int, epoch: int, view: RequestView) -> str:
         """A ticket for the client; "" while the cluster has none. The caller knows that the ids are the client's."""
         return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
 
-    async def _init_task_producer(self, message: InitTaskProducer, view: View) -> TaskProducer:
+    async def _init_task_producer(self, message: InitTaskProducer, view: RequestView) -> TaskProducer:
         """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
         controllers give one. Ids that a client brings are not passed on."""
         answer = await self._coordination.answer(replace(message, first_id=0))
@@ -516,7 +513,7 @@ def _is_large(message: Message) -> bool:
     return isinstance(message, GROUP_KINDS) and cost_of(message) > 1
 
 
-def asker_of(link: Link, view: View) -> str:
+def asker_of(link: Link, view: RequestView) -> str:
     """The principal and its address, as histories show them. The name that an anonymous client gives itself is in
     brackets: it may be the name of a principal."""
     name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:ASKER_LENGTH]})"
