@@ -27,6 +27,7 @@ import click
 import tidelog
 import trio
 from bystander import Bystander
+from partitions import cpu_s
 from processes import end_with_sigterm, forget_peak, resident_mb
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.levels import service_hello
@@ -55,12 +56,6 @@ class Cost:
     cpu_ms: float
     memory_mb: float
     ack_ms: float
-
-
-def cpu_s(pid: int) -> float:
-    """CPU that the threads of a process have had."""
-    ran = (path.read_text().split()[0] for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
-    return sum(map(int, ran)) / 1e9
 
 
 def connect(port: int, wire: bytes) -> socket.socket:

@@ -265,6 +265,7 @@ def main(partitions: int, servers: int, controllers: int, data: Path | None) -> 
     cluster = LocalCluster.create(
         folder, controllers=controllers, replicas=0, gateways=0, base_port=free_base_port(controllers)
     )
+    cluster.forget_secret()  # the servers of this process do not have it
     try:
         trio.run(Bench(cluster, servers, partitions).run)
     finally:

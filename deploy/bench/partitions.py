@@ -36,9 +36,9 @@ def resident_bytes(pid: int) -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """CPU time that a process has used, with threads that have ended. The number of its clock is made as
+    ``clock_getcpuclockid`` makes it."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def descriptors(pid: int) -> int:

@@ -24,8 +24,8 @@ from pathlib import Path
 import click
 import tidelog
 import trio
-from attacks import cpu_s
 from bystander import Bystander
+from partitions import cpu_s
 from processes import end_with_sigterm, forget_peak, resident_mb
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
