@@ -266,8 +266,8 @@ async def readers_busy(cluster: LocalCluster, size: int) -> list[Row]:
 
 
 async def read_for_a_while(url: str, topic: str) -> None:
-    """Say that it is connected; once told to, read everything again and again for ``BUSY_S``, and print how many
-    bytes of batches that were."""
+    """Print ``connected`` and wait for a line on stdin. Then read the whole topic again and again for ``BUSY_S``, and
+    print how many bytes of batches were read."""
     size = 0
     async with tidelog.connect([url]) as log:
         await log.describe(topic)

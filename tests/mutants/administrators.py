@@ -118,7 +118,7 @@ def keep_heirs_for_ever(patch: Patch) -> None:
 
 
 @breaks(
-    SOURCE, "Who puts members out of a group is told also behind a flood of refusals.", tests=AUDIT, units_only=True
+    SOURCE, "The audit records removed group members also during a flood of refusals.", tests=AUDIT, units_only=True
 )
 def keep_leaves_with_refusals(patch: Patch) -> None:
     """Leaves count as refusals."""

@@ -559,7 +559,7 @@ def have_all_servers_share_the_seats(patch: Patch) -> None:
     units_only=True,
 )
 def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
-    """Whoever else of the same tenant wants it is not known."""
+    """The other connections that wait for the read are forgotten."""
     join = Reads.join
 
     def forget(self, name, reader):
@@ -583,7 +583,7 @@ def hold_what_the_topic_allows(patch: Patch) -> None:
 
 @breaks(
     "decision 36",
-    "A batch that is larger than the hard limit is asked for by itself, for whoever still wants it.",
+    "A batch that is larger than the hard limit is read by itself, as long as a client waits for it.",
     tests=("test_reads",),
     units_only=True,
 )

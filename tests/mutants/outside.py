@@ -151,7 +151,7 @@ def audit_no_begun_transaction(patch: Patch) -> None:
     patch.setattr(OwnTransactions, "fences", lambda *_: False)
 
 
-@breaks("security", "Who begins, ends and begins again is not told of each time.", tests=DOOR, units_only=True)
+@breaks("security", "The transactions that a connection begins itself are not audited.", tests=DOOR, units_only=True)
 def take_ones_own_transactions_for_those_of_others(patch: Patch) -> None:
     """What the connection has begun is forgotten."""
     patch.setattr(OwnTransactions, "on_link_opened", lambda *_: None)
@@ -202,13 +202,13 @@ def merge_all_changes_of_a_principal(patch: Patch) -> None:
     patch.setattr(journal, "_merged_under", lambda who, request: (who["principal"],))
 
 
-@breaks("security", "What was merged is told when the interval ends.", tests=AUDIT, units_only=True)
+@breaks("security", "The audit writes merged events when their interval ends.", tests=AUDIT, units_only=True)
 def forget_what_was_merged(patch: Patch) -> None:
     """Only the first of a group is told."""
     patch.setattr(MergedEvents, "end_interval", lambda self: [])
 
 
-@breaks("security", "What cannot be told is not done.", tests=DOOR, units_only=True)
+@breaks("security", "A request is refused when the audit has no room for its event.", tests=DOOR, units_only=True)
 def do_what_cannot_be_told(patch: Patch) -> None:
     """Requests are let in where the audit has no room."""
     patch.setattr(Audit, "why_not", lambda *_: None)

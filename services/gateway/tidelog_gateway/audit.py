@@ -45,13 +45,13 @@ class Audit:
             self._news.set()
 
     def on_minor_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
-        """A request was answered that is worth telling and needs few rights."""
+        """An audited request that needs few rights was answered."""
         if self._journal is not None:
             self._journal.on_minor_change(who, request, answer, self._wall_ms())
             self._news.set()
 
     def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
-        """Why a request that is worth telling and needs few rights is refused: it could not be told."""
+        """The refusal of an audited request if there is no room for its event; None if there is."""
         return None if self._journal is None else self._journal.why_not(who, request)
 
     def on_login(self, who: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ Three kinds are kept apart, so that nobody can hide what he did behind a flood o
 - ``left_group``, ``login``, and ``change`` where clients with few rights may do that as often as they like
   (``on_minor_change``). The first of a group, member, application or address is kept, and those that follow within a
   minute are one event with their number (``core.merged_events``). Of ``left_group`` and ``change`` nothing is left
-  out: a request is refused where it could not be told (``why_not``).
+  out: a request is refused when there is no room for its event (``why_not``).
 
 An event may be in the topic twice, when its outcome was in doubt; ``id`` says so.
 """
@@ -57,7 +57,7 @@ SHORT_TEXT = 256
 """Of one text in such an event so much is kept."""
 DONE, REFUSED = "done", "refused"
 PAUSE_MS = 1000
-"""Whoever is refused because the audit has no room is told to come again after so long."""
+"""Pause that the refusal of a request names when the audit has no room for its event, ms."""
 LEFT_OUT = ("client", "sequence", "asker", "spared")
 """Fields of requests that say nothing of what was asked."""
 
@@ -95,7 +95,7 @@ class Journal:
             self._waiting[event.key] += 1
 
     def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
-        """Why a request that takes few rights is refused: it could not be told."""
+        """The refusal of a request that needs few rights if the audit has no room for its event; None if it has."""
         if self._merged.fits((*_merged_under(who, request), DONE)):
             return None
         text = f"the audit has no room for another group or application that {who['principal']} changes this minute"
@@ -104,8 +104,8 @@ class Journal:
     def on_minor_change(
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, time_ms: int
     ) -> None:
-        """The same of a request that takes few rights. Those that were refused are merged apart, and told in the same
-        way: a transaction may be begun in vain, and have ended another one before."""
+        """The same of a request that needs few rights. Refused requests are merged apart, and recorded too:
+        a ``begin_transaction`` that is refused may have ended another transaction first."""
         refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
         key = (*_merged_under(who, request), REFUSED if refused else DONE)
         self._merge(key, Event("change", who, time_ms, _bounded(_told(request, answer))))
