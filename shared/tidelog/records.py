@@ -267,7 +267,7 @@ def check_body(header: BatchHeader, buf: Buffer) -> None:
     columns = None if header.is_sparse else batch_body.load_without_values(body, header.record_count)
     if columns is None:
         _check_columns(header, _load_columns(header, body))
-    else:
+    elif columns or header.first_timestamp != header.max_timestamp:
         _check_columns(header, columns, has_values=False)
 
 

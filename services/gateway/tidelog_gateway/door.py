@@ -254,13 +254,15 @@ class Door:
                 link.close(POLICY_VIOLATION, fault)
                 return
             raise refuse("MALFORMED", fault)
-        if wait is None and not isinstance(message, FREE):
-            wait = self._leaving.why_not()
         if isinstance(message, Produce):
-            message = self._accepted_parts(link, principal, message, wait)
-        elif wait is not None:
+            message = self._accepted_parts(link, principal, message, wait or self._leaving.why_not())
+            self._shell.on_message(link, id, message)
+            return
+        if not isinstance(message, FREE):
+            wait = self._leaving.why_not()
+        if wait is not None:
             raise wait
-        elif isinstance(message, Credit):
+        if isinstance(message, Credit):
             if self._metering.holds(link, message):
                 return
         elif self._guard.settings.authorization:

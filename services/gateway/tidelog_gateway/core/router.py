@@ -465,10 +465,10 @@ class Router:
         if self._cluster.image.level < VALIDATION and not declares_size(header, batch):
             text = f"zstd frame does not declare its size, as readers need below feature level {VALIDATION}"
             raise CorruptBatch(text)
-        much = rests or self.has_unfolded_much or source in self._unchecked
-        if much and source and _excess(header):  # 0: this gateway itself
-            return False
-        self._unfolded += _excess(header)
+        if excess := _excess(header):
+            if source and (rests or self.has_unfolded_much or source in self._unchecked):  # 0: this gateway itself
+                return False
+            self._unfolded += excess
         check_body(header, batch)
         return True
 
