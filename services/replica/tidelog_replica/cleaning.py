@@ -17,6 +17,7 @@ from functools import partial
 from tidelog.types import TopicPartition
 
 from tidelog_replica.core.retention import log_start
+from tidelog_replica.core.timers import Timers
 from tidelog_replica.log.advance import Advance
 from tidelog_replica.log.compaction import NO_ROOM, Cleaned, Compaction
 from tidelog_replica.log.snapshots import TakeSnapshot
@@ -24,6 +25,7 @@ from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
 
+TIMER = ("cleaning", "")
 FULL_INTERVAL_S = 5.0
 """Pause between rounds at most, while the disk is full."""
 TURNS_AT_ONCE = 64
@@ -38,12 +40,14 @@ class Cleaning:
         partitions: Mapping[TopicPartition, Partition],
         settings: ReplicaSettings,
         outbox: Outbox,
+        timers: Timers,
         wall_ms: Callable[[], int],
     ) -> None:
         self._partitions = partitions
         self._interval_s = settings.retention_check_interval_s
         self._min_dirty_ratio = settings.compaction_min_dirty_ratio
         self._outbox = outbox
+        self._timers = timers
         self._wall_ms = wall_ms
         self._waiting: list[TopicPartition] = []
         """Whose turn is still to come in this round, the next one last."""
@@ -53,6 +57,7 @@ class Cleaning:
     def start(self, now: float) -> None:
         """The first round begins after one interval."""
         self._due = now + self._interval_s
+        self._timers.set(TIMER, self._due)
 
     def deadline(self) -> float | None:
         """When ``on_tick`` is wanted."""
@@ -113,14 +118,15 @@ class Cleaning:
         """The disk has become full, or has room again: a round begins at once."""
         self._waiting, self._due = [], now
         self.on_tick(now)
+        self._timers.set(TIMER, self._due)
 
     def on_settled(self, partition: Partition) -> None:
         """The partition's input is over: it may have filled a segment, or told a follower where the log begins."""
         snapshot = partition.log.begin_snapshot()
         if snapshot is not None:
             self._outbox.jobs.start(partition.key, snapshot, partial(self._on_snapshot, partition, snapshot))
-        elif _leaders_start(partition) > partition.log.start and not self._outbox.jobs.busy(partition.key):
-            partition.guard(partial(self._follow, partition, _leaders_start(partition)))
+        elif (start := _leaders_start(partition)) > partition.log.start and not self._outbox.jobs.busy(partition.key):
+            partition.guard(partial(self._follow, partition, start))
 
     def _follow(self, partition: Partition, start: int) -> None:
         if start == partition.log.end:  # the leader has removed all of it, and goes on in a new segment
@@ -197,4 +203,5 @@ class Cleaning:
 
 def _leaders_start(partition: Partition) -> int:
     """Where the log begins according to the leader, as far as a follower knows and has it committed; or 0."""
-    return 0 if partition.following is None else min(partition.following.leader_start, partition.high_watermark)
+    following = partition.following
+    return 0 if following is None else min(following.leader_start, following.high_watermark)

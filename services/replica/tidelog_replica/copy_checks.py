@@ -37,6 +37,7 @@ from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
 
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.core.copies import Edge, why_kept
+from tidelog_replica.core.timers import Timers
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
@@ -80,12 +81,14 @@ class CopyChecks:
         assignment: Assignment,
         settings: ReplicaSettings,
         outbox: Outbox,
+        timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
         self._node = node
         self._assignment = assignment
         self._timeout_s = settings.controller_timeout_s
         self._outbox = outbox
+        self._timers = timers
         self._touch = touch
         self._waiting: dict[TopicPartition, None] = {}
         """To be compared, in order."""
@@ -273,7 +276,7 @@ class CopyChecks:
         if known is None or (known.odd, known.compared) != (found.odd, found.compared):
             self._event("copies_differ", key, odd=list(found.odd), compared=list(found.compared))
         self._differing[key] = found
-        self._again_at.setdefault(key, now + AGAIN_S)
+        self._timers.set(TIMER, self._again_at.setdefault(key, now + AGAIN_S))
 
     def _on_agreement(self, check: _Check, compared: set[NodeId]) -> None:
         """These copies agree. A known difference is over if every copy that had a part in it is among them, or no

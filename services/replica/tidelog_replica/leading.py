@@ -277,19 +277,11 @@ class Leading:
     ) -> tuple[FetchedPart, list[Buffer]]:
         """Serve a follower. With ``max_bytes`` 0 it gets no data, and is notified at once where there is some."""
         core, log = self.core, self._log
-        refusal = core.follower_refusal(node, broker_epoch, part.leader_epoch)
-        if refusal is None and (part.offset < log.start or (part.last_epoch < 0 and part.offset > log.end)):
-            refusal = refuse(
-                "OFFSET_OUT_OF_RANGE",
-                f"the log holds {log.start} to {log.end}, not {part.offset}",
-                log_start=log.start,
-            )
-        if refusal is not None:
-            return self._fetched(node, now, error=refusal), []
-        diverging = divergence(part.offset, part.last_epoch, log.epochs, log.start, log.end)
-        if diverging is not None:  # its position says nothing about this log: it is not recorded
-            return self._fetched(node, now, diverging=diverging), []
-        core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now, part.stamp)
+        fault = self._record_position(node, broker_epoch, part, now)
+        if isinstance(fault, TidelogError):
+            return self._fetched(node, now, error=fault), []
+        if fault is not None:
+            return self._fetched(node, now, diverging=fault), []
         if part.offset >= log.end:
             core.wait(node, source, part.readers)
             self._outbox.news.note(node, self._key, not core.knows_all(node))
@@ -300,6 +292,37 @@ class Leading:
         batches = log.read(part.offset, max_bytes)
         compacted = log.compacted_behind(part.offset)
         return self._fetched(node, now, size=sum(map(len, batches)), compacted=compacted), batches
+
+    def progress(self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, now: float) -> bool:
+        """Record how far a follower has come that waits for no answer. It is notified of what comes next, at once
+        where there is more already. False: nothing was recorded, and the follower has to fetch to learn why."""
+        if self._record_position(node, broker_epoch, part, now) is not None:
+            return False
+        if part.offset >= self._log.end:
+            self.core.wait(node, source, part.readers)
+        else:
+            self._notify(Waiting(node, source, self._log.end), now)
+        return True
+
+    def _record_position(
+        self, node: NodeId, broker_epoch: int, part: FetchPart, now: float
+    ) -> TidelogError | tuple[int, int] | None:
+        """Record how far a follower has come. Return why that is refused, or the epoch and end offset up to which its
+        log can agree with this one (KIP-595): the position of a log that diverges says nothing about this one."""
+        core, log = self.core, self._log
+        refusal = core.follower_refusal(node, broker_epoch, part.leader_epoch)
+        if refusal is None and (part.offset < log.start or (part.last_epoch < 0 and part.offset > log.end)):
+            refusal = refuse(
+                "OFFSET_OUT_OF_RANGE",
+                f"the log holds {log.start} to {log.end}, not {part.offset}",
+                log_start=log.start,
+            )
+        if refusal is not None:
+            return refusal
+        diverging = divergence(part.offset, part.last_epoch, log.epochs, log.start, log.end)
+        if diverging is None:
+            core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now, part.stamp)
+        return diverging
 
     def _fetched(
         self,

@@ -61,6 +61,7 @@ from tidelog_replica.assignment import Assignment
 from tidelog_replica.changes import TIMER as CHANGES_TIMER
 from tidelog_replica.checkpoints import TIMER as CHECKPOINT_TIMER
 from tidelog_replica.checkpoints import Checkpoints
+from tidelog_replica.cleaning import TIMER as CLEANING_TIMER
 from tidelog_replica.cleaning import Cleaning
 from tidelog_replica.coordinating import KINDS as GROUP_KINDS
 from tidelog_replica.coordinating import Groups
@@ -87,8 +88,11 @@ from tidelog_replica.proposals import TIMER as PROPOSALS_TIMER
 from tidelog_replica.proposals import Proposals
 from tidelog_replica.repair import TIMER as REPAIR_TIMER
 from tidelog_replica.requests import Requests
+from tidelog_replica.room import TIMER as ROOM_TIMER
 from tidelog_replica.room import Room
+from tidelog_replica.scrubbing import TIMER as SCRUBBING_TIMER
 from tidelog_replica.scrubbing import Scrubbing
+from tidelog_replica.session import TIMER as SESSION_TIMER
 from tidelog_replica.session import Random, Session
 from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.tidying import Tidying
@@ -98,8 +102,6 @@ from tidelog_replica.upstream import TIMER as LEADER_TIMER
 from tidelog_replica.upstreams import Upstreams
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
-
-_SESSION, _CLEANING, _SCRUBBING, _ROOM = ((kind, "") for kind in ("session", "cleaning", "scrubbing", "room"))
 
 
 class ReplicaNode:
@@ -129,7 +131,7 @@ class ReplicaNode:
         self._touched: dict[TopicPartition, Partition] = {}
         self._lives = Lives(disk, directory, node_id, cluster, boot)
         self._session = Session(
-            node_id, url, self._lives, settings, rng, outbox, self._begin_life, self._end_life, rack
+            node_id, url, self._lives, settings, rng, outbox, self._timers, self._begin_life, self._end_life, rack
         )
         self._upstreams = Upstreams(node_id, self._session, settings, outbox, self._timers, self._touch)
         self._assignment = Assignment(
@@ -137,14 +139,14 @@ class ReplicaNode:
         )
         interval_s = settings.checkpoint_interval_s
         self._checkpoints = Checkpoints(self._assignment.partitions, interval_s, self._timers, self._touch)
-        self.copy_checks = CopyChecks(node_id, self._assignment, settings, outbox, self._touch)
+        self.copy_checks = CopyChecks(node_id, self._assignment, settings, outbox, self._timers, self._touch)
         self._copy_reads = CopyReads(node_id, self._assignment, outbox, self._touch)
         self.scrubbing = Scrubbing(
-            self._assignment.partitions, disk, settings, outbox, self._touch, self.copy_checks.want
+            self._assignment.partitions, disk, settings, outbox, self._timers, self._touch, self.copy_checks.want
         )
-        self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, wall_ms)
+        self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, self._timers, wall_ms)
         self._tidying = Tidying(disk, outbox)
-        self.room = Room(disk, directory, settings.reserve_bytes, outbox)
+        self.room = Room(disk, directory, settings.reserve_bytes, outbox, self._timers)
         self._petitions = Petitions(
             node_id, self._session, settings, outbox, self._timers, self._assignment.partitions
         )
@@ -162,12 +164,14 @@ class ReplicaNode:
         self._marking = Marking(*about, self.transactions)
         self._by_timer: dict[str, Groups | Transactions | Marking] = {Groups.TIMER: self._groups}
         self._by_timer |= {Transactions.TIMER: self.transactions, MARKERS_TIMER: self._marking}
-        self._by_key = {_SESSION: self._session.on_tick, CHANGES_TIMER: self._assignment.go_on}
-        self._by_key |= {_CLEANING: self._cleaning.on_tick, _SCRUBBING: self.scrubbing.on_tick}
-        self._by_key[CHECKPOINT_TIMER] = self._checkpoints.on_tick
-        self._by_key[PROPOSALS_TIMER] = self._proposals.on_tick
-        self._by_key[LEADERSHIP_TIMER] = leadership.on_tick
-        self._by_key[COPY_CHECKS_TIMER] = self.copy_checks.on_tick
+        self._by_key = {CHANGES_TIMER: self._assignment.go_on, CHECKPOINT_TIMER: self._checkpoints.on_tick}
+        self._by_key |= {PROPOSALS_TIMER: self._proposals.on_tick, LEADERSHIP_TIMER: leadership.on_tick}
+        self._periodic: dict[tuple[str, str], Session | Cleaning | Scrubbing | CopyChecks] = {
+            SESSION_TIMER: self._session,
+            CLEANING_TIMER: self._cleaning,
+            SCRUBBING_TIMER: self.scrubbing,
+            COPY_CHECKS_TIMER: self.copy_checks,
+        }
         self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
 
     @property
@@ -326,8 +330,12 @@ class ReplicaNode:
                 continue
             assert isinstance(key, tuple)
             kind, name = key
-            if kind == PETITIONS_TIMER:
-                continue  # the end of every input sends what is due
+            if kind in (PETITIONS_TIMER, ROOM_TIMER):
+                continue  # the end of every input does what is due
+            if (periodic := self._periodic.get(key)) is not None:
+                periodic.on_tick(now)
+                self._timers.set(key, periodic.deadline())
+                continue
             if kind in self._by_timer:
                 self._by_timer[kind].on_tick(now)
             elif kind == LEADER_TIMER:
@@ -377,23 +385,19 @@ class ReplicaNode:
 
     def _finish(self, now: float) -> list[Effect]:
         """Settle every partition that the input touched, then hand out what it brought about."""
-        if self.room.on_tick(now):
+        if self.room.on_input_over(now):
             self._assignment.on_room(now)
             self._cleaning.on_room(now)
         self._settle(now)
-        while self._outbox.to_self or self._outbox.from_self:
+        outbox = self._outbox
+        while outbox.to_self or outbox.from_self:
             self._talk_to_self(now)
             self._settle(now)
         self._petitions.send(now)
         self._tidying.on_input_over()
-        self._timers.set(_SESSION, self._session.deadline())
-        self._timers.set(_CLEANING, self._cleaning.deadline())
-        self._timers.set(_SCRUBBING, self.scrubbing.deadline())
-        self._timers.set(COPY_CHECKS_TIMER, self.copy_checks.deadline())
-        self._timers.set(_ROOM, self.room.deadline())
-        if self._outbox.stopping and not self._lives.distrusted:
+        if outbox.stopping and not self._lives.distrusted:
             self._distrust()
-        return self._outbox.drain()
+        return outbox.drain()
 
     def _talk_to_self(self, now: float) -> None:
         """What this server asks itself, and what it answers."""
@@ -407,16 +411,16 @@ class ReplicaNode:
         touched, self._touched = self._touched, {}
         if not touched:
             return
-        is_live = self._session.live(now)
+        is_live, partitions, marked = self._session.live(now), self._assignment.partitions, self._marking.marked
         for key, partition in touched.items():
-            if self.partitions.get(key) is not partition:
+            if partitions.get(key) is not partition:
                 continue  # deleted
             if not is_live:
                 self.leadership.confirm_alone(partition, now)
             partition.settle(now)
-            if key.topic_id in self._coordinating:
-                self._coordinating[key.topic_id].on_settled(partition, now)
-            if key in self._marking.marked:
+            if (coordinator := self._coordinating.get(key.topic_id)) is not None:
+                coordinator.on_settled(partition, now)
+            if marked and key in marked:
                 self._marking.on_settled(partition)
             if partition.damage is not None:
                 self._assignment.on_damaged(partition, partition.damage, now)
@@ -426,8 +430,7 @@ class ReplicaNode:
             if leading is not None:
                 if leading.admission.questions:
                     self._marking.enrol(partition, leading, now)
-                self._proposals.propose(partition, leading, now)
-                self._proposals.confirm(partition, leading, now)
+                self._proposals.on_settled(partition, leading, now)
             elif partition.offline is not None:
                 self._upstreams.unfollow(key)
             else:

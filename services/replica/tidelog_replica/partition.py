@@ -40,6 +40,10 @@ from tidelog_replica.settings import ReplicaSettings, leader_settings
 P = ParamSpec("P")
 Ts = TypeVarTuple("Ts")
 
+FAULTS = (OSError, Refusal)
+"""What takes a partition offline: the disk fails, the log is damaged (``CorruptLog``, an ``OSError``), or the leader
+asks the impossible."""
+
 
 class Partition:
     """Synchronous; writes go to the page cache in the caller's thread, flushes are effects."""
@@ -139,13 +143,18 @@ class Partition:
             return False
         try:
             action(*args)
-        except CorruptLog as error:
-            self.meet(error)
-        except Refusal as error:
-            self.fail(str(error))
-        except OSError as error:
-            self._fail_disk(f"{type(error).__name__}: {error}")
+        except FAULTS as error:
+            self.on_fault(error)
         return self.offline is None
+
+    def on_fault(self, error: Exception) -> None:
+        """Go offline for one of ``FAULTS``, which the log or the role raised."""
+        if isinstance(error, CorruptLog):
+            self.meet(error)
+        elif isinstance(error, Refusal):
+            self.fail(str(error))
+        else:
+            self._fail_disk(f"{type(error).__name__}: {error}")
 
     def meet(self, damage: CorruptLog) -> None:
         """The log was seen to be damaged: the partition goes offline, until its log is repaired."""
@@ -294,11 +303,13 @@ class Partition:
         self, action: Callable[Concatenate[Following, P], Outcome], *args: P.args, **kwargs: P.kwargs
     ) -> Outcome:
         """Give the follower's role an answer of its leader."""
-        outcomes: list[Outcome] = []
-        if isinstance(self.role, Following):
-            role = self.role
-            self.guard(lambda: outcomes.append(action(role, *args, **kwargs)))
-        return outcomes[0] if outcomes else Outcome("failed", "OFFLINE")
+        role = self.role
+        if isinstance(role, Following):
+            try:
+                return action(role, *args, **kwargs)
+            except FAULTS as error:
+                self.on_fault(error)
+        return Outcome("failed", "OFFLINE")
 
     def start_over(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
         """The copy starts over where the leader's log begins. What it knew to be committed it is told again, as far
@@ -382,13 +393,26 @@ class Partition:
         due = None if role is None else role.deadline() if isinstance(role, Leading) else role.reading.deadline()
         if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
             due = earlier(due, self._next_flush)
-        if self.is_sealed or self.hands_over or (isinstance(role, Leading) and role.is_relieved):
+        if self.may_petition and (
+            self.is_sealed or self.hands_over or (isinstance(role, Leading) and role.is_relieved)
+        ):
             due = earlier(due, self.petition_at)
         elif self.flushing and isinstance(role, Leading) and not role.core.stalled:
             due = earlier(due, self._stalls_at)
         return due
 
     # --- what the controller is to know ------------------------------------------------------------------
+
+    @property
+    def may_petition(self) -> bool:
+        """Whether any of ``is_sealed``, ``hands_over`` and a leader's ``is_relieved`` can hold. Nearly always none
+        can, and this is asked at the end of every input."""
+        state, role = self.state, self.role
+        if state is None:
+            return False
+        if state.sealing or self.leaving or self._outbox.full:
+            return True
+        return isinstance(role, Leading) and (role.core.stalled or role.core.state.successor is not None)
 
     @property
     def is_sealed(self) -> bool:
@@ -420,6 +444,8 @@ class Partition:
     def take_losses(self) -> list[LostRange]:
         """Losses here that the controller does not know of yet, including those from before a restart. Each is
         returned once; the log keeps it until ``on_loss_reported``."""
+        if not self._losses:
+            return []
         losses, self._losses = self._losses, []
         return losses
 

@@ -72,6 +72,12 @@ class Petitions:
 
     def gather(self, partition: Partition, now: float) -> None:
         """What is due of a partition."""
+        if partition.may_petition:
+            self._gather(partition, now)
+        if losses := partition.take_losses():
+            self._losses += [(partition.key, lost) for lost in losses]
+
+    def _gather(self, partition: Partition, now: float) -> None:
         key, state, log, leading = partition.key, partition.state, partition.log, partition.leading
         relieved = leading is not None and leading.take_relief()
         if state is not None and (relieved or now >= partition.petition_at):
@@ -89,8 +95,6 @@ class Petitions:
                 part = SuspectPart(*key, state.epoch, state.leader_epoch)
                 self._hand_overs.setdefault(TRANSFER, []).append(part)
                 partition.petition_at = now + self._settings.isr_retry_s
-        if losses := partition.take_losses():
-            self._losses += [(key, lost) for lost in losses]
 
     def send(self, now: float) -> None:
         """The end of an input."""

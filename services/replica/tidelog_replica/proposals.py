@@ -54,11 +54,16 @@ class Proposals:
         self._held_until = -inf
         self._waiting: deque[tuple[Partition, Leading, Proposal]] = deque()
 
-    def propose(self, partition: Partition, leading: Leading, now: float) -> None:
-        """Put an ISR proposal that is due to the controller, when its turn comes."""
+    def on_settled(self, partition: Partition, leading: Leading, now: float) -> None:
+        """The leader's input is over. Put an ISR proposal that is due to the controller, when its turn comes, and
+        have the controller say that this is still the leader, where no follower can."""
         if (proposal := leading.core.due_proposal(now)) is not None:
             self._waiting.append((partition, leading, proposal))
             self.on_tick(now)
+        if leading.core.due_confirmation(now):
+            message = ConfirmLeader(self._node, self._session.broker_epoch, *partition.key, leading.core.leader_epoch)
+            done = partial(self._on_confirmation, partition, leading, now)
+            self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def on_controller_up(self, now: float) -> None:
         """There is a link to the active controller."""
@@ -110,13 +115,6 @@ class Proposals:
             partition.step_down(answer.message)
         leading.core.on_proposal_unanswered(proposal, now)
         self._touch(partition)
-
-    def confirm(self, partition: Partition, leading: Leading, now: float) -> None:
-        """Have the controller say that this is still the leader, where no follower can."""
-        if leading.core.due_confirmation(now):
-            message = ConfirmLeader(self._node, self._session.broker_epoch, *partition.key, leading.core.leader_epoch)
-            done = partial(self._on_confirmation, partition, leading, now)
-            self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_confirmation(
         self, partition: Partition, leading: Leading, sent: float, answer: Message | TidelogError, now: float

@@ -46,7 +46,7 @@ from tidelog_replica.isolation import Isolation
 from tidelog_replica.leadership import Leadership
 from tidelog_replica.leading import Leading
 from tidelog_replica.outbox import Outbox
-from tidelog_replica.partition import Partition
+from tidelog_replica.partition import FAULTS, Partition
 from tidelog_replica.reading import Reading
 from tidelog_replica.session import Session
 from tidelog_replica.settings import ReplicaSettings
@@ -109,14 +109,14 @@ class Requests:
         role = role_of(partition)
         if role is None:
             return partition.refusal()
-        results: list[T] = []
-        partition.guard(lambda: results.append(action(role, *args)))
         self._touch(partition)
-        if results:
-            return results[0]
-        error = partition.refusal()  # the disk failed in the middle of it
-        error.unknown_outcome = True
-        return error
+        try:
+            return action(role, *args)
+        except FAULTS as error:
+            partition.on_fault(error)
+        refusal = partition.refusal()  # the disk failed in the middle of it
+        refusal.unknown_outcome = True
+        return refusal
 
     def _lead(self, topic_id: str, number: int, action: Callable[[Leading, *Ts], T], *args: *Ts) -> T | TidelogError:
         """Have the partition's leader do something; or why it cannot."""
@@ -154,8 +154,10 @@ class Requests:
             return
         count(self._outbox.counts.fetches, node)
         for part in message.parts:
-            answer, _ = self._fetch_part(source, message, part, 0, now)
-            if answer.error is not None or answer.diverging_epoch >= 0:  # it has to ask after all, and hear of that
+            recorded = self._lead(
+                part.topic_id, part.partition, Leading.progress, node, broker_epoch, source, part, now
+            )
+            if recorded is not True:
                 self._outbox.notify(node, source, NotifyPart(part.topic_id, part.partition, part.leader_epoch))
 
     def _news(self, fetch: Fetch) -> tuple[NewsPart, ...] | None:
@@ -170,7 +172,7 @@ class Requests:
         return leading is not None and node in leading.core.isr
 
     def _fetch_part(
-        self, source: int, fetch: Fetch | Progress, part: FetchPart, share: int, now: float
+        self, source: int, fetch: Fetch, part: FetchPart, share: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]]:
         node, life = fetch.node, fetch.broker_epoch
         result = self._lead(part.topic_id, part.partition, Leading.fetch, node, life, source, part, share, now)

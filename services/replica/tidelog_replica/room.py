@@ -26,11 +26,13 @@ from dataclasses import dataclass
 from tidelog.disk import Disk
 from tidelog.types import TopicPartition
 
+from tidelog_replica.core.timers import Timers
 from tidelog_replica.log.compaction import NO_ROOM
 from tidelog_replica.outbox import Outbox
 
 KEY = TopicPartition("", -3)
 """Of the job: it works on no partition."""
+TIMER = ("room", "")
 NAME = "reserve"
 """Of the file, in the data directory."""
 CHECK_S = 1.0
@@ -69,7 +71,7 @@ class Room:
     """Of one data directory. ``outbox.full`` is how the rest of the server knows. ``reserve_bytes`` 0: nothing is
     looked at."""
 
-    def __init__(self, disk: Disk, directory: str, reserve_bytes: int, outbox: Outbox) -> None:
+    def __init__(self, disk: Disk, directory: str, reserve_bytes: int, outbox: Outbox, timers: Timers) -> None:
         self.free_bytes = 0
         """As far as was looked."""
         self._disk = disk
@@ -77,6 +79,7 @@ class Room:
         self._path = f"{directory}/{NAME}"
         self._reserve_bytes = reserve_bytes
         self._outbox = outbox
+        self._timers = timers
         self._there = False
         self._told = False
         """Whether the owner knows the disk to be full."""
@@ -108,28 +111,30 @@ class Room:
             begin()
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is wanted."""
+        """When ``on_input_over`` is wanted."""
         return self._due
 
-    def on_tick(self, now: float) -> bool:
+    def on_input_over(self, now: float) -> bool:
         """Look, if it is time, or much was appended. Whether the disk has become full, or roomy again."""
         if self._due is None:
             return False
-        if now >= self._due or self._count() - self._appended >= self._reserve_bytes // 2:
+        counts = self._outbox.counts
+        appended = counts.produced_bytes + counts.replicated_bytes - self._appended
+        is_due = now >= self._due
+        if is_due:
             self._due = now + CHECK_S
+            self._timers.set(TIMER, self._due)
+        if is_due or appended >= self._reserve_bytes // 2:
             self._look()
             size, jobs = self._reserve_bytes, self._outbox.jobs
             if not self._there and self.free_bytes >= 3 * size and now >= self._make_at and not jobs.busy(KEY):
                 jobs.start(KEY, Allocate(self._disk, self._path, size), self._on_allocated)
-        told, self._told = self._told, self.is_full
+        told, self._told = self._told, bool(self._outbox.full)
         return told != self._told
 
-    def _count(self) -> int:
-        counts = self._outbox.counts
-        return counts.produced_bytes + counts.replicated_bytes
-
     def _look(self) -> None:
-        self._appended = self._count()
+        counts = self._outbox.counts
+        self._appended = counts.produced_bytes + counts.replicated_bytes
         self.free_bytes = self._disk.free(self._directory)
         if self.free_bytes < self._reserve_bytes:
             self._become_full()

@@ -24,12 +24,14 @@ from tidelog.wire.compiled import MAX_INT
 from tidelog.wire.messages import ScrubStatus, UnreadablePlace
 
 from tidelog_replica.core.epochs import EpochCache
+from tidelog_replica.core.timers import Timers
 from tidelog_replica.log.scrub import Checked, Place, Scrub, Target, Unreadable
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
 
+TIMER = ("scrubbing", "")
 PIECE_BYTES = 1 << 20
 """Read by one job; a batch may go beyond that."""
 MOST_PLACES = 5
@@ -61,6 +63,7 @@ class Scrubbing:
         disk: Disk,
         settings: ReplicaSettings,
         outbox: Outbox,
+        timers: Timers,
         touch: Callable[[Partition], None],
         compare: Callable[[TopicPartition, float], None],
     ) -> None:
@@ -70,6 +73,7 @@ class Scrubbing:
         self._by_itself = settings.scrub_bytes_per_s > 0
         self._rate = settings.scrub_bytes_per_s or ASKED_BYTES_PER_S
         self._outbox = outbox
+        self._timers = timers
         self._touch = touch
         self._compare = compare
         self._rounds = 0
@@ -103,9 +107,14 @@ class Scrubbing:
         """The server begins to live."""
         if self._by_itself:
             self._due = self._round_due = now + self._interval_s / 24
+            self._timers.set(TIMER, self._due)
 
     def begin_round(self, now: float) -> None:
         """Begin a round of all partitions now. A round that is under way is given up."""
+        self._begin_round(now)
+        self._timers.set(TIMER, self.deadline())
+
+    def _begin_round(self, now: float) -> None:
         self._rounds += 1
         self._running = True
         self._due, self._round_due = now, now + self._interval_s if self._by_itself else None
@@ -128,7 +137,7 @@ class Scrubbing:
         if self._busy or self._due is None or now < self._due:
             return
         if not self._running:
-            self.begin_round(now)
+            self._begin_round(now)
         if self._place is None or not self._is_there():
             self._find_segment(now)
         if self._partition is None or self._target is None or self._place is None:
@@ -196,6 +205,10 @@ class Scrubbing:
     def _on_checked(self, begun: float, target: Target, result: object, now: float) -> None:
         self._busy = False
         self._due = now
+        self._take(begun, target, result, now)
+        self._timers.set(TIMER, self._due)
+
+    def _take(self, begun: float, target: Target, result: object, now: float) -> None:
         partition, place = self._partition, self._place
         if target is not self._target or not self._is_there():
             return

@@ -30,10 +30,12 @@ from tidelog.errors import ConfigError, TidelogError
 from tidelog.types import NodeId
 from tidelog.wire.messages import FollowerLag, Heartbeat, Message, Register, Registered, Watch
 
+from tidelog_replica.core.timers import Timers
 from tidelog_replica.lives import Lives
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.settings import ReplicaSettings
 
+TIMER = ("session", "")
 LAGS_EVERY_S = 5.0
 """Pause between two looks at all followers and producers, which take time."""
 
@@ -56,6 +58,7 @@ class Session:
         settings: ReplicaSettings,
         rng: Random,
         outbox: Outbox,
+        timers: Timers,
         on_begin: Callable[[float], None],
         on_end: Callable[[str], None],
         rack: str = "",
@@ -71,6 +74,7 @@ class Session:
         self._settings = settings
         self._rng = rng
         self._outbox = outbox
+        self._timers = timers
         self._on_begin = on_begin
         self._on_end = on_end
         self._timeout_s = 0.0
@@ -147,6 +151,10 @@ class Session:
         """When ``on_tick`` has something to do."""
         return self._due
 
+    def _wake_at(self, due: float) -> None:
+        self._due = due
+        self._timers.set(TIMER, due)
+
     # --- calls -------------------------------------------------------------------------------------------
 
     def _register(self, now: float) -> None:
@@ -176,7 +184,7 @@ class Session:
         if not isinstance(answer, Registered):
             if isinstance(answer, TidelogError) and answer.code == "WRONG_CLUSTER":
                 raise ConfigError(f"{self._lives.directory}: {answer.message}")
-            self._due = now + self._settings.controller_retry_s * (0.5 + self._rng.random())
+            self._wake_at(now + self._settings.controller_retry_s * (0.5 + self._rng.random()))
             self._tell_refusal(answer)
             if isinstance(answer, TidelogError) and answer.code == "FENCED_BROKER_EPOCH":
                 self._on_disk(lambda: self._lives.rename(self._new_name()))
@@ -194,7 +202,7 @@ class Session:
         self.index = answer.index
         self._timeout_s = answer.session_timeout_ms / 1000
         self._ends_at, self.resumed_at = sent + self._timeout_s, now
-        self._due = now + self._settings.heartbeat_s
+        self._wake_at(now + self._settings.heartbeat_s)
         self._outbox.event("registered", broker_epoch=self.broker_epoch, index=self.index, cluster=lives.cluster)
         self._watch()
         self._on_begin(now)

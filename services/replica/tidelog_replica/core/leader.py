@@ -253,13 +253,14 @@ class Leader:
 
     def _advance(self) -> None:
         end = self._committed_end() if self.has_quorum else 0
-        if self._rule == "isr":
-            end = min((end, *map(self._durable_of, self._joining.nodes)))
+        if self._rule == "isr" and (joining := self._joining.nodes):
+            end = min((end, *map(self._durable_of, joining)))
         if end > self.high_watermark:
             self.high_watermark = end
             self.on_news()
-            for node in [node for node, progress in self.followers.items() if progress.told < end]:
-                self._notify(node)
+            for node, progress in self.followers.items():
+                if progress.told < end:
+                    self._notify(node)
 
     def _committed_end(self) -> int:
         """The commit rule; the ISR is not below its minimum."""
@@ -389,12 +390,15 @@ class Leader:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` or ``due_proposal`` has something to do. None where no follower is behind."""
-        ask_at = self._vouching.deadline(self._vouched_at()) if self._vouching.asks else None
+        due = self._joining.deadline()
         if self.proposal is not None:
-            due = math.inf if self._retry_at is None else self._retry_at
+            due = due if self._retry_at is None else min(due, self._retry_at)
         else:
-            due = min((self._overdue_at(n) for n in self.isr if n != self.node), default=math.inf)
-        due = min(due, self._joining.deadline(), math.inf if ask_at is None else ask_at)
+            for node in self.isr:
+                if node != self.node and (overdue_at := self._overdue_at(node)) < due:
+                    due = overdue_at
+        if self._vouching.asks and (ask_at := self._vouching.deadline(self._vouched_at())) is not None:
+            due = min(due, ask_at)
         return None if due == math.inf else due
 
     def due_proposal(self, now: float) -> Proposal | None:

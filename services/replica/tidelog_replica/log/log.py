@@ -268,8 +268,10 @@ class Log(Cleanable):
         the next opening, nor for a cut. The caller has the job run, in a thread, and then calls
         ``complete_snapshot``, or, where it failed, nothing any more. It is a cache: nobody misses one that is not
         begun."""
+        if self._due is None:
+            return None
         due, self._due = self._due, None
-        if due is None or not self._usable:
+        if not self._usable:
             return None
         return replace(due, needed=self._starts())  # the start may have moved since the roll
 
