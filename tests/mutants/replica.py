@@ -191,14 +191,14 @@ def believe_the_end_offset(patch: Patch) -> None:
 @breaks("KAFKA-13141", "The position of a follower whose log diverges is not recorded.")
 def count_diverged_followers(patch: Patch) -> None:
     """It is recorded as if it were a position in the leader's log."""
-    fetch = Leading.fetch
+    record_position = Leading._record_position
 
-    def record(self, node, broker_epoch, source, part, max_bytes, now):
+    def record(self, node, broker_epoch, part, now):
         if self.core.follower_refusal(node, broker_epoch, part.leader_epoch) is None:
             self.core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now)
-        return fetch(self, node, broker_epoch, source, part, max_bytes, now)
+        return record_position(self, node, broker_epoch, part, now)
 
-    patch.setattr(Leading, "fetch", record)
+    patch.setattr(Leading, "_record_position", record)
     patch.setattr(Follower, "begin", lambda self, epochs: setattr(self, "asking", None))
 
 
