@@ -27,6 +27,8 @@ class ControllerInvariants(Checks):
         super().__init__(cluster)
         self.metadata = MetadataState(cluster.name)
         """The newest that any controller has applied."""
+        self.commit_rules: dict[str, str] = {}
+        """By topic id, also of topics that are deleted: a server may act on metadata from before that."""
         self.unclean: dict[TopicPartition, list[int]] = {}
         """Leader epochs that unclean elections began."""
         self.given_up: set[tuple[str, TopicPartition]] = set()
@@ -118,6 +120,7 @@ class ControllerInvariants(Checks):
         self._states.clear()
         self._votes.clear()
         self.metadata, self.members = replay(store.stored, self.cluster.name).metadata, log.members
+        self.commit_rules |= {id: topic.config.commit_rule for id, topic in self.metadata.topics.items()}
 
     def on_rescue(self, store: RaftStore) -> None:
         """A controller goes on alone with what its store holds: all of that is committed from here on, and nothing
@@ -182,6 +185,7 @@ class ControllerInvariants(Checks):
                 self.cluster.on_topic_deleted(topic)
         for topic_id, topic in after.topics.items():
             if topic_id not in before.topics:
+                self.commit_rules[topic_id] = topic.config.commit_rule
                 self.cluster.on_topic(topic)
         for topic_id, topic in after.topics.items():
             old = before.topics.get(topic_id)

@@ -26,8 +26,7 @@ class Losses(ClientInvariants):
 
     def _leads_anew_alone(self, key: TopicPartition, view: View, before: View) -> bool:
         """Where records may be lost, a new leader counts as committed only what it has flushed itself."""
-        topic = self.metadata.topics.get(key.topic_id)
-        lossy = key in self.unclean or (topic is not None and topic.config.commit_rule == "leader")
+        lossy = key in self.unclean or self.commit_rules.get(key.topic_id) == "leader"
         anew = view.leads and view.leader_epoch > before.leader_epoch
         return lossy and anew and view.high_watermark >= min(before.high_watermark, view.log.durable)
 
@@ -38,9 +37,8 @@ class Losses(ClientInvariants):
     def _may_lose(self, key: TopicPartition, epoch: int) -> bool:
         """Whether the leader of that epoch may lack what was committed before it: under the commit rule ``leader``,
         and the first that leads after an unclean election."""
-        topic = self.metadata.topics.get(key.topic_id)
-        if topic is None or topic.config.commit_rule == "leader":
-            return topic is not None
+        if self.commit_rules.get(key.topic_id) == "leader":
+            return True
         if key not in self.unclean:
             return False
         before = self._newest_leader(key, epoch)
@@ -55,9 +53,8 @@ class Losses(ClientInvariants):
     def _is_losing(self, key: TopicPartition, epoch: int) -> bool:
         """Members promise nothing under the commit rule ``leader``; and after an unclean election nobody knows what
         is lost before its leader leads."""
-        topic = self.metadata.topics[key.topic_id]
         pending = self.unclean.get(key)
-        return topic.config.commit_rule == "leader" or (
+        return self.commit_rules.get(key.topic_id) == "leader" or (
             pending is not None and self._newest_leader(key) < pending[-1] <= epoch
         )
 
