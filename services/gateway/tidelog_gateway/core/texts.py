@@ -24,10 +24,11 @@ MAX_TOKEN_BYTES = 16 << 10
 
 def fault_of_texts(message: Message) -> str:
     """Why a message is refused for its texts; "" for nothing."""
-    if isinstance(message, Hello) and (fault := fault_of_text(message.node, "node", MAX_NAME_BYTES)):
-        return fault
-    if isinstance(message, Hello) and (fault := fault_of_text(message.token, "token", MAX_TOKEN_BYTES)):
-        return fault
+    if isinstance(message, Hello):
+        fault = fault_of_text(message.node, "node", MAX_NAME_BYTES)
+        fault = fault or fault_of_text(message.token, "token", MAX_TOKEN_BYTES)
+        if fault:
+            return fault
     return _fault_of_texts(message)
 
 
