@@ -122,7 +122,7 @@ class Invariants(Members):
                 continue
             view = View._make(seen)
             if held is None or held.log is not view.log:
-                held = self._opened(process, key, view.log, view.leader_epoch)
+                held = self._opened(process, key, view)
             if held.view != view:
                 self._check_partition(process, key, view, held)
                 held.view, held.durable = view, view.durable
@@ -161,10 +161,11 @@ class Invariants(Members):
             if view.high_watermark > before.high_watermark:
                 self._lead(name, key, view, held.chain, before.high_watermark)
 
-    def _opened(self, process: SimProcess, key: TopicPartition, log: Any, leader_epoch: int) -> Held:
+    def _opened(self, process: SimProcess, key: TopicPartition, view: View) -> Held:
         """Recovery returns a prefix of what was there, with everything that was flushed (R4), unless the copy was
         damaged and the controllers have noted that before anything of it went, or nobody counted on it. Behind it a
         leader may have put the first batch of its epoch already."""
+        log = view.log
         told, chain = log.read_high_watermark(), self._chain_from(process.name, key, log)
         held = Held(chain, log, log.epochs, process.core.partitions[key], told=told)
         self._held[process.name, key] = held
@@ -175,10 +176,11 @@ class Invariants(Members):
         if before is not None and (process.name, key) not in self.given_up:
             chain, kept = before.chain, 0 if lost or self._cut_unnoticed(process, key) else before.kept
             text = f"R4 {process.name} {key}: recovered to {log.end}"
-            if log.end < kept and self._asked_nobody(process, key):
+            end, last = held.chain.before_control(view.leader_epoch)
+            found = end if view.leads else log.end
+            if found < kept and self._asked_nobody(process, key):
                 kept = 0
-            self._demand(log.end >= kept, f"{text}, but {kept} was durable")
-            end, last = held.chain.before_control(leader_epoch)
+            self._demand(found >= kept, f"{text}, but {kept} was durable")
             shorter = chain.agrees(log.end, held.chain.last) or (end >= kept and chain.agrees(end, last))
             longer = held.chain.agrees(chain.end, chain.last)  # by what its last step wrote
             filled = self._shared_end(chain, held.chain) >= kept  # a torn end, by what other replicas held
