@@ -5,7 +5,7 @@ moves the bytes and keeps who waits. A request passes three stages, each of whic
 
     proof    a ``bounded`` or ``linearizable`` read waits until it is proved that everything committed until
              ``max_staleness_ms`` ago, or until it came, lies below the HW; "latest" is linearizable (rule 9 of
-             ``docs/architecture.md``). The role has it proved at once; a proof that was begun after the read began to
+             ``docs/invariants.md``). The role has it proved at once; a proof that was begun after the read began to
              wait is good for every bound. In vain: ``STALE_REPLICA``
     news     a read at the HW waits until that moves, or its time is over; one of what is ``committed``, at the last
              stable offset (``core/stable.py``)
