@@ -36,7 +36,7 @@ def show_cells_as_they_are(patch: Patch) -> None:
 
 @breaks(SOURCE, "What the disk makes is for its user only.", tests=("test_private",), units_only=True)
 def make_files_for_the_group(patch: Patch) -> None:
-    """As before."""
+    """The group of the user may read them, as before."""
     patch.setattr(disk, "FILE_MODE", 0o640)
 
 

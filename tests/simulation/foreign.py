@@ -57,7 +57,7 @@ class Lie(NamedTuple):
 
 
 class Foreign(Client):
-    """See the module."""
+    """A client that lies in every field that it writes."""
 
     def __init__(self, cluster: Cluster, name: str, rng: random.Random) -> None:
         self._cluster_map = ClusterMap()

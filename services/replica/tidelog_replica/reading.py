@@ -58,7 +58,7 @@ class Committed(Protocol):
 
     @property
     def agrees(self) -> bool:
-        """What lies below the HW is what the leader has there."""
+        """Whether this log is known to match the leader's up to the high watermark."""
 
     @property
     def confirmed_at(self) -> float:
@@ -66,7 +66,8 @@ class Committed(Protocol):
 
     @property
     def fresh_at(self) -> float:
-        """The same for bounded reads: a leader that no controller answers may take its own word (decision 26)."""
+        """Everything committed until then lies below the HW, for bounded reads: a leader that no controller answers
+        may take its own word (decision 26)."""
 
     def ask_confirmation(self, now: float) -> None:
         """Somebody waits for ``confirmed_at`` or ``fresh_at`` to reach ``now``."""
