@@ -72,7 +72,8 @@ RULES_HEAD = """\
 
 Small model checks showed that each of them is needed: without it acknowledged records are lost
 within 5 to 14 steps, or a reader is told an end that is too old. The sentences are in
-[tests/mutants/rules.py](../tests/mutants/rules.py)."""
+[tests/mutants/rules.py](../tests/mutants/rules.py). (What docstrings call "rule 1 of the producer"
+is in [protocol.md](protocol.md).)"""
 OTHERS_HEAD = """\
 ## Other rules with a mutant
 
@@ -262,6 +263,7 @@ def others() -> dict[str, list[Entry]]:
         for source in sources_of(mutant):
             if source not in RULES and source not in INVARIANTS:
                 _add(found[source].setdefault(mutant.rule, Entry(mutant.rule)), mutant)
+    found |= {design.source: {} for design in DESIGN.values() if design.source not in {*RULES, *INVARIANTS, *found}}
     return {source: list(rules.values()) for source, rules in sorted(found.items(), key=lambda one: _key(one[0]))}
 
 
@@ -278,7 +280,7 @@ def page() -> str:
         parts.append(f"### {source[0].upper()}{source[1:]}")
         if (decision := _decision(source)) is not None:
             parts.append(f"[{decision.name}](decisions/{decision.name})")
-        parts += ["\n".join(_other(entry) for entry in entries)]
+        parts.append("\n".join([*map(_other, entries), *_of_design(source)]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -294,6 +296,15 @@ def _other(entry: Entry) -> str:
     text = f"- **{entry.sentence}** Kept by {_links(entry.modules)}. "
     text += f"Shown by {_links(entry.tests)}. Broken by {_links(entry.mutants)}."
     return _wrapped(text, "  ")
+
+
+def _of_design(source: str) -> Iterator[str]:
+    """Rules of the design that cite a source, each with its mutant."""
+    for name, design in DESIGN.items():
+        if design.source == source:
+            text = f"- **{design.rule}** A rule of the design: kept, shown and broken in "
+            text += "[model/replication.pml](../tests/model/replication.pml), "
+            yield _wrapped(f"{text}by `{name}` in [model/mutants.py](../tests/model/mutants.py).", "  ")
 
 
 def _links(found: dict[Any, None]) -> str:

@@ -180,6 +180,17 @@ def test_references_of_the_map_lead_somewhere() -> None:
             assert (ROOT / "docs" / targets[link]).is_file(), f"{link} leads to {targets[link]}"
 
 
+def test_the_vocabulary_names_identifiers_that_the_code_has() -> None:
+    """An entry says how the code calls a thing today; a rename must change the entry, too."""
+    text = " ".join((ROOT / "docs" / "vocabulary.md").read_text().split())
+    code = "\n".join(path.read_text() for path in SOURCES if name(path).startswith(("services/", "shared/")))
+    noted = re.findall(r"in the code(?: today)?(?: also| both)?: ([^)]*)\)", text)
+    identifiers = {found for part in noted for found in re.findall(r"`([\w-]+…?)`", part)}
+    assert len(identifiers) > 50
+    missing = {one for one in identifiers if not re.search(rf"\b{one.removesuffix('…')}", code)}
+    assert not missing
+
+
 @pytest.mark.parametrize("kind", ["modules", "tests", "mutants"])
 def test_every_invariant_and_rule_has_its_module_test_and_mutant(kind: str) -> None:
     program = index()
