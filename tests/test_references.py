@@ -44,6 +44,7 @@ BEGINNING = re.compile(r"(The same|The opposite|See|It broke|Likewise|And|As abo
 LEAST_WORDS = 3
 NOT_YET = {
     # edited by others at present
+    "services/gateway/tidelog_gateway/door.py": {"Door._say_what_was_suppressed"},
     "tests/unit/test_bounded_requests.py": {"Shell.tell_all", "told"},
 }
 """Docstrings that cannot be read alone, by file."""
@@ -211,14 +212,13 @@ def test_the_numbered_rules_are_numbered_without_a_gap() -> None:
 
 
 def documented(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Docstrings of a module, its classes and its public functions, each with a name, in one line."""
+    """Docstrings of a module, its classes and its functions, each with a name, in one line."""
 
     def within(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 full = f"{prefix}{child.name}"
-                if isinstance(child, ast.ClassDef) or not child.name.startswith("_"):
-                    yield full, " ".join((ast.get_docstring(child) or "").split())
+                yield full, " ".join((ast.get_docstring(child) or "").split())
                 yield from within(child, f"{full}.")
             else:
                 yield from within(child, prefix)
