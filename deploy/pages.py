@@ -29,6 +29,8 @@ API = runpy.run_path(str(Path(__file__).resolve().parent / "api.py"))
 """The reference of the Python API: a program of its own."""
 COMMANDS = runpy.run_path(str(Path(__file__).resolve().parent / "commands.py"))
 """The reference of the command: another."""
+INVARIANTS = runpy.run_path(str(Path(__file__).resolve().parent / "invariants.py"))
+"""The index of invariants and rules: a third."""
 ADVICE = runpy.run_path(str(Path(__file__).resolve().parent / "advice.py"))["ADVICE"]
 ALERTS = runpy.run_path(str(Path(__file__).resolve().parent / "alerts.py"))
 BOARD = runpy.run_path(str(Path(__file__).resolve().parent / "board.py"))
@@ -184,6 +186,7 @@ PAGES = {
     "cli.md": COMMANDS["page"],
     "configuration.md": configuration,
     "errors.md": errors,
+    "invariants.md": INVARIANTS["page"],
     "metrics.md": metrics,
     "operations.md": operations,
     "security.md": security,

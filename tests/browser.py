@@ -36,7 +36,7 @@ class _Files(SimpleHTTPRequestHandler):
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {".js": "text/javascript", ".mjs": "text/javascript"}
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+        """Log nothing of the requests."""
 
 
 class Page:

@@ -49,7 +49,7 @@ QUIET_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """See the module."""
+    """The cost of one attack for a service, and for a bystander."""
 
     attack: str
     node: str
@@ -178,7 +178,7 @@ def table(costs: list[Cost]) -> str:
 @click.option("--only", default="", help="Only attacks with this in their names.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(rounds: int, nodes: tuple[str, ...], only: str, json_file: Path | None) -> None:
-    """See the module."""
+    """Run the attacks, and print what they cost."""
     end_with_sigterm()
     with tempfile.TemporaryDirectory(prefix="tidelog-attacks-") as folder:
         port = free_base_port(5)

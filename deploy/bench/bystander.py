@@ -22,7 +22,7 @@ class Bystander:
         self._acks_s: list[float] = []
 
     async def produce(self, log: Log) -> None:
-        """Until cancelled."""
+        """Send records at a steady rate until cancelled."""
         async with log.producer(self._topic) as producer, trio.open_nursery() as nursery:
             for number in range(sys.maxsize):
                 nursery.start_soon(self._send, producer, number)

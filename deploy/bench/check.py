@@ -209,7 +209,7 @@ def main(
     json_file: Path | None,
     side_folder: Path | None,
 ) -> None:
-    """See above."""
+    """Measure both revisions and judge the difference."""
     end_with_sigterm()
     if side_folder:
         side(side_folder, flush, seconds)

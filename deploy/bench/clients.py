@@ -217,7 +217,7 @@ def show_comparison(figures: list[Figure]) -> None:
 @click.option("--rounds", type=click.IntRange(1), default=6, show_default=True, help="Pairs, with --compare.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the reports here too.")
 def main(seconds: float, names: tuple[str, ...], compared: str | None, rounds: int, json_file: Path | None) -> None:
-    """See the module."""
+    """Measure what clients see of a local cluster."""
     end_with_sigterm()
     if compared:
         figures = compare(next(setup for setup in SETUPS if setup.name == compared), seconds, rounds)

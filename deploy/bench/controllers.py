@@ -77,7 +77,7 @@ class Watcher:
         )
 
     async def run(self) -> None:
-        """Until ``end``."""
+        """Watch the controller until ``end`` is called."""
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.controller.run)
@@ -125,7 +125,7 @@ class Watcher:
 
 
 class Bench:
-    """One run."""
+    """One run of the benchmark over a cluster."""
 
     def __init__(self, cluster: LocalCluster, servers: int, partitions: int) -> None:
         self.cluster = cluster

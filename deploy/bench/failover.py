@@ -68,7 +68,7 @@ class Acks:
         self.failed = 0
 
     async def produce(self, log: Log, rate: float) -> None:
-        """Until cancelled."""
+        """Send records at a given rate until cancelled."""
         async with log.producer(TOPIC) as producer, trio.open_nursery() as nursery:
             send, receive = trio.open_memory_channel[Any](1_000_000)
             nursery.start_soon(self._collect, receive)
@@ -223,7 +223,7 @@ def main(
     seed: int,
     json_file: Path | None,
 ) -> None:
-    """See the module."""
+    """Measure how long a client is without acks, fault by fault."""
     end_with_sigterm()
     enter_own_network()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-failover-"))

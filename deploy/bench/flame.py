@@ -243,7 +243,7 @@ def profile(bench: Bench, name: str, rate: int, folder: Path) -> tuple[Row, dict
 @click.option("--rate", type=int, default=250, show_default=True, help="Samples a second.")
 @click.option("--report", type=click.Path(path_type=Path), default=Path("flame.html"), show_default=True)
 def main(name: str, flush: str, seconds: float, rate: int, report: Path) -> None:
-    """See above."""
+    """Record a profile under load and write the report."""
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-flame-"))
     cluster = LocalCluster.create(

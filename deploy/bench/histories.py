@@ -68,7 +68,7 @@ def write(path: Path, sends: int) -> int:
 @click.command()
 @click.option("--sends", default=1_000_000, show_default=True)
 def main(sends: int) -> None:
-    """See the module."""
+    """Measure how fast the verifier judges histories."""
     gc.disable()  # as the command does
     with tempfile.TemporaryDirectory(prefix="tidelog-histories-") as folder:
         path = Path(folder) / "run"

@@ -327,7 +327,7 @@ async def run(cluster: LocalCluster, case: Case, size: int) -> list[Row]:
 
 
 def table(rows: list[Row]) -> Table:
-    """All figures."""
+    """Return all figures as a table."""
     made = Table("case", "figures", box=None)
     for row in rows:
         made.add_row(row.case, "  ".join(f"{name} {value:,.3g}" for name, value in row.figures.items()))

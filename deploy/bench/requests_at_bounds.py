@@ -65,7 +65,7 @@ PAUSE_S = 0.01
 
 @dataclass(slots=True)
 class Row:
-    """See the module."""
+    """The cost of one kind of request at its bound."""
 
     attack: str
     requests: int = 0
@@ -197,7 +197,7 @@ async def prepare(log: Log, url: str, topics: int, groups: int) -> None:
 
 
 async def measure(cluster: LocalCluster, seconds: float, topics: int, groups: int, only: str) -> list[Row]:
-    """Every attack."""
+    """Measure the cluster under every attack."""
     (url, *_) = cluster.gateways()
     pids = {node: cluster.get(node).pid for node in ("g1", "r1", "r2", "r3", "c1")}
     rows = []
@@ -255,7 +255,7 @@ def _line(row: Row) -> str:
 @click.option("--only", default="", help="Only attacks with this in their names.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(seconds: float, topics: int, groups: int, only: str, json_file: Path | None) -> None:
-    """See the module."""
+    """Measure requests at their bounds, and print the rows."""
     end_with_sigterm()
     with tempfile.TemporaryDirectory(prefix="tidelog-requests-") as folder:
         port = free_base_port(5)

@@ -60,7 +60,7 @@ def cpu_cost(row: Row, cores: float) -> float:
 
 
 def cpu_unit(row: Row) -> str:
-    """Of ``cpu_cost``."""
+    """Return the unit of ``cpu_cost``."""
     return "ms/MB" if row.mb_per_s else "ms/1000 records"
 
 

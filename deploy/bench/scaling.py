@@ -240,7 +240,7 @@ async def started(cluster: LocalCluster, case: Callable[[], Awaitable[list[Table
 def main(
     names: tuple[str, ...], seconds: float, quick: bool, out: Path, json_file: Path | None, data: Path | None
 ) -> None:
-    """See the module."""
+    """Measure how throughput and memory grow, and print the tables."""
     end_with_sigterm()
     raise_open_files()
     if data is not None:

@@ -42,7 +42,7 @@ class Table:
 
     @property
     def axis(self) -> str:
-        """What grows."""
+        """Return the name of the column with what grows."""
         return next(iter(self.columns))
 
     def label(self, size: float) -> str:

@@ -92,7 +92,7 @@ def throw_away(rows: DataFrame) -> None:
 
 
 class Bench:
-    """The cases."""
+    """The cases of the benchmark, over one Spark session."""
 
     def __init__(self, spark: SparkSession, gateway: str, folder: Path, rows: int, size: int) -> None:
         self._spark = spark
@@ -140,7 +140,7 @@ class Bench:
         self._parquet().write.mode("overwrite").option("compression", "none").parquet(str(self._folder / "written"))
 
     def cases(self) -> dict[str, Callable[[], None]]:
-        """By name."""
+        """Return the cases by name."""
         deliveries = ("exactly-once", "idempotent", "at-least-once")
         return {
             f"source, {PARTITIONS} partitions": lambda: self._read(PARTITIONS),
@@ -225,7 +225,7 @@ def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
 
 
 def show(seconds: dict[str, list[float]], rows: int, size: int, peaks: dict[str, float]) -> None:
-    """The table."""
+    """Print the table of results."""
     table = Table("case", "s", "rows/s", "MB/s")
     for name, taken in seconds.items():
         median = statistics.median(taken)

@@ -265,7 +265,7 @@ def main(
     role: str | None,
     ports: tuple[int, ...],
 ) -> None:
-    """See above."""
+    """Measure what this machine can do without Tidelog."""
     end_with_sigterm()
     if role:
         trio.run(serve, role, list(ports))

@@ -106,7 +106,7 @@ class ChaosCluster(LocalCluster):
         return self._is_registered(self.get(node))
 
     def clock_file(self, node: str) -> Path:
-        """For ``set_clock``."""
+        """Return the file with which ``set_clock`` moves a node's clock."""
         return self.folder / node / "clock"
 
     def boot(self, node: str) -> None:
@@ -163,7 +163,7 @@ class OneHost(ChaosCluster):
 
     @contextmanager
     def linked(self) -> Iterator[None]:
-        """See ``ChaosCluster``."""
+        """Serve the proxies between the processes; see ``ChaosCluster``."""
         self.links = ProxyLinks(lambda: self.processes)
         with self.links.serving():
             yield

@@ -60,7 +60,7 @@ class Copier:
         return python
 
     async def create(self, log: Log) -> None:
-        """Its topic."""
+        """Create the topic of the copies."""
         config = CONFIG | {"retention_bytes": self._retention_bytes}
         await log.create_topic(COPIES, partitions=len(PLACES), replication_factor=3, config=config)
 

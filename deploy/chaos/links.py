@@ -27,7 +27,7 @@ def lose(cluster: HostCluster, node: str, part: float) -> None:
 
 
 def lose_nothing(cluster: HostCluster, node: str) -> None:
-    """End ``lose``."""
+    """End the loss of packets that ``lose`` began."""
     run(*cluster.entering(node), "tc", "qdisc", "del", "dev", cluster.device(node), "clsact")
 
 
@@ -62,18 +62,18 @@ class HostLinks:
         self.mend = cluster.mend
 
     def reset(self, node: str) -> None:
-        """See ``Links``."""
+        """Reset every connection of a host; see ``Links``."""
         entering = self._cluster.entering(node)
         command = [*entering, "ss", "--kill", "--tcp", "state", "established", f"dst {NETWORK}.0/24"]
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(command, capture_output=True, check=True, timeout=10)
 
     def narrow(self, node: str) -> None:
-        """See ``Links``. What waits longer than 0.4 s is lost."""
+        """Limit what a host sends; see ``Links``. What waits longer than 0.4 s is lost."""
         self._shape(node, "tbf", "rate", "400kbit", "burst", "8kb", "latency", "400ms")
 
     def delay(self, node: str) -> None:
-        """See ``Links``. Some of it arrives twice, and out of order."""
+        """Delay what a host sends; see ``Links``. Some of it arrives twice, and out of order."""
         self._shape(node, "netem", "delay", "100ms", "50ms", "duplicate", "2%")
 
     def _shape(self, node: str, *how: str) -> None:
@@ -82,5 +82,5 @@ class HostLinks:
         run(*self._cluster.entering(node), "tc", "qdisc", "add", "dev", device, "root", *how)
 
     def smooth(self, node: str) -> None:
-        """See ``Links``."""
+        """End ``narrow`` and ``delay`` on a host; see ``Links``."""
         run(*self._cluster.entering(node), "tc", "qdisc", "del", "dev", self._cluster.device(node), "root")

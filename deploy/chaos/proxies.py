@@ -123,7 +123,7 @@ class ProxyLinks:
         self._do(self._refuse, pairs(senders, receivers), 1)
 
     def admit(self, senders: Iterable[str], receivers: Iterable[str]) -> None:
-        """End ``refuse``."""
+        """Accept connections again after ``refuse``."""
         self._do(self._refuse, pairs(senders, receivers), -1)
 
     def reset(self, node: str) -> None:

@@ -26,7 +26,7 @@ class Usage:
     samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
     def add(self, kind: str, at: float, amount: float) -> None:
-        """One look."""
+        """Keep one sample of a kind."""
         self.samples.setdefault(kind, []).append((at, amount))
 
     def growth(self) -> list[str]:

@@ -112,7 +112,7 @@ def main(
     is_list: bool,
     report: Path,
 ) -> None:
-    """See the module."""
+    """Run faults against a cluster, and judge what was promised."""
     faults = known()
     if unknown := [name for name in names if name not in faults]:
         raise click.UsageError(f"there is no fault {unknown[0]!r}: --list shows all")

@@ -257,7 +257,7 @@ class Stage:
         return [process.id for process in self.cluster.of_role(role)]
 
     def everyone(self) -> list[str]:
-        """Every process."""
+        """Return the ids of all processes."""
         return [process.id for process in self.cluster.processes]
 
     def others(self, node: str) -> list[str]:

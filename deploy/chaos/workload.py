@@ -64,7 +64,7 @@ class Workload:
             yield log
 
     async def create(self) -> None:
-        """The topics."""
+        """Create the topics of the workload."""
         async with self.client() as log:
             for topic, partitions in PARTITIONS.items():
                 config = CONFIG | {"retention_bytes": self.retention_bytes}

@@ -8,6 +8,10 @@
 
 ``tidelog.sync`` is the same API, blocking; ``tidelog.aio`` is the same on asyncio. Names
 are imported when they are first used: ``import tidelog`` is cheap.
+
+The package also holds what the services share. Start reading at ``client/log.py`` (the client API),
+``client/core/producer.py`` and ``client/core/consumer.py`` (what a client decides) and ``wire/messages.py`` (every
+message). The terms are explained in ``docs/vocabulary.md``.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class TidelogError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """The same request may succeed later, unchanged."""
+        """Whether the request may succeed later, unchanged."""
         return CODES[self.code].retriable
 
     @property

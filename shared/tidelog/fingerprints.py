@@ -25,7 +25,7 @@ FINGERPRINT_BYTES = _FORM.size
 
 
 class Fingerprint(NamedTuple):
-    """See the module."""
+    """A digest of batches by which copies of a log are compared."""
 
     base_offset: int
     record_count: int

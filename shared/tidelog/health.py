@@ -19,7 +19,7 @@ WhyNot = Callable[[], Sequence[str]]
 
 
 def health_pages(why_not_ready: WhyNot) -> Pages:
-    """Both pages."""
+    """Return the pages for health and readiness, by path."""
     return {HEALTH_PATH: lambda accept: Page(b"ok\n"), READY_PATH: lambda accept: _ready(why_not_ready())}
 
 

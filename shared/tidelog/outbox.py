@@ -92,7 +92,7 @@ class Turn:
             self._ends = trio.current_time() + FAIR_S
 
     def begin(self) -> None:
-        """The same, and the turn is a burst."""
+        """Count a message, and begin a burst that lasts for the turn."""
         begin_burst()
         self.count()
 

@@ -79,7 +79,7 @@ def _adopting() -> Iterator[None]:
 
 
 def main() -> None:
-    """The starter."""
+    """Start the processes that standard input orders."""
     orders = [Order(**each) for each in json.load(sys.stdin)]
     close_to_others()
     told = os.dup(sys.stdout.fileno())

@@ -82,11 +82,11 @@ class Log(Administering, Transacting):
         self._portal.run(self._portal.log.delete_topic, name)
 
     def topics(self) -> tuple[TopicInfo, ...]:
-        """Every topic."""
+        """Describe every topic."""
         return self._portal.run(self._portal.log.topics)
 
     def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """One topic."""
+        """Describe one topic."""
         return self._portal.run(partial(self._portal.log.describe, topic, offsets=offsets))
 
     def history(self, topic: str, partition: int) -> tuple[HistoryEntry, ...]:

@@ -153,7 +153,7 @@ class TracedProducer(Producer):
         super().__init__(*how)
 
     async def submit(self, value: bytes | None, *, headers: Headers | None = None, **details: Any) -> Pending:
-        """See ``Producer.submit``."""
+        """Submit a record within a span; see ``Producer.submit``."""
         span, pairs = self.tracing.begin_send(self.topic, headers or ())
         try:
             pending = await super().submit(value, headers=pairs, **details)

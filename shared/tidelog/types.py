@@ -1,6 +1,6 @@
 """The words of the protocol as types: what every service and client shares.
 
-The vocabulary is that of ``docs/architecture.md``. An *offset* is a record, an *index* a Raft entry, a
+The vocabulary is that of ``docs/vocabulary.md``. An *offset* is a record, an *index* a Raft entry, a
 *position* a byte. Every bound is half-open: an "end" is the next offset. *epoch* is the partition's version
 (+1 on every change of leader, ISR or replica set); *leader epoch* changes only with the leader and is stamped
 on every batch; *broker epoch* is one life of one replica server.

@@ -134,7 +134,7 @@ class WebSocketTransport:
     _backlog: Backlog = field(default_factory=lambda: Backlog(MAX_HELD_BYTES))
 
     async def connect(self, url: str) -> Connection:
-        """See ``Transport.connect``."""
+        """Connect over TCP, and TLS for ``wss``; see ``Transport.connect``."""
         host, port, path, secure = _parse(url)
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -206,7 +206,7 @@ class WebSocketTransport:
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
         **accepting: Unpack[Accepting],
     ) -> None:
-        """See ``Transport.serve``."""
+        """Accept WebSocket connections on a port; see ``Transport.serve``."""
         until = accepting.get("until", trio.Event())
         judge = Origins(
             accepting.get("origins", ()),

@@ -227,7 +227,8 @@ async def test_moving_to_another_cluster_as_the_page_has_it(
 
 
 async def test_a_mirror_that_is_killed_copies_every_record_once(tmp_path: Path) -> None:
-    """And whoever of either cluster ends meanwhile: the leader of the source, that of the target, the gateways."""
+    """Every record is copied once, though other processes end meanwhile: the leader of the source, that of the
+    target, the gateways."""
     async with running(tmp_path / "old", replicas=2) as old, running(tmp_path / "new", replicas=2) as new:  # noqa: SIM117
         async with tidelog.connect(old.gateway) as source, tidelog.connect(new.gateway) as target:
             await source.create_topic("orders", partitions=2, replication_factor=2)

@@ -74,7 +74,7 @@ async def reached(event: threading.Event) -> None:
 
 
 async def ok(store: S3Server, *words: str, gateway: str = "") -> str:
-    """The same in this process; it succeeds."""
+    """Run a command in this process, and demand that it succeeds."""
     with pytest.MonkeyPatch.context() as patch:
         for name, text in store.environment.items():
             patch.setenv(name, text)

@@ -54,7 +54,7 @@ class Reader:
         }})""")
 
     async def nameless(self) -> list[str]:
-        """See ``Page.nameless``."""
+        """Return roles without a name; see ``Page.nameless``."""
         return await trio.to_thread.run_sync(self._page.nameless)
 
     async def press(self, *keys: str) -> None:

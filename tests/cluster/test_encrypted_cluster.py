@@ -64,7 +64,7 @@ async def write(log: tidelog.Log, topic: str, batches: int) -> None:
 
 
 async def values(log: tidelog.Log, topic: str) -> list[bytes | None]:
-    """All records."""
+    """Read the values of all records of a topic."""
     with trio.fail_after(30):
         return [record.value async for record in log.consume(topic, start="earliest", end="latest")]
 

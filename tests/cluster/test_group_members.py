@@ -41,7 +41,7 @@ class Reading:
         return member
 
     async def stop(self, name: str) -> None:
-        """It leaves."""
+        """Let a member leave its group."""
         await self.members[name].aclose()
         self._scopes.pop(name).cancel()
 

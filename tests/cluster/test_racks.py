@@ -22,7 +22,7 @@ def reads(url: str) -> float:
 
 
 async def reads_of(urls: dict[str, str]) -> dict[str, float]:
-    """The same, by node."""
+    """Return how often clients have read at each node."""
     return {node: await trio.to_thread.run_sync(reads, url) for node, url in urls.items()}
 
 

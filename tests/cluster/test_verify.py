@@ -27,7 +27,7 @@ class Result(NamedTuple):
 
 
 async def verify(cluster: Cluster, *arguments: str) -> Result:
-    """The command."""
+    """Run the command ``tidelog verify replicas``."""
     return await tidelog_command(cluster, "verify", "replicas", *arguments)
 
 

@@ -151,7 +151,7 @@ class Library:
         return name
 
     def leader(self, topic: str, partition: int = 0) -> str:
-        """Who leads."""
+        """Return the leader of a partition."""
         return str(self.do("describe", topic=topic)["partitions"][partition]["leader"])
 
     def producer(self, topic: str, **options: object) -> Producer:
@@ -184,7 +184,7 @@ class Library:
         return records
 
     def values(self, topic: str, **more: Any) -> list[bytes | None]:
-        """The same, only the values."""
+        """Return the values of all records from one place to another."""
         return [unb64(found["value"]) for found in self.read(topic, **more)]
 
 

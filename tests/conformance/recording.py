@@ -121,7 +121,8 @@ def check_batches(payload: bytes) -> None:
 
 
 class Traffic:
-    """See the module. ``kinds``: the rules of the messages that went by; ``faults``: what was wrong with them."""
+    """The traffic of one library. ``kinds``: the rules of the messages that went by; ``faults``: what was wrong with
+    them."""
 
     def __init__(self, gateways: Sequence[str]) -> None:
         self.urls: list[str] = []

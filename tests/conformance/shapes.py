@@ -18,12 +18,12 @@ REFUSALS = (TidelogError, TypeError, ValueError)
 
 
 def bytes_of(text: str | None) -> bytes | None:
-    """From base64."""
+    """Decode bytes from base64."""
     return None if text is None else b64decode(text)
 
 
 def text_of(data: bytes | None) -> str | None:
-    """To base64."""
+    """Encode bytes as base64."""
     return None if data is None else b64encode(data).decode()
 
 
@@ -88,14 +88,14 @@ def producing(command: Json) -> ProducerOptions:
 
 
 def described(topic: TopicInfo) -> Json:
-    """A topic."""
+    """Return a topic as JSON."""
     names = ("partition", "leader", "leader_epoch", "isr", "replicas", "log_start", "high_watermark")
     partitions = [{name: getattr(partition, name) for name in names} for partition in topic.partitions]
     return {"name": topic.name, "topic_id": topic.topic_id, "partitions": partitions}
 
 
 def acked(ack: Ack) -> Json:
-    """An acknowledgement."""
+    """Return an acknowledgement as JSON."""
     return {
         "partition": ack.partition,
         "offset": ack.offset,
@@ -123,7 +123,7 @@ def positioned(positions: dict[int, Position]) -> Json:
 
 
 def grouped(group: DescribeGroupAnswer) -> Json:
-    """A group."""
+    """Return a group as JSON."""
     positions = [[at.topic_id, at.partition, at.offset, at.leader_epoch] for at in group.positions]
     members = len(group.members)
     return {"state": group.state, "coordinator": group.coordinator, "members": members, "positions": positions}
@@ -135,7 +135,7 @@ def rules(command: Json) -> Json:
 
 
 def quotas(command: Json) -> list[Quota]:
-    """Of ``alter_quotas``."""
+    """Read the quotas of a command ``alter_quotas``."""
     return [Quota(**quota) for quota in command["quotas"]]
 
 
@@ -146,7 +146,7 @@ def permitted(access: AccessAnswer) -> Json:
 
 
 def refused(error: Exception) -> Json:
-    """An error."""
+    """Return an error as JSON."""
     if not isinstance(error, TidelogError):
         return {"code": "INVALID_ARGUMENT", "message": str(error), "retriable": False, "unknown_outcome": False}
     told: Json = {

@@ -35,7 +35,7 @@ class Member(Consumer):
         self._driver.do("pause", consumer=self._id, partitions=partitions)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
-        """These again."""
+        """Resume reading of some partitions."""
         self._driver.do("resume", consumer=self._id, partitions=partitions)
 
     def seek(self, **where: object) -> None:

@@ -82,7 +82,7 @@ class Caller:
 
 
 def main() -> None:
-    """See the module."""
+    """Make random calls on the real disk, and write down the results."""
     root, results, seed = sys.argv[1:]
     caller = Caller(RealDisk(), root, int(seed))
     told = os.open(results, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

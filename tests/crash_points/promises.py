@@ -52,7 +52,7 @@ class Config(NamedTuple):
         return SealedDisk(disk, KEYS) if self.encrypted else disk
 
     def of_topic(self) -> TopicConfig:
-        """Small segments."""
+        """Return settings of a topic with small segments."""
         size = 600 if self.cleanup == "compact" else 500
         return TopicConfig(segment_max_bytes=size, flush=self.flush, cleanup=self.cleanup)  # type: ignore[arg-type]
 

@@ -384,7 +384,7 @@ def drive(data: str, promises: PromiseWriter, seed: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the program that is recorded."""
     data, path, seed, rounds, *mutant = sys.argv[1:]
     promises = PromiseWriter(path)
     with pytest.MonkeyPatch.context() as patch:

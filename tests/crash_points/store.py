@@ -54,7 +54,7 @@ class Subset(Fate):
         return bool(self.places >> (len(self.asked) - 1) & 1)
 
     def tears(self) -> bool:
-        """Never."""
+        """Whether writes are torn: never here."""
         return False
 
 
@@ -176,7 +176,7 @@ def _run(arguments: tuple[int, int]) -> tuple[int, Replayed]:
 
 
 def main() -> int:
-    """See the module."""
+    """Replay power losses of a controller's store."""
     parser = argparse.ArgumentParser(prog="python -m crash_points.store", description=__doc__)
     parser.add_argument("--seeds", default="0:40", help="first:end")
     parser.add_argument(

@@ -108,7 +108,7 @@ class _Life:
 
 
 def main() -> None:
-    """See the module."""
+    """Run one life of a controller's store."""
     folder, promises, seed, kind, end, *mutant = sys.argv[1:]
     with pytest.MonkeyPatch.context() as patch:
         for name in mutant:

@@ -121,7 +121,7 @@ def _rename(names: dict[str, _Node], change: dict[str, _Node | None]) -> None:
 
 @dataclass(slots=True)
 class _Open:
-    """A descriptor."""
+    """An open file descriptor."""
 
     path: str
     node: _Node | None

@@ -48,16 +48,16 @@ class Silent(Ghost):
     """Looks at nothing: here invariants are looked at from outside."""
 
     def on_append(self, server: Server, offset: int, batch: bytes, epoch: int, before: int) -> None:
-        """See above."""
+        """Ignore an append."""
 
     def on_settled(self, server: Server) -> None:
-        """See above."""
+        """Ignore a settled server."""
 
     def on_ack(self, server: Server, batch: bytes, offset: int) -> None:
-        """See above."""
+        """Ignore an acknowledged batch."""
 
     def on_state(self, *arguments: Any) -> None:
-        """See above."""
+        """Ignore a new state of the partition."""
 
 
 class Unasked:
@@ -70,18 +70,18 @@ class Unasked:
         life goes on (in the walks they do)."""
 
     def stamp(self, node: NodeId, now: float) -> int:
-        """None."""
+        """Return a stamp that never changes."""
         return 0
 
     def on_fetch(self, node: NodeId, stamp: int) -> None:
-        """Nothing."""
+        """Ignore the stamp of a fetch."""
 
     def since(self, others: Any, enough: int) -> float:
-        """Always."""
+        """Return a time at which leadership is always confirmed."""
         return 0.0
 
     def has_vouched(self, node: NodeId) -> bool:
-        """All have."""
+        """Whether a node has confirmed the leader: always here."""
         return True
 
 

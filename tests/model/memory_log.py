@@ -54,7 +54,7 @@ class Disk:
         """Names are durable at once."""
 
     def read(self, path: str) -> bytes:
-        """Raises ``FileNotFoundError``."""
+        """Return a file's bytes. Raises ``FileNotFoundError``."""
         if path not in self.files:
             raise FileNotFoundError(path)
         return self.files[path]
@@ -70,7 +70,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """As ``log.flush.Flush``."""
+    """A flush under way, as ``log.flush.Flush``."""
 
     end: int
     generation: int
@@ -82,7 +82,7 @@ class NoPendingLosses:
     ranges: tuple[LostRange, ...] = ()
 
     def add(self, ranges: Sequence[LostRange]) -> None:
-        """Remember nothing."""
+        """Forget the losses at once."""
 
 
 class MemoryLog:
@@ -173,20 +173,20 @@ class MemoryLog:
             self.disk.epochs = tuple(self.epochs.entries)
 
     def begin_flush(self) -> Flush | None:
-        """As ``Log.begin_flush``."""
+        """Begin a flush, as ``Log.begin_flush`` does."""
         if self._lazy or self._flushing or self.disk.synced == self.end:
             return None
         self._flushing = True
         return Flush(self.end, self._generation)
 
     def complete_flush(self, flush: Flush) -> None:
-        """As ``Log.complete_flush``."""
+        """Complete a flush, as ``Log.complete_flush`` does."""
         self._flushing = False
         if flush.generation == self._generation:
             self.disk.synced = flush.end
 
     def read_high_watermark(self) -> int:
-        """The checkpoint."""
+        """Return the checkpoint of the high watermark."""
         return self.disk.high_watermark
 
     @property
@@ -201,7 +201,7 @@ class MemoryLog:
     lower_high_watermark = write_high_watermark
 
     def sync_all(self) -> None:
-        """As ``Log.sync_all``."""
+        """Sync the whole log, as ``Log.sync_all`` does."""
         self.disk.synced = self.end
 
     def close(self) -> None:

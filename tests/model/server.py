@@ -92,7 +92,7 @@ class Server:
 
     @property
     def registered(self) -> bool:
-        """As ``Session.registered``."""
+        """Whether the server is registered, as ``Session.registered``."""
         return self.broker_epoch >= 0
 
     @property

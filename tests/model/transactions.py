@@ -143,7 +143,7 @@ class Process:
 
 
 class World:
-    """See the module. ``steps`` are the events that can happen next."""
+    """The coordinator, the leaders and the network between them. ``steps`` are the events that can happen next."""
 
     def __init__(self) -> None:
         self.now, self.wall_ms = 0.0, 0

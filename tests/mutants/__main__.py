@@ -109,7 +109,7 @@ def control(mutants: Sequence[Mutant], seeds: int) -> Notice | None:
 
 
 def main() -> int:
-    """See the module."""
+    """Break every rule in turn, and report which engine notices."""
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="only these mutants")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="most seeds of the simulation per mutant")

@@ -151,7 +151,7 @@ def elect_the_dead(patch: Patch) -> None:
     patch.setattr(leadership, "_first_live", first)
 
 
-@breaks("S1", "Only who is in sync with a leader can report it.")
+@breaks("Liftbridge", "Only who is in sync with a leader can report it.")
 def believe_any_report(patch: Patch) -> None:
     """Whoever says so counts."""
     counts = Elections._counts
@@ -167,7 +167,7 @@ def believe_any_report(patch: Patch) -> None:
     patch.setattr(Elections, "_majority", majority)
 
 
-@breaks("S1", "A report counts for a while.")
+@breaks("Liftbridge", "A report counts for a while.")
 def believe_old_reports(patch: Patch) -> None:
     """For ever, as long as the partition does not change."""
     majority = Elections._majority
@@ -179,7 +179,7 @@ def believe_old_reports(patch: Patch) -> None:
     patch.setattr(Elections, "_majority", of_ever)
 
 
-@breaks("S1", "A leader is replaced when a majority of its followers in sync have reported it.")
+@breaks("Liftbridge", "A leader is replaced when a majority of its followers in sync have reported it.")
 def elect_at_the_first_report(patch: Patch) -> None:
     """One is enough."""
     patch.setattr(Elections, "_majority", lambda self, state, partition, suspicion, now: {"reports": "1"})

@@ -234,7 +234,7 @@ def source_of(module: str) -> _Source:
 
 
 def draw() -> list[Place]:
-    """The same ones of the same sources."""
+    """Draw the places to break; the same sources give the same ones."""
     random = Random(SEED)
     places = [place for module in SAFETY for place in source_of(module).places]
     drawn = []

@@ -24,7 +24,7 @@ def take_any_text(patch: Patch) -> None:
 def check_the_texts_of_the_message_alone(patch: Patch) -> None:
     """Parts pass unread."""
     find = texts._fault_of_texts
-    patch.setattr(texts, "_fault_of_texts", lambda part: find(part) if hasattr(part, "OP") else "")
+    patch.setattr(texts, "_fault_of_texts", lambda part: find(part) if part.OP else "")
 
 
 @breaks(SOURCE, "Tables show texts with escapes.", tests=("test_printable",), units_only=True)
@@ -36,7 +36,7 @@ def show_cells_as_they_are(patch: Patch) -> None:
 
 @breaks(SOURCE, "What the disk makes is for its user only.", tests=("test_private",), units_only=True)
 def make_files_for_the_group(patch: Patch) -> None:
-    """As before."""
+    """The group of the user may read them, as before."""
     patch.setattr(disk, "FILE_MODE", 0o640)
 
 

@@ -25,7 +25,7 @@ SOURCE = "decision 39"
 OIDC, DOOR, AUDIT, LISTENING = ("test_oidc",), ("test_door",), ("test_journal",), ("test_listening",)
 
 
-@breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True)
+@breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True, where=("tidelog_gateway.core.oidc",))
 def take_tokens_for_others(patch: Patch) -> None:
     """The audience is not looked at."""
     registry = oidc.jwt.JWTClaimsRegistry

@@ -315,7 +315,7 @@ def confirm_what_has_moved_on(patch: Patch) -> None:
     patch.setattr(Assignment, "has_moved_on", lambda self, key, leader_epoch: False)
 
 
-@breaks("S3", "A new leadership begins without followers: they count when they have fetched in it.")
+@breaks("Kafka", "A new leadership begins without followers: they count when they have fetched in it.")
 def remember_the_followers_of_an_earlier_leadership(patch: Patch) -> None:
     """Who leads in the next leader epoch too goes on with what it knew."""
     on_state = Partition.on_state
@@ -416,7 +416,7 @@ def believe_a_proof_at_once(patch: Patch) -> None:
     patch.setattr(Follower, "on_proof", believe)
 
 
-@breaks("S4", "A session lasts from when the heartbeat was sent that was answered.", tests=("test_node",))
+@breaks("leases", "A session lasts from when the heartbeat was sent that was answered.", tests=("test_node",))
 def count_the_session_from_the_answer(patch: Patch) -> None:
     """It lasts from when the answer came."""
     on_heartbeat = Session._on_heartbeat
@@ -427,7 +427,7 @@ def count_the_session_from_the_answer(patch: Patch) -> None:
     patch.setattr(Session, "_on_heartbeat", count)
 
 
-@breaks("S4", "A session lasts from when the registration was sent that was answered.", tests=("test_node",))
+@breaks("leases", "A session lasts from when the registration was sent that was answered.", tests=("test_node",))
 def count_the_first_session_from_the_answer(patch: Patch) -> None:
     """It lasts from when the answer came."""
     on_registered = Session._on_registered

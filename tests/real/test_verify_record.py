@@ -30,7 +30,7 @@ def there(cluster: Cluster, what: str) -> set[str]:
 
 
 def test_what_was_made_for_a_recording_goes_unless_it_is_to_be_kept(cluster: Cluster, tmp_path: Path) -> None:
-    """And only that: of a topic that was there before, only the groups that were not."""
+    """Nothing else goes: of a topic that was there before, only the groups that were not."""
     before = there(cluster, "topics"), there(cluster, "groups")
     few = ["--seconds", "3", "--partitions", "1"]  # so that each application has committed positions
     done = cluster.tidelog("verify", "record", str(tmp_path / "gone"), *few)

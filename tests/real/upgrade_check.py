@@ -41,7 +41,7 @@ class Mixed(LocalCluster):
     """Those that are started from ``tree``."""
 
     def command_prefix(self, process: Process) -> list[str]:
-        """See ``LocalCluster``."""
+        """Run processes of the old release with its sources; see ``LocalCluster``."""
         folders = ":".join(str(self.tree / source) for source in SOURCES)
         return ["env", f"PYTHONPATH={folders}"] if process.id in self.old else []
 

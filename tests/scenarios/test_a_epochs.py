@@ -118,7 +118,7 @@ def test_A2_what_one_replica_lost_before_it_was_flushed_the_other_gives_up():
 
 
 def test_A2_a_record_that_survived_on_one_disk_only_is_dropped_there():
-    """As before, but the machine that comes back last had written m2 to its disk of its own accord."""
+    """The machine that comes back last had written m2 to its disk of its own accord."""
     stage = Stage(replicas=2, min_insync_replicas="1")
     late, (back,) = stage.first, stage.others
     stage.put(b"m1")

@@ -26,7 +26,7 @@ class Group(Stage):
     """A stage that also stands between the controllers and can ask them."""
 
     def active_controller(self) -> Any:
-        """Its process."""
+        """Return the process of the active controller."""
         return self.controller(self.active)
 
     def request(self, name: str, message: Any) -> list[Any]:

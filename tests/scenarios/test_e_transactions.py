@@ -59,7 +59,7 @@ def test_E11_a_coordinator_ends_with_a_decision_that_is_not_committed(commit: bo
 
 
 def test_E12_a_batch_of_a_transaction_comes_when_the_next_one_is_open() -> None:
-    """KIP-890."""
+    """KIP-890 names this failure of older protocols."""
     net = TransactionNet()
     first = net.begin()
     net.write(first, b"a")

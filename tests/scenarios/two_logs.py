@@ -74,7 +74,7 @@ def records(log: Log) -> list[Record]:
 
 
 def values(log: Log) -> list[bytes | None]:
-    """Their values."""
+    """Return the values of a log's records."""
     return [record.value for record in records(log)]
 
 

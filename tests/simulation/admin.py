@@ -129,17 +129,17 @@ class Admin:
         cluster.loop.after(RETRY_S, self._next)
 
     def on_accept(self, link: SimLink) -> None:
-        """See ``Process``."""
+        """Accept a connection; see ``Process``."""
         raise AssertionError("nobody connects to an operator")
 
     def on_datagram(self, sender: str, message: Message) -> None:
-        """See ``Process``."""
+        """Take a one-way message; see ``Process``."""
         raise AssertionError("an operator takes no datagrams")
 
     def on_frame(self, link: SimLink, frame: Frame) -> None:
-        """See ``Process``."""
+        """Take a message of a connection; see ``Process``."""
         if self.cluster.loop.tracing:
             self.cluster.loop.note(self.name, f"{frame.body}")
 
     def on_close(self, link: SimLink) -> None:
-        """See ``Process``."""
+        """Forget a closed connection; see ``Process``."""

@@ -31,7 +31,7 @@ turn."""
 
 
 class Applications:
-    """See the module."""
+    """The simulated applications with transactions, and the checks of them at the end."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

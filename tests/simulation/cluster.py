@@ -59,7 +59,7 @@ __all__ = ["Cluster", "Options", "TopicOptions"]
 
 
 class Cluster:
-    """See above. Also the stage for scenarios: ``run_for``, ``until``, and the processes by name."""
+    """A simulated cluster. It is also the stage for scenarios: ``run_for``, ``until``, and the processes by name."""
 
     def __init__(self, options: Options, trace: Callable[[str], None] | None = None) -> None:
         self.options = options

@@ -51,7 +51,7 @@ class RaftStore:
 
 
 class ControllerProcess(SimProcess):
-    """A controller."""
+    """A simulated controller process."""
 
     core: Controller
 

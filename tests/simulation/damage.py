@@ -112,7 +112,7 @@ class Damage:
         self._cut(target.name, others, seconds)
 
     def split(self, target: SimProcess, side: Sequence[str], seconds: float) -> None:
-        """Two sides."""
+        """Cut the network into two sides."""
         names = [*self.cluster.processes, *(client.name for client in self.cluster.clients)]
         there = [name for name in names if name not in side]
         for name in side:

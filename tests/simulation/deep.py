@@ -38,7 +38,7 @@ Producers = dict[int, tuple[int, tuple[Written, ...]]]
 
 
 class DeepChecks(ControllerInvariants):
-    """See above."""
+    """Checks that read much, made at some steps only."""
 
     _chains: dict[tuple[TopicPartition, Digest], bytes]
     """The product's hash chain by the ghost's."""

@@ -57,7 +57,7 @@ class Lie(NamedTuple):
 
 
 class Foreign(Client):
-    """See the module."""
+    """A client that lies in every field that it writes."""
 
     def __init__(self, cluster: Cluster, name: str, rng: random.Random) -> None:
         self._cluster_map = ClusterMap()
@@ -199,7 +199,7 @@ class Foreign(Client):
         self._send(key, closed(data), transaction=self.rng.choice(("", "one", "two", "nobody's")))
 
     def _present_nonsense(self, key: TopicPartition) -> None:
-        """Tickets alone."""
+        """Present tickets that nobody gave."""
         id = self.rng.choice((0, self._own_id, self.cluster.last_producer_id))
         ticket = self.rng.choice(("x", "0" * 72, sign(KEYS, id, 1 << 20, 0, "somebody else")))
         self._present(id, 0, ticket)

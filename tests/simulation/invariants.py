@@ -5,25 +5,14 @@ before it, so that two logs agree up to a batch if and only if that hash is equa
 the metadata at the highest index that any controller has applied. A step costs what it changed: a log that grew is
 read from where it ended.
 
-    R1   one leader appends in a leader epoch
-    R2   log matching: the same (leader epoch, offset) names the same bytes and the same prefix, everywhere
-    R3   a new leader, and every live ISR member, holds everything committed
-    R4   what is committed or acked ``all`` is durable on every live ISR member; recovery keeps what was flushed
-    R5   epochs, high watermarks and last stable offsets never go back; no gaps
-    R6   a follower takes only what the leader of its epoch has
-    R7   a reader sees only what is committed, and keeps its position
-    R8   a leader's maximal ISR contains the controller's ISR
-    R9   who registers anew is in no ISR beside others, and resumes no leader epoch
-    R10  a producer's sequence is in a log at most once
-    R11  progress: ``Cluster.run`` demands it
-    R12  no leadership is confirmed as of a time at which a newer leader had begun
-    R13  what a replica cuts, and was committed, it reports to the controllers, whatever happens to it in between
-    RAFT one leader per term, log matching, leader completeness, durable before told, equal state at equal index
+``INVARIANTS`` says what each of them demands and which modules keep it; ``docs/invariants.md`` is made from it. R11
+(progress) is demanded by ``Cluster.run`` and not after every step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +28,98 @@ from simulation.views import View, glances, last_words
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
     from simulation.processes import SimProcess
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """One row of ``INVARIANTS``."""
+
+    title: str
+    sentence: str
+    kept_by: tuple[str, ...]
+    """Modules of the product that keep it."""
+
+
+INVARIANTS = {
+    "R1": Invariant(
+        "One leader",
+        "At most one replica appends in a leader epoch.",
+        ("tidelog_controller.core.leadership", "tidelog_replica.partition"),
+    ),
+    "R2": Invariant(
+        "Log matching",
+        "The same (leader epoch, offset) names the same bytes and the same prefix on every replica.",
+        ("tidelog_replica.core.epochs", "tidelog_replica.core.follower", "tidelog_replica.log.log"),
+    ),
+    "R3": Invariant(
+        "Leader completeness",
+        "A new leader, and every live member of ISR and ELR, holds everything committed (with commit rule quorum:"
+        " every majority that can elect has a replica that does).",
+        ("tidelog_controller.core.leadership", "tidelog_controller.core.metadata", "tidelog_replica.core.leader"),
+    ),
+    "R4": Invariant(
+        "Durability",
+        "What is committed or acknowledged with acks=all is durable on every live ISR member, and recovery keeps"
+        " what was flushed.",
+        ("tidelog_replica.core.leader", "tidelog_replica.log.flush", "tidelog_replica.log.recovery"),
+    ),
+    "R5": Invariant(
+        "Monotonic",
+        "Epochs, high watermarks and last stable offsets never go back, and offsets have no gaps.",
+        ("tidelog_controller.core.leadership", "tidelog_replica.core.leader", "tidelog_replica.log.committed"),
+    ),
+    "R6": Invariant(
+        "Fencing",
+        "A follower takes only what the leader of its leader epoch has.",
+        ("tidelog_replica.core.follower", "tidelog_replica.leading", "tidelog_replica.partition"),
+    ),
+    "R7": Invariant(
+        "Visibility",
+        "A reader sees only what is committed, and keeps its position.",
+        ("tidelog_replica.core.stable", "tidelog_replica.reading"),
+    ),
+    "R8": Invariant(
+        "Quorum superset",
+        "A leader's maximal ISR contains the controller's ISR.",
+        ("tidelog_controller.core.metadata", "tidelog_replica.core.leader", "tidelog_replica.core.proposal"),
+    ),
+    "R9": Invariant(
+        "Unclean exclusion",
+        "A replica server that registers anew is in no ISR beside others, and resumes no leader epoch.",
+        ("tidelog_controller.core.leadership", "tidelog_controller.core.metadata", "tidelog_replica.lives"),
+    ),
+    "R10": Invariant(
+        "Exactly once",
+        "A producer's sequence is in a log at most once.",
+        ("tidelog_replica.core.producers", "tidelog_replica.log.snapshots"),
+    ),
+    "R11": Invariant(
+        "Progress",
+        "When the faults are over, all replicas are soon in sync and the same, and every partition takes records.",
+        ("tidelog_replica.following", "tidelog_replica.news", "tidelog_replica.petitions"),
+    ),
+    "R12": Invariant(
+        "Confirmed leadership",
+        "No leadership is confirmed as of a time at which a newer leader had begun.",
+        ("tidelog_replica.core.vouching", "tidelog_replica.leadership"),
+    ),
+    "R13": Invariant(
+        "Reported losses",
+        "A replica that cuts what was committed reports it to the controllers, whatever happens to it in between.",
+        ("tidelog_replica.log.pending_losses", "tidelog_replica.petitions"),
+    ),
+    "RAFT": Invariant(
+        "Raft",
+        "One leader per term, log matching, leader completeness, entries durable before they are acknowledged, and"
+        " equal state at an equal index.",
+        (
+            "tidelog_controller.core.raft_elections",
+            "tidelog_controller.core.raft_replication",
+            "tidelog_controller.storage",
+        ),
+    ),
+}
+"""Invariants by id. A violation's text begins with the id; so do names of tests, ``test_R5_…``."""
 
 
 class Invariants(Members):

@@ -17,7 +17,7 @@ from simulation.views import View
 
 
 class Losses(ClientInvariants):
-    """See above."""
+    """Decides which losses of records are allowed."""
 
     _leaders: dict[tuple[TopicPartition, int], tuple[str, int]]
     """Who leads a leader epoch, and in which life."""

@@ -102,16 +102,16 @@ class Mover:
         return tuple(servers[: max(least, min(count, len(servers)))])
 
     def on_accept(self, link: SimLink) -> None:
-        """See ``Process``."""
+        """Accept a connection; see ``Process``."""
         raise AssertionError("nobody connects to an operator")
 
     def on_datagram(self, sender: str, message: Message) -> None:
-        """See ``Process``."""
+        """Take a one-way message; see ``Process``."""
         raise AssertionError("an operator takes no datagrams")
 
     def on_frame(self, link: SimLink, frame: Frame) -> None:
-        """See ``Process``."""
+        """Take a message of a connection; see ``Process``."""
         self.cluster.count("wishes granted" if not isinstance(frame.body, Exception) else "wishes refused")
 
     def on_close(self, link: SimLink) -> None:
-        """See ``Process``."""
+        """Forget a closed connection; see ``Process``."""

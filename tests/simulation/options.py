@@ -196,7 +196,7 @@ TRANSACTED = "x"
 
 
 def transacted_topic() -> TopicOptions:
-    """It."""
+    """Return the topic that transactions write to."""
     return TopicOptions(TRANSACTED, 2, 3, {"replica_max_lag_ms": "1600", "segment_max_bytes": "4096"})
 
 

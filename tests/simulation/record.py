@@ -22,7 +22,7 @@ DOUBT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run."""
+    """One recorded run of seeds."""
 
     date: str
     """Day of the run, ISO 8601."""

@@ -47,7 +47,7 @@ class Case:
         return replace(drawn, strikes=self.strikes, only=self.clients, transactions=transactions)
 
     def save(self, path: Path) -> None:
-        """As JSON."""
+        """Write the case as JSON."""
         strikes = None if self.strikes is None else [strike.data() for strike in self.strikes]
         data = {**asdict(self), "strikes": strikes}
         path.write_text(json.dumps(data, indent=1) + "\n")
@@ -161,7 +161,7 @@ class Tally:
         self._began = time.monotonic()
 
     def add(self, result: Result) -> None:
-        """One more."""
+        """Count the result of one more seed."""
         self.seeds += 1
         self.last = max(self.last, result.seed)
         self.steps += result.steps
@@ -185,7 +185,7 @@ class Tally:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """Return a summary in one line."""
         took = max(self.took, 0.01)
         rates = f"{self.seeds / took:.1f} seeds/s, {self.seconds / took:.0f} simulated s/s"
         return (

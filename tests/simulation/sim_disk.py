@@ -148,7 +148,7 @@ class SimDisk:
     # --- Disk --------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """See ``Disk``."""
+        """Open a file for reading and writing; see ``Disk``."""
         self._read(path)
         inode = self._names.get(path)
         if inode is None:
@@ -160,12 +160,12 @@ class SimDisk:
         return _SimFile(self, path, inode)
 
     def read(self, path: str) -> bytes:
-        """See ``Disk``."""
+        """Read a whole file; see ``Disk``."""
         file = self.open(path)
         return file.pread(file.size(), 0)
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """See ``Disk``: its steps are those of the real one, and the power may go between any two."""
+        """Replace a file by the steps of the real disk; the power may go between any two. See ``Disk``."""
         file = self.open(path + ".new", create=True)
         file.truncate(0)
         file.pwritev([data], 0)
@@ -174,23 +174,23 @@ class SimDisk:
         self.sync_dir(parent(path))
 
     def rename(self, source: str, target: str) -> None:
-        """See ``Disk``."""
+        """Rename a file within its directory; see ``Disk``."""
         self._rename({source: None, target: self._inode(source)})
 
     def unlink(self, path: str) -> None:
-        """See ``Disk``."""
+        """Remove a file; see ``Disk``."""
         self._inode(path)
         self._rename({path: None})
 
     def listdir(self, path: str) -> list[str]:
-        """See ``Disk``."""
+        """List the names in a directory; see ``Disk``."""
         self._read(path)
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "simulated: no such directory", path)
         return self._listing.of(path, self._names, self._directories)
 
     def mkdir(self, path: str) -> None:
-        """See ``Disk``; at once durable."""
+        """Create a directory, durable at once; see ``Disk``."""
         if path in self._directories:
             return
         self.mkdir(parent(path))
@@ -200,7 +200,7 @@ class SimDisk:
         self._listing.add(path)
 
     def rmtree(self, path: str) -> None:
-        """See ``Disk``; file by file."""
+        """Remove a directory file by file; see ``Disk``."""
         self._read(path)
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "simulated: no such directory", path)
@@ -217,7 +217,7 @@ class SimDisk:
                 self._listing.remove(name)
 
     def sync_dir(self, path: str) -> None:
-        """See ``Disk``."""
+        """Make the changes of a directory durable; see ``Disk``."""
         if not self._change():
             self._die()
         self._syncs.strike(path)
@@ -225,17 +225,17 @@ class SimDisk:
             _apply(self._stable, change)
 
     def modified_ms(self, path: str) -> int | None:
-        """See ``Disk``."""
+        """Return when a file was last written; see ``Disk``."""
         return self.modified.get(path)
 
     def free(self, path: str) -> int:
-        """See ``Disk``: of the whole disk."""
+        """Return the bytes left of the whole disk; see ``Disk``."""
         held = sum(size for name, size in self._allocated.items() if name in self._names)
         used = sum(len(inode.content) for inode in self._names.values()) if self.capacity < 1 << 40 else 0
         return 0 if self.full else max(0, self.capacity - used - held)
 
     def allocate(self, path: str, size: int) -> None:
-        """See ``Disk``."""
+        """Make a file that takes disk space; see ``Disk``."""
         self.open(path, create=True).close()
         self._allocated.pop(path, None)
         self._check_room(path, size)

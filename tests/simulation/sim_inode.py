@@ -82,7 +82,8 @@ class Inode:
         self.content = bytearray(self.stable)
 
     def _holds(self, write: Write) -> bool:
-        """The same bytes are stable there: a sector that is written again with what it holds is never torn."""
+        """Whether these bytes are stable there already: a sector that is written again with what it holds is never
+        torn."""
         return self.stable[write.position : write.position + len(write.data)] == write.data
 
 

@@ -36,6 +36,6 @@ class Listing:
 
 
 def parent(path: str) -> str:
-    """The directory."""
+    """Return the directory of a path."""
     head = path.rpartition("/")[0]
     return head or ("/" if path.startswith("/") and path != "/" else "")

@@ -371,8 +371,8 @@ class Network:
 
 
 def frozen(frame: Frame) -> Frame:
-    """The same message with its payload as one ``bytes``: what the sender does to its buffers later changes
-    nothing on the way."""
+    """Return the message with its payload as one ``bytes``: what the sender does to its buffers later changes nothing
+    on the way."""
     payload = getattr(frame.body, "payload", b"")
     if type(payload) is bytes:
         return frame

@@ -38,7 +38,7 @@ class Strike:
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Strike:
-        """From JSON."""
+        """Make a strike from its JSON."""
         after = data.get("after")
         return cls(**{**data, "after": None if after is None else (after[0], after[1], after[2])})
 
@@ -59,7 +59,7 @@ class Names:
 
     @property
     def all(self) -> list[str]:
-        """Everybody."""
+        """Return the names of all processes and clients."""
         return [*self.controllers, *self.replicas, *self.clients]
 
 

@@ -120,7 +120,7 @@ class Transactor(Client):
             self._write(one, key, len(keys), TRIES)
 
     def _write(self, one: Try, key: TopicPartition, count: int, tries: int) -> None:
-        """The same batch again and again until it is acked, or it makes no sense any more."""
+        """Write one batch again and again until it is acked, or it makes no sense any more."""
         if self._is_over(one) or tries == 0:
             self._conclude(one, commit=False)
             return

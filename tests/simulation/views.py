@@ -54,7 +54,7 @@ def glance(partition: Partition) -> tuple[Any, ...]:
 
 
 def view(partition: Partition) -> View:
-    """See ``View``."""
+    """Return the ``View`` of a partition."""
     return View._make(glance(partition))
 
 

@@ -81,6 +81,6 @@ def seconds(text: str) -> float:
 
 
 def bytes_of(text: str) -> int:
-    """``512Mi``."""
+    """Return the bytes of a quantity such as ``512Mi``."""
     number, unit = text[:-2], text[-2:]
     return int(number) << {"Mi": 20, "Gi": 30}[unit]

@@ -70,7 +70,7 @@ class Log:
     # --- the topic ---------------------------------------------------------------------------------------
 
     def topic(self, *replicas: str, **config: object) -> None:
-        """Create it."""
+        """Create the topic of the test."""
         self.write(AddTopic(7, "id", "orders", TopicConfig(**config), (replicas,)))  # type: ignore[arg-type]
 
     def configure(self, **values: int | str | bool) -> Applied:
@@ -133,5 +133,5 @@ def who(partition: PartitionState) -> tuple[str, str, str]:
 
 
 def live(*nodes: str) -> Callable[[str], bool]:
-    """For ``elect``."""
+    """Return the predicate for ``elect``: these nodes are live."""
     return lambda node: node in nodes

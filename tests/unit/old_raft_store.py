@@ -66,5 +66,5 @@ class OldStore:
         self._db.execute("COMMIT")
 
     def close(self) -> None:
-        """Release it."""
+        """Close the database."""
         self._db.close()

@@ -17,7 +17,7 @@ class Collector:
         self.pauses = Pauses(lambda: self.now)
 
     def collect(self, seconds: float, generation: int = OLDEST) -> None:
-        """One collection."""
+        """Run one collection of a given length."""
         self.pauses("start", {"generation": generation})
         self.now += seconds
         self.pauses("stop", {"generation": generation})

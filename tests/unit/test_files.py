@@ -110,7 +110,7 @@ def test_a_closed_file_cannot_be_used():
 
 
 def test_it_is_a_disk_like_the_one_below():
-    """The same random calls on both, over many seeds."""
+    """Both disks get the same random calls, over many seeds."""
     for seed in range(30):
         rng, plain = Random(seed), SimDisk()
         pooled = SimDisk()

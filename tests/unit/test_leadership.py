@@ -40,7 +40,8 @@ def produced(net: Net, node: str = "r1", *, acks: int = Acks.ALL, partition: int
 
 
 def tried(net: Net, node: str = "r1", **options: int) -> str:
-    """The same as a gateway has it: what is refused for want of a confirmation is tried again, for a second."""
+    """Produce as a gateway does: a request that is refused for want of a confirmation is tried again, for a
+    second."""
     result = ""
     for _ in range(10):
         result = produced(net, node, **options)

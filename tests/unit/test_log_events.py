@@ -36,7 +36,7 @@ def written(service: str) -> Iterator[tuple[str, str | None]]:
 
 
 def written_by(tree: ast.AST) -> Iterator[tuple[str, str | None]]:
-    """The same of one module."""
+    """Yield the events that one module writes to the log."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == ["name"]:
             yield from ((name, None) for name in constants(node.value) if re.fullmatch(r"server_\w+", name))

@@ -90,7 +90,7 @@ def test_a_row_that_names_something_says_what_it_takes() -> None:
 
 
 def filled(value: Any, words: dict[str, str]) -> Any:
-    """The same with these words in the fields of these names, and topic and server where those are named."""
+    """Return the value with these words in the fields of these names, and topic and server where those are named."""
     if isinstance(value, tuple):
         return tuple(filled(one, words) for one in value)
     if not dataclasses.is_dataclass(value):

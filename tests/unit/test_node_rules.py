@@ -23,7 +23,7 @@ def seal(net: Net) -> None:
 
 
 def elect(net: Net, leader: str) -> None:
-    """It ends."""
+    """Let the election end with this leader."""
     net.push(leader=leader, leader_epoch=net.state().leader_epoch + 1, sealing=False)
     net.run()
 

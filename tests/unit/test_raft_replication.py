@@ -67,7 +67,7 @@ def test_a_conflicting_suffix_is_replaced_and_the_removal_is_durable_too() -> No
 
 
 def test_conflicts_are_judged_by_the_entrys_term_not_the_messages() -> None:
-    """Raft figure 2, AppendEntries rule 3: an old entry under a new leader is no conflict."""
+    """Raft figure 2, AppendEntries, step 3: an old entry under a new leader is no conflict."""
     raft = core(term=9, terms=[1, 1, 2, 2], voted_for="c2")
     effects = raft.on_message("c2", append(9, (1, 1), log(1, 1, 2)[1:]), 0.0)
     assert terms_of(raft) == [1, 1, 2, 2]

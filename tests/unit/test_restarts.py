@@ -22,7 +22,7 @@ def cluster(**config: object) -> Log:
 
 
 def alone(**config: object) -> Log:
-    """The same with r1 alone in the ISR, and nobody eligible."""
+    """Return a cluster with r1 alone in the ISR, and nobody eligible."""
     log = cluster(**{"min_insync_replicas": 1, **config})
     log.shrink("r1")
     return log

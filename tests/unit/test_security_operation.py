@@ -48,7 +48,7 @@ def at_level(level: int, *acls: Acl) -> tuple[ControllerNet, int]:
 
 
 def upgraded(*acls: Acl) -> tuple[ControllerNet, int]:
-    """The same, begun below the level and raised to it."""
+    """Return controllers that began below the level and were raised to it."""
     net, _ = at_level(BELOW, *acls)
     net.levels.clear()
     for node in NODES:

@@ -37,7 +37,7 @@ def founded(newest: int = TICKETS) -> ControllerNet:
 
 
 def upgraded() -> ControllerNet:
-    """The same at the level before, whose controllers now understand the level."""
+    """Return controllers at the level before, which now understand the level."""
     net = founded(TICKETS - 1)
     net.levels.clear()
     for node in net.urls:

@@ -34,7 +34,7 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def other_ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Somebody else's."""
+    """Open an authority that the cluster does not know."""
     return open_authority(tmp_path_factory.mktemp("other"), NOW, DAY)
 
 

@@ -112,7 +112,7 @@ def test_a_segment_is_damaged_and_nothing_else_is(path: str) -> None:
 
 @pytest.mark.parametrize("path", SEGMENTS)
 def test_a_segment_that_cannot_be_opened_is_damaged_too(path: str) -> None:
-    """And never passes for one that is not there, or empty."""
+    """It never passes for a segment that is not there, or empty."""
     disk = BadSector.under(build(), path)
     disk.closed = True
     if path != SEGMENTS[-1]:

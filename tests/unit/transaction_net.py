@@ -57,7 +57,7 @@ class TransactionNet(Net):
         self.sequences: dict[tuple[int, int, int], int] = {}
 
     def move(self, key: TopicPartition, leader: str) -> None:
-        """Another leader."""
+        """Give a partition another leader."""
         topic = self.topics[key.topic_id]
         states = list(topic.partitions)
         old = states[key.partition]
@@ -138,7 +138,7 @@ class TransactionNet(Net):
         return begun
 
     def end(self, begun: TransactionBegun, commit: bool = True, app: str = APP) -> Any:
-        """Decide."""
+        """Ask the coordinator to commit or abort."""
         return self.tell(EndTransaction(app, begun.producer_id, begun.producer_epoch, commit))
 
     def seen(self, partition: int = 0, name: str = "", **how: Any) -> list[bytes | None]:

@@ -84,7 +84,7 @@ QUICK_DIVIDES = 20
 
 
 def quick(case: Case) -> Case:
-    """The same with small counts: does it run?"""
+    """Return the case with small counts, to see that it runs."""
     return replace(
         case,
         seconds=case.seconds / 5,

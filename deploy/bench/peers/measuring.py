@@ -44,7 +44,7 @@ class Order:
 
     @classmethod
     def read(cls, told: dict[str, Any]) -> Order:
-        """From JSON."""
+        """Make an order from its JSON."""
         return cls(**told | {"addresses": tuple(told["addresses"])})
 
 

@@ -72,7 +72,7 @@ class Client:
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """End it."""
+        """End the client's process."""
         self._timer.cancel()
         self._process.kill()
         self._process.communicate()
@@ -95,7 +95,7 @@ class Round:
                 self.attempt(case, getattr(self, f"_{case.do}", self._measure))
 
     def attempt(self, case: Case, do: Any) -> None:
-        """One case."""
+        """Run one case, and keep its figures or its error."""
         try:
             for name, value in do(case).items():
                 self.figures[f"{case.title}, {name}"] = value
@@ -221,7 +221,7 @@ def shown(value: float) -> str:
     "--out", type=click.Path(path_type=Path), default=PEERS, show_default=True, help="For data, figures, plots."
 )
 def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick: bool, out: Path) -> None:
-    """See the module."""
+    """Measure the products one after the other, and print the figures."""
     end_with_sigterm()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     wanted = [case for case in CASES if not chosen or case.name in needed(chosen)]

@@ -68,7 +68,7 @@ class Product:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """For clients."""
+        """Return the addresses that clients connect to."""
         return tuple(f"{HOST}:{port}" for port in self.ports[0])
 
     def start(self) -> None:
@@ -86,7 +86,7 @@ class Product:
         return [process.pid for process in self._processes if process.poll() is None]
 
     def kill(self, leader: str) -> None:
-        """SIGKILL."""
+        """Kill the server that leads (SIGKILL)."""
         process = self._processes[self.server(leader)]
         process.kill()
         process.wait()
@@ -146,7 +146,7 @@ class Tidelog(Product):
 
 
 class TidelogFsync(Tidelog):
-    """The same, where an ack means three disks: none of the others has that on by default."""
+    """Tidelog with ``flush=fsync``, where an ack means three disks: none of the others has that on by default."""
 
     settings: ClassVar[dict[str, Any]] = {"flush": "fsync"}
 

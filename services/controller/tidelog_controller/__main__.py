@@ -7,7 +7,7 @@ from tidelog_controller.server import serve
 
 
 def run() -> None:
-    """Never returns."""
+    """Run the controller until the process ends."""
     main(ControllerConfig, serve, "A Tidelog controller: it holds the metadata and elects leaders.")
 
 

@@ -7,7 +7,7 @@ from tidelog_gateway.server import serve
 
 
 def run() -> None:
-    """Never returns."""
+    """Run the gateway until the process ends."""
     main(GatewayConfig, serve, "A Tidelog gateway: clients connect to it.")
 
 

@@ -62,7 +62,7 @@ class _Encoded:
 
 
 class Describing:
-    """Answers ``metadata``."""
+    """Answers the requests ``metadata`` of clients."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell

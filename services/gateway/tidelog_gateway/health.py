@@ -9,7 +9,8 @@ from tidelog_gateway.shell import Shell
 
 
 def why_not_ready(shell: Shell, leaving: Leaving) -> Sequence[str]:
-    """See ``tidelog.health``. A gateway does not listen before it has the metadata."""
+    """List why this gateway is not ready (``tidelog.health``). A gateway does not listen before it has the
+    metadata."""
     reasons = []
     if leaving.begun.is_set():
         reasons.append("this gateway is ending")

@@ -38,7 +38,7 @@ class IssuerKeys:
         self._log = structlog.get_logger()
 
     def recognize(self, token: str, wall_ms: int) -> Client | TidelogError:
-        """See ``Issuer.recognize``."""
+        """Recognize the client of a token, and fetch keys if one is missing; see ``Issuer.recognize``."""
         due = self._issuer.due()
         answer = self._issuer.recognize(token, wall_ms)
         if self._issuer.due() < due:

@@ -155,7 +155,7 @@ async def _start(
 
 
 def _issuer_keys(config: GatewayConfig, shell: Shell) -> IssuerKeys | None:
-    """Raises ``ConfigError``."""
+    """Return the keys of the configured issuer; None without one. Raises ``ConfigError``."""
     rules = config.oidc_rules
     if rules is None:
         return None

@@ -124,7 +124,7 @@ class Steps:
         self._taken = 0
 
     async def take(self) -> None:
-        """One more."""
+        """Count one more step, and let other tasks run now and then."""
         self._taken += 1
         if self._taken % PAGE == 0:
             await trio.lowlevel.checkpoint()

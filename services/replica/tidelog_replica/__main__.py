@@ -7,7 +7,7 @@ from tidelog_replica.server import serve
 
 
 def run() -> None:
-    """Never returns."""
+    """Run the replica server until the process ends."""
     main(ReplicaConfig, serve, "A Tidelog replica server: it holds the log.")
 
 

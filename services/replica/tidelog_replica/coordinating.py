@@ -35,7 +35,7 @@ class _Enrolment:
 
 
 class Groups(Coordinated[Coordinator, Stored]):
-    """See the module."""
+    """The coordinators of consumer groups on this server."""
 
     TOPIC: ClassVar[str] = GROUPS
     TIMER: ClassVar[str] = TIMER

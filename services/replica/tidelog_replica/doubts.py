@@ -236,7 +236,7 @@ class Doubts:
             self._search(key, doubt, state, members, now)
 
     def _step_without_doubt(self, key: TopicPartition, doubt: _Doubt, state: PartitionState, alone: bool) -> None:
-        """See the module: the cluster's feature level is too low for doubt."""
+        """Settle the doubt without asking others: the cluster's feature level is too low for that."""
         if alone:
             self._report_loss(key, doubt, state)
         elif doubt.agreed_at is None:

@@ -49,7 +49,7 @@ class _PooledFile:
         """A sync failed: another one would say that all is well."""
 
     def size(self) -> int:
-        """See ``File``."""
+        """Return the length in bytes; see ``File``."""
         file = self._pool._enter(self)
         try:
             return file.size()
@@ -57,7 +57,7 @@ class _PooledFile:
             self._pool._leave(self)
 
     def pread(self, length: int, position: int) -> bytes:
-        """See ``File``."""
+        """Read up to ``length`` bytes at a position; see ``File``."""
         file = self._pool._enter(self)
         try:
             return file.pread(length, position)
@@ -65,7 +65,7 @@ class _PooledFile:
             self._pool._leave(self)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """See ``File``."""
+        """Write all buffers at a position; see ``File``."""
         file = self._pool._enter(self)
         self.changes += 1
         try:
@@ -74,7 +74,7 @@ class _PooledFile:
             self._pool._leave(self)
 
     def truncate(self, size: int) -> None:
-        """See ``File``."""
+        """Cut the file, or extend it with zeros; see ``File``."""
         file = self._pool._enter(self)
         self.changes += 1
         try:
@@ -83,7 +83,8 @@ class _PooledFile:
             self._pool._leave(self)
 
     def sync(self) -> None:
-        """See ``File``. A file that was closed meanwhile is synced too: its pages may be a former life's."""
+        """Make data and size durable; see ``File``. A file that was closed meanwhile is synced too: its pages may be
+        a former life's."""
         self.sync_entered(self._pool._enter(self))
 
     def sync_entered(self, file: File) -> None:
@@ -101,7 +102,7 @@ class _PooledFile:
             self._pool._leave(self)
 
     def close(self) -> None:
-        """See ``File``."""
+        """Release the file, without a sync; see ``File``."""
         self._pool._close(self)
 
 
@@ -157,7 +158,7 @@ class OpenFiles:
     # --- files -------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """See ``Disk``."""
+        """Open a file for reading and writing; see ``Disk``."""
         self._make_room()
         with self._lock:
             self._shrink(self._limit - 1)
@@ -236,52 +237,52 @@ class OpenFiles:
     # --- names -------------------------------------------------------------------------------------------
 
     def read(self, path: str) -> bytes:
-        """See ``Disk``."""
+        """Read a whole file; see ``Disk``."""
         return self._disk.read(path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """See ``Disk``."""
+        """Replace a file durably; see ``Disk``."""
         with self._lock:
             self._hold(path)
         self._disk.write_atomic(path, data)
 
     def rename(self, source: str, target: str) -> None:
-        """See ``Disk``."""
+        """Rename a file within its directory; see ``Disk``."""
         with self._lock:
             self._hold(source)
             self._hold(target)
             self._disk.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        """See ``Disk``."""
+        """Remove a file; see ``Disk``."""
         with self._lock:
             self._hold(path)
             self._disk.unlink(path)
 
     def listdir(self, path: str) -> list[str]:
-        """See ``Disk``."""
+        """List the names in a directory; see ``Disk``."""
         return self._disk.listdir(path)
 
     def mkdir(self, path: str) -> None:
-        """See ``Disk``."""
+        """Create a directory durably, with its parents; see ``Disk``."""
         self._disk.mkdir(path)
 
     def rmtree(self, path: str) -> None:
-        """See ``Disk``. Nobody uses the files in it any more."""
+        """Remove a directory whose files nobody uses any more; see ``Disk``."""
         self._disk.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        """See ``Disk``."""
+        """Make the changes of a directory durable; see ``Disk``."""
         self._disk.sync_dir(path)
 
     def modified_ms(self, path: str) -> int | None:
-        """See ``Disk``."""
+        """Return when a file was last written; see ``Disk``."""
         return self._disk.modified_ms(path)
 
     def free(self, path: str) -> int:
-        """See ``Disk``."""
+        """Return how many bytes may still be written; see ``Disk``."""
         return self._disk.free(path)
 
     def allocate(self, path: str, size: int) -> None:
-        """See ``Disk``."""
+        """Make a file that takes disk space; see ``Disk``."""
         self._disk.allocate(path, size)

@@ -9,7 +9,7 @@ from tidelog_replica.shell import Shell
 
 
 def why_not_ready(shell: Shell) -> Sequence[str]:
-    """See ``tidelog.health``."""
+    """List why this replica server is not ready (``tidelog.health``)."""
     node, node_id = shell.node, shell.node_id
     reasons = []
     if shell.leaving:

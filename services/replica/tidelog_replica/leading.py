@@ -243,7 +243,8 @@ class Leading:
             raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {expected_offset}", end_offset=end)
 
     def admit_own(self) -> None:
-        """The same for a batch of this server itself, which waits for the ISR. Raises ``TidelogError``."""
+        """Check whether a batch of this server itself may be appended now, which waits for the ISR. Raises
+        ``TidelogError``."""
         core = self.core
         if self._outbox.full:
             raise refuse("DISK_FULL", f"the leader's disk is full: {self._outbox.full}")

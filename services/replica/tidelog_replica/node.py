@@ -105,9 +105,9 @@ __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
 
 class ReplicaNode:
-    """See the module. ``cluster`` "": the one that the data directory or the first registration names. ``boot``: the
-    run of the operating system, "" where it is not known. ``wall_ms``: the wall clock, by which records age, ms since
-    1970. ``rack``: what fails together."""
+    """A replica server as one state machine. ``cluster`` "": the one that the data directory or the first
+    registration names. ``boot``: the run of the operating system, "" where it is not known. ``wall_ms``: the wall
+    clock, by which records age, ms since 1970. ``rack``: what fails together."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_controller_down(self, now: float) -> list[Effect]:
-        """It broke."""
+        """Note that the link to the active controller was lost."""
         self._session.on_controller_down()
         return self._finish(now)
 

@@ -80,8 +80,8 @@ class OpenLog:
     """Both as for ``Log.open``."""
 
     def run(self) -> Opened:
-        """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left, ``DoubtfulLog``, and
-        ``HeldBack``."""
+        """Open the log, with recovery; see ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has
+        left, ``DoubtfulLog``, and ``HeldBack``."""
         try:
             hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
             if hole is not None:
@@ -110,7 +110,7 @@ class DeleteLog:
     path: str
 
     def run(self) -> bool:
-        """See ``Job``."""
+        """Remove the log's directory; see ``Job``."""
         try:
             self.disk.listdir(self.path)
         except FileNotFoundError:

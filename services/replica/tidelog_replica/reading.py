@@ -5,7 +5,7 @@ moves the bytes and keeps who waits. A request passes three stages, each of whic
 
     proof    a ``bounded`` or ``linearizable`` read waits until it is proved that everything committed until
              ``max_staleness_ms`` ago, or until it came, lies below the HW; "latest" is linearizable (rule 9 of
-             ``docs/architecture.md``). The role has it proved at once; a proof that was begun after the read began to
+             ``docs/invariants.md``). The role has it proved at once; a proof that was begun after the read began to
              wait is good for every bound. In vain: ``STALE_REPLICA``
     news     a read at the HW waits until that moves, or its time is over; one of what is ``committed``, at the last
              stable offset (``core/stable.py``)
@@ -58,7 +58,7 @@ class Committed(Protocol):
 
     @property
     def agrees(self) -> bool:
-        """What lies below the HW is what the leader has there."""
+        """Whether this log is known to match the leader's up to the high watermark."""
 
     @property
     def confirmed_at(self) -> float:
@@ -66,7 +66,8 @@ class Committed(Protocol):
 
     @property
     def fresh_at(self) -> float:
-        """The same for bounded reads: a leader that no controller answers may take its own word (decision 26)."""
+        """Everything committed until then lies below the HW, for bounded reads: a leader that no controller answers
+        may take its own word (decision 26)."""
 
     def ask_confirmation(self, now: float) -> None:
         """Somebody waits for ``confirmed_at`` or ``fresh_at`` to reach ``now``."""

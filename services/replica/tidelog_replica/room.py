@@ -50,7 +50,7 @@ class Allocate:
     size: int
 
     def run(self) -> None:
-        """See ``Job``."""
+        """Make the file of the reserve; see ``Job``."""
         try:
             self.disk.allocate(self.path, self.size)
         except OSError:

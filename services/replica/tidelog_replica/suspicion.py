@@ -73,7 +73,7 @@ class Suspicion:
         self._report_at = now
 
     def on_tick(self, now: float) -> None:
-        """Repeated reports."""
+        """Repeat the report of a leader that still does not answer."""
         if self._reason and self._report_at <= now:
             self.report(self._followed, self._reason, now)
             self._report_at = max(self._report_at, now + self._settings.leader_report_interval_s)

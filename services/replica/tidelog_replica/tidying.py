@@ -33,7 +33,7 @@ class Tidy:
     files: OpenFiles
 
     def run(self) -> None:
-        """See ``Job``."""
+        """Sync the files, so that they can be closed; see ``Job``."""
         self.files.tidy()
 
 

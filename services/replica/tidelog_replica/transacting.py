@@ -58,7 +58,7 @@ class _Commit:
 
 
 class Transactions(Coordinated[Coordinator, Stored]):
-    """See the module."""
+    """The coordinators of transactions on this server."""
 
     TOPIC: ClassVar[str] = TRANSACTIONS
     TIMER: ClassVar[str] = TIMER

@@ -35,7 +35,7 @@ def check_target(name: str, config: Mapping[str, str]) -> None:
 
 
 def passes(error: TidelogError) -> bool:
-    """The same may succeed later."""
+    """Whether the same call may succeed later."""
     return error.retriable or error.unknown_outcome or error.code in ("UNREACHABLE", "REQUEST_TIMED_OUT")
 
 

@@ -79,7 +79,7 @@ class SavedPartition:
 
 @dataclass(slots=True)
 class Manifest:
-    """See the module."""
+    """The content of ``manifest.json``: what a backup holds, and up to where."""
 
     cluster: str
     topic: str
@@ -103,13 +103,14 @@ class Manifest:
         return sum(each.end - each.start for each in self.partitions)
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """Return the manifest as the bytes of its file."""
         groups = {group: {str(p): at for p, at in found.items()} for group, found in self.groups.items()}
         return json.dumps({"format": FORMAT} | asdict(self) | {"groups": groups}, indent=1).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Manifest:
-        """The opposite; ``name``: of the file, for the error. Raises ``BadBackup`` for anything else."""
+        """Read a manifest from the bytes of its file; ``name`` is the file's, for the error. Raises ``BadBackup`` for
+        anything else."""
         try:
             fields: dict[str, Any] = json.loads(data)
             found = fields.pop("format")

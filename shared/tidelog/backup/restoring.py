@@ -64,7 +64,7 @@ class Wishes:
 
 
 class Restoring:
-    """One run."""
+    """One run of a restoration, from the manifest to the last record."""
 
     def __init__(self, log: Log, store: Store, manifest: Manifest, wishes: Wishes) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""``tidelog groups …``."""
+"""The commands ``tidelog groups …``, for consumer groups."""
 
 from __future__ import annotations
 

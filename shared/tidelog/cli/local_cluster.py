@@ -237,7 +237,7 @@ class LocalCluster:
         self._signal(node, signal.SIGSTOP)
 
     def resume(self, node: str) -> None:
-        """SIGCONT."""
+        """Let a suspended process go on (SIGCONT)."""
         self._signal(node, signal.SIGCONT)
 
     def end(self, *nodes: str) -> None:

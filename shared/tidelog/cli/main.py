@@ -265,7 +265,7 @@ def token_in(file: str) -> str:
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --json."""
+    """Add the option ``--json`` to a command."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(command)
 
 

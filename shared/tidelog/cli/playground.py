@@ -33,18 +33,18 @@ class PlayedStream(FrameStream):
     ear: Ear
 
     async def receive(self) -> bytes:
-        """See ``FrameStream``."""
+        """Receive a message, and note it for the page; see ``FrameStream``."""
         data = await super().receive()
         self.ear.hear(data)
         return data
 
     def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
-        """See ``FrameStream``."""
+        """Send messages without waiting, and note them for the page; see ``FrameStream``."""
         self.ear.say(messages)
         return super().send_now(messages)
 
     async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
-        """See ``FrameStream``."""
+        """Send messages, and note them for the page; see ``FrameStream``."""
         self.ear.say(messages)
         await super().send_many(messages)
 
@@ -59,7 +59,7 @@ class PlayedStream(FrameStream):
 
     @property
     def can_send_now(self) -> bool:
-        """See ``FrameStream``."""
+        """Whether ``send_now`` may be tried: not while the gate is closed; see ``FrameStream``."""
         return self.gate.is_open and super().can_send_now
 
     @property
@@ -90,11 +90,11 @@ class Gate:
             await self._opened.wait()
 
     def open(self) -> None:
-        """Let through."""
+        """Let messages through again."""
         self._opened.set()
 
     def close(self) -> None:
-        """Hold up."""
+        """Hold messages up until ``open``."""
         if self.is_open:
             self._opened = trio.Event()
 
@@ -111,7 +111,7 @@ class PlayedTransport(WebSocketTransport):
         self._streams: dict[PlayedStream, None] = {}
 
     async def connect(self, url: str) -> Connection:
-        """See ``Transport.connect``."""
+        """Connect when the gate is open, unless this node is cut off; see ``Transport.connect``."""
         await self.gate.passed()
         if self.is_cut:
             raise Unreachable(f"{url}: this node is cut off")
@@ -126,7 +126,7 @@ class PlayedTransport(WebSocketTransport):
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
         **accepting: Unpack[Accepting],
     ) -> None:
-        """See ``Transport.serve``."""
+        """Accept connections behind the gate; see ``Transport.serve``."""
 
         async def reached(connection: Connection) -> None:
             assert isinstance(connection, PlayedStream)
@@ -209,7 +209,7 @@ class Playground:
         return url
 
     async def play(self, name: str, act: str) -> PlayAnswer:
-        """See the message ``Play``. Raises ``UNKNOWN_SERVER``, ``MALFORMED``."""
+        """Play one move of the page, as the message ``Play`` asks. Raises ``UNKNOWN_SERVER``, ``MALFORMED``."""
         messages: tuple[PlayedMessage, ...] = ()
         if act == "record":
             self._recorder.begin()

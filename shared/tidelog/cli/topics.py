@@ -1,4 +1,4 @@
-"""``tidelog topics …``."""
+"""The commands ``tidelog topics …``, for topics and their settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tidelog transactions …``."""
+"""The commands ``tidelog transactions …``, for open transactions."""
 
 from __future__ import annotations
 

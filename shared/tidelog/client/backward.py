@@ -61,7 +61,7 @@ class BackwardConsumer(RecordStream):
         return positions
 
     async def aclose(self) -> None:
-        """Stop reading."""
+        """Stop reading for good."""
         self._closed = True
 
     def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:

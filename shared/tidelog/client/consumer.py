@@ -123,7 +123,7 @@ class Consumer(RecordStream):
         self._bell.ring()
 
     async def aclose(self) -> None:
-        """Stop reading."""
+        """Stop reading for good."""
         self._closed = True
         if self._reader is not None:
             self._reader.close()

@@ -39,7 +39,7 @@ class Reading(TypedDict, total=False):
 
 
 class Consuming(ABC):
-    """See the module."""
+    """The part of ``Log`` that makes consumers and looks up offsets."""
 
     _connection: Connection
     _loop: Loop
@@ -50,7 +50,7 @@ class Consuming(ABC):
 
     @abstractmethod
     async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """One topic."""
+        """Describe one topic."""
 
     @overload
     def consume(

@@ -54,7 +54,7 @@ class Progress:
 
 
 class Grouping(ABC):
-    """See the module."""
+    """The part of ``Log`` that describes and changes consumer groups."""
 
     @abstractmethod
     async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
@@ -62,11 +62,11 @@ class Grouping(ABC):
 
     @abstractmethod
     async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """One topic."""
+        """Describe one topic."""
 
     @abstractmethod
     async def topics(self) -> tuple[TopicInfo, ...]:
-        """Every topic."""
+        """Describe every topic."""
 
     @abstractmethod
     async def _each(self, ask: Callable[[int], Awaitable[T]], partitions: Iterable[int]) -> dict[int, T]:

@@ -131,7 +131,7 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         await self._connection.call(AlterLearners(topic, partition, tuple(learners)))
 
     async def topics(self) -> tuple[TopicInfo, ...]:
-        """Every topic."""
+        """Describe every topic."""
         return (await self.status()).topics
 
     async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:

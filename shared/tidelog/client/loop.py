@@ -54,10 +54,10 @@ class Link(Protocol):
 
 
 class Loop(Protocol):
-    """See the module. Times in seconds, on the loop's own clock."""
+    """The event loop as the client needs it. Times in seconds, on the loop's own clock."""
 
     def now(self) -> float:
-        """The time."""
+        """Return the loop's time, in seconds."""
 
     def event(self) -> Event:
         """A new one."""

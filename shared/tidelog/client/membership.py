@@ -41,7 +41,7 @@ class Owner(Protocol):
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A commit."""
+    """A commit that has no answer yet."""
 
     over: Event
     error: TidelogError | None = None

@@ -36,7 +36,7 @@ A = TypeVar("A", bound=Message)
 
 
 class Moving(ABC):
-    """See the module."""
+    """The part of ``Log`` that moves, pauses and describes partitions."""
 
     _loop: Loop
 
@@ -46,7 +46,7 @@ class Moving(ABC):
 
     @abstractmethod
     async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """One topic."""
+        """Describe one topic."""
 
     async def grow_topic(self, name: str, partitions: int) -> None:
         """Give a topic more partitions, so many in all. Raises ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (topics do not

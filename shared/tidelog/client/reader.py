@@ -66,7 +66,7 @@ class TopicReader:
             self.on_link_up()
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading for good."""
         self.perform(self.core.close())
         self._bell.ring()
 

@@ -14,7 +14,7 @@ from tidelog.types import Position, TopicPartition
 
 
 class Readers:
-    """See the module. ``bell`` is rung when there is news."""
+    """The readers of a group's member, one for each topic. ``bell`` is rung when there is news."""
 
     def __init__(self, connection: Connection, bell: Bell, options: ConsumerOptions) -> None:
         self._connection = connection
@@ -82,7 +82,7 @@ class Readers:
             reader.perform(reader.core.set_credit(credit))
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop all readers for good."""
         for reader in self.all:
             reader.close()
 

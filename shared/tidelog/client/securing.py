@@ -24,7 +24,7 @@ A = TypeVar("A", bound=Message)
 
 
 class Securing(ABC):
-    """See the module."""
+    """The part of ``Log`` that changes tokens, rules and quotas."""
 
     @abstractmethod
     async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
@@ -50,7 +50,7 @@ class Securing(ABC):
         await self._ask(RevokeTokens(token_id), Done, again=False)
 
     async def revoke_tokens_of(self, principal: str) -> None:
-        """The same for all tokens of a principal."""
+        """Revoke all tokens of a principal."""
         await self._ask(RevokeTokens("", principal), Done, again=False)
 
     async def rotate_ticket_keys(self) -> None:

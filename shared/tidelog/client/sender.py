@@ -92,7 +92,7 @@ class Sender:
     # Called by the connection:
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
-        """Acks arrived."""
+        """Hand acks to the tries that wait for them."""
         for ack in acks:
             if (tried := self._tries.get(ack.id)) is not None:
                 tried.ack = ack

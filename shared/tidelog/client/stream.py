@@ -97,7 +97,7 @@ class RecordStream(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Stop reading."""
+        """Stop reading for good."""
 
     @abstractmethod
     async def _open(self) -> object:

@@ -26,7 +26,7 @@ from tidelog.wire.messages import (
 
 
 class Administering:
-    """See the module."""
+    """The part of ``tidelog.sync.Log`` for administration; every call blocks."""
 
     _portal: Portal
 
@@ -129,7 +129,7 @@ class Administering:
         self._portal.run(self._portal.log.revoke_token, token_id)
 
     def revoke_tokens_of(self, principal: str) -> None:
-        """The same for all tokens of a principal."""
+        """Revoke all tokens of a principal."""
         self._portal.run(self._portal.log.revoke_tokens_of, principal)
 
     def rotate_ticket_keys(self) -> None:

@@ -88,7 +88,7 @@ class Records(Generic[S]):
             self._records, self._last = iter(()), None
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading for good."""
         if not self._portal.is_foreign:
             self._portal.run(self._inner.aclose)
 
@@ -197,7 +197,7 @@ class GroupConsumer(Records[group.GroupConsumer]):
 
 
 def in_threads(hooks: Hooks) -> Hooks:
-    """The same hooks, each call in a thread, where it may use the blocking client."""
+    """Return the hooks so that each call runs in a thread, where it may use the blocking client."""
 
     def of(hook: Hook | None) -> Hook | None:
         if hook is None:

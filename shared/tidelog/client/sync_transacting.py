@@ -104,7 +104,7 @@ class Transaction(Feed):
 
 
 class Transacting:
-    """See the module."""
+    """The part of ``tidelog.sync.Log`` for transactions; every call blocks."""
 
     _portal: Portal
 

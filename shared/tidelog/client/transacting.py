@@ -191,7 +191,7 @@ class Transaction:
 
 
 class Transacting(ABC):
-    """See the module."""
+    """The part of ``Log`` that begins, ends and describes transactions."""
 
     _connection: Connection
     _loop: Loop
@@ -203,7 +203,7 @@ class Transacting(ABC):
 
     @abstractmethod
     async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """One topic."""
+        """Describe one topic."""
 
     @asynccontextmanager
     async def transaction(

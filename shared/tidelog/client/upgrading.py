@@ -12,7 +12,7 @@ A = TypeVar("A", bound=Message)
 
 
 class Upgrading(ABC):
-    """See the module."""
+    """The part of ``Log`` that shows and raises the feature level."""
 
     @abstractmethod
     async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:

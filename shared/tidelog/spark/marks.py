@@ -36,7 +36,8 @@ def key_of(extent: Extent) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """See the module. ``first``: it is the start of a query that has no end yet."""
+    """A position for every partition, as Spark's checkpoint has it. ``first``: it is the start of a query that has no
+    end yet."""
 
     at: Mapping[Key, Position] = field(default_factory=dict)
     first: bool = False

@@ -85,7 +85,8 @@ class Reserved:
     """Of all of the ids."""
 
     def of_task(self, task: int) -> Producer:
-        """The same for every attempt of the task. Raises ``TIDELOG_OPTION``: there are more tasks than ids."""
+        """Return the producer of a task, one for all its attempts. Raises ``TIDELOG_OPTION`` if there are more tasks
+        than ids."""
         if task >= MAX_TASKS:
             raise SourceError("TIDELOG_OPTION", f"an idempotent write has at most {MAX_TASKS} tasks: use coalesce()")
         return Producer(self.first_id + task, 0, self.timestamp_ms, ticket=self.ticket)

@@ -120,7 +120,7 @@ def _stage(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, ba
 
 
 def _rows(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
-    """The same tables, which end with an error if they are not all; None: there are no rows, so that there is
+    """Pass the tables on, ending with an error if they are not all; None: there are no rows, so that there is
     nothing to ask of the cluster."""
     tables = whole(tables)
     first = next((table for table in tables if table.num_rows), None)

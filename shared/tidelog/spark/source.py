@@ -32,7 +32,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return "tidelog"
 
     def schema(self) -> str:
-        """The columns."""
+        """Return the columns as a Spark DDL text."""
         from tidelog.spark import arrow
 
         wanted = {name.lower(): text for name, text in self.options.items()}.get("includeheaders", "false")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def whole(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same tables. Raises ``TIDELOG_NOT_WRITTEN`` after the last one if Spark broke off there, because the task
-    has failed or was ended."""
+    """Pass the tables on. Raises ``TIDELOG_NOT_WRITTEN`` after the last one if Spark broke off there, because the
+    task has failed or was ended."""
     received = _input()
     yield from tables
     if not received.peek(1):

@@ -77,7 +77,7 @@ def _unknown(given: str, parsers: Parsers, what: str) -> str:
 
 
 def gateways(text: str) -> tuple[str, ...]:
-    """URLs."""
+    """Read URLs of gateways, separated by commas."""
     urls = tuple(url.strip() for url in text.split(",") if url.strip())
     if not urls or not all(url.startswith(("ws://", "wss://")) for url in urls):
         raise ValueError("one or more URLs ws://host:port or wss://host:port, separated by commas")
@@ -96,7 +96,7 @@ def name_of(what: str) -> Callable[[str], str]:
 
 
 def topics(text: str) -> tuple[str, ...]:
-    """Names."""
+    """Read names of topics, separated by commas."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names) or not all(TOPIC_NAME.fullmatch(name) for name in names):
         raise ValueError("different topic names, separated by commas")

@@ -84,7 +84,7 @@ class _Loader:
         }  # fmt: skip
 
     def take(self, entry: Entry) -> None:
-        """One line."""
+        """Take one line of the recording."""
         if not self.versioned:
             self._header(entry)
             return

@@ -46,7 +46,7 @@ class Summary:
 
 
 def summarize(recording: Recording) -> Summary:
-    """Count."""
+    """Count what a recording holds."""
     history = recording.history
     found = Summary(len(history.operations) + len(history.transactions), recording.seconds, recording.complete)
     sends, commits = Counter[str](), Counter[str]()

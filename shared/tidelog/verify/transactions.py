@@ -76,8 +76,8 @@ def check(story: Story) -> list[Anomaly]:
 
 
 def check_history(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
-    """The same for a history in which values are unique, so that each record is a place of its own; ``strange`` is
-    what readers were shown and the log at the end does not show."""
+    """Check the transactions of a history in which values are unique, so that each record is a place of its own;
+    ``strange`` is what readers were shown and the log at the end does not show."""
     labels: dict[bytes, str] = {}
     places: dict[str, set[str]] = {}
     for op in facts.sends:

@@ -61,7 +61,7 @@ class _GivenUp(Exception):
 
 
 def app_of(topic: str, number: int) -> str:
-    """See ``Stage.app``."""
+    """Return the name of an application, and of the group that it moves."""
     return f"{topic}-app{number + 1}"
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """A connection."""
+    """A connection whose received bytes are counted."""
 
     def give_up(self) -> None:
         """Wait no longer for the rest of the message that has begun."""

@@ -241,7 +241,8 @@ class FrameStream:
         return data
 
     async def _receive_more(self) -> bytes:
-        """The same, in the middle of a message, which must get on."""
+        """Receive more of a message that has begun. Raises ``ProtocolError`` or ``Unreachable`` if it makes no
+        progress."""
         if self._due == math.inf or self._arrived >= self._wanted:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
         data = None if self._socket is None else self._read_now(self._socket, RECEIVE_BYTES)
@@ -304,7 +305,7 @@ class FrameStream:
         self.on_urgent()
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
-        """See ``Connection.send``."""
+        """Send one message; see ``Connection.send``."""
         await self.send_many([(head, payload)])
 
     @property

@@ -101,7 +101,7 @@ class _Pending:
 
 
 class Session:
-    """See the theory above. ``peer`` is None while greeting."""
+    """The conversation over one connection. ``peer`` is None while greeting."""
 
     def __init__(
         self,

@@ -137,7 +137,7 @@ class Listener(trio.abc.Listener[Stream]):
         self._send, self._receive = trio.open_memory_channel[Stream](512)
 
     def offer(self, stream: Stream) -> None:
-        """Somebody connects."""
+        """Offer a new connection to the listener."""
         self._send.send_nowait(stream)
 
     async def accept(self) -> Stream:
@@ -162,7 +162,7 @@ class Net:
     # --- what stands in for trio's -----------------------------------------------------------------------
 
     async def open_tcp_stream(self, host: str, port: int, **_: object) -> Stream:
-        """See ``trio.open_tcp_stream``."""
+        """Connect to a simulated listener; see ``trio.open_tcp_stream``."""
         here = NODE.get()
         await trio.sleep(self._delay())
         await trio.sleep_until(max(self._blocked.get(pair, 0.0) for pair in ((here, host), (host, here))))
@@ -176,7 +176,7 @@ class Net:
         return Stream(self, back, there)
 
     async def open_tcp_listeners(self, port: int, *, host: str, **_: object) -> list[Listener]:
-        """See ``trio.open_tcp_listeners``."""
+        """Listen on a simulated port; see ``trio.open_tcp_listeners``."""
         await trio.lowlevel.checkpoint()
         listener = self.listeners[host, port] = Listener(self, host, port)
         return [listener]

@@ -111,7 +111,7 @@ class Receiver:
         self._options = options
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Read the topic until cancelled."""
         NODE.set(self.name)
         while True:
             start = {p: Position(self._epochs[p], offset) for p, offset in self.positions.items()}

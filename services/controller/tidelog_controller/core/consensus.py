@@ -114,7 +114,7 @@ class _Read:
 
 
 class Consensus(ABC):
-    """See above; ``Controller`` makes the decisions."""
+    """Raft, the agreed state and the requests that wait for it; ``Controller`` makes the decisions."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class Consensus(ABC):
 
     @abstractmethod
     def _on_inactive(self) -> None:
-        """And now no longer."""
+        """This controller stopped being the active one."""
 
     @abstractmethod
     def _on_applied(self, before: MetadataState, applied: Applied, command: Command, now: float) -> list[Event]:
@@ -359,7 +359,7 @@ class Consensus(ABC):
         return effects
 
     def _check_level(self) -> None:
-        """Who does not understand what the others have agreed on ends."""
+        """Raise ``ConfigError`` if this release does not support the cluster's feature level."""
         unfit = why_unfit(self.node_id, self.features.own, self.state.level or self.features.own.newest)
         if unfit is not None:
             raise ConfigError(unfit.message)

@@ -118,7 +118,8 @@ MAX_PRODUCER_IDS = 1_000_000
 
 
 class Controller(Consensus):
-    """See above. ``wall_ms`` is the wall clock in milliseconds; it only goes into the histories."""
+    """A controller as one state machine. ``wall_ms`` is the wall clock in milliseconds; it only goes into the
+    histories."""
 
     def __init__(
         self,

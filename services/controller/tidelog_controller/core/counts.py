@@ -15,7 +15,7 @@ def _latencies() -> Histogram:
 
 @dataclass(slots=True)
 class Counts:
-    """See above."""
+    """Counters of one controller since it started, for its metrics."""
 
     elections: dict[str, int] = field(default_factory=dict)
     """Leaders of partitions that were elected while this controller was active, by cause."""

@@ -49,7 +49,7 @@ class Features:
         self._linked[source] = linked
 
     def on_link_closed(self, source: int) -> None:
-        """And closed it."""
+        """Forget a link that a service has closed."""
         self._linked.pop(source, None)
 
     def is_gateway(self, source: int) -> bool:

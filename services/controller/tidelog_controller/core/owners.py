@@ -43,7 +43,7 @@ def bounded_topic(
 def bounded_partitions(
     state: MetadataState, command: AddPartitions, settings: OwnerSettings
 ) -> AddPartitions | TidelogError:
-    """The same of more partitions of a topic: they count for its owner."""
+    """Return the command for more partitions with the owner's bound, or why the owner may not have them."""
     if not owner_of(state, command.topic_id):
         return command
     owned = replace(command, max_partitions=settings.principal_max_partitions)

@@ -16,7 +16,7 @@ PART_PARTITIONS = 500
 
 
 def event_record(event: TimelineEvent) -> Document:
-    """An event."""
+    """Return the timeline record of an event."""
     if event.topic_id:
         about: Document = {"topic": event.topic, "topic_id": event.topic_id}
         if event.partition >= 0:

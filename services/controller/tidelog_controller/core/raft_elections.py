@@ -21,7 +21,7 @@ from tidelog_controller.core.raft_members import RaftMembers
 
 
 class RaftElections(RaftMembers):
-    """See above."""
+    """Raft with elections: pre-vote, vote and becoming the leader."""
 
     _granted: dict[NodeId, str]
     _refused: dict[NodeId, bool]

@@ -43,7 +43,7 @@ class _Transfer:
 
 
 class RaftMembers(RaftReads):
-    """See above."""
+    """Raft with changes of its configuration and transfer of leadership."""
 
     _transfer: _Transfer | None = None
     _leaving = False

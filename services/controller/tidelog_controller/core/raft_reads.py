@@ -20,7 +20,7 @@ class _Read:
 
 
 class RaftReads(RaftReplication):
-    """See above."""
+    """Raft with linearizable reads (ReadIndex)."""
 
     _reads: list[_Read]
     _last_token = 0

@@ -16,7 +16,7 @@ from tidelog_controller.core.raft_snapshots import RaftSnapshots
 
 
 class RaftReplication(RaftSnapshots):
-    """See above."""
+    """Raft with replication: AppendEntries on both sides, and the commit index."""
 
     # --- the follower's side -------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class RaftReplication(RaftSnapshots):
         return progress if progress is not None and member is not None and progress.store == member.store else None
 
     def _follower_of(self, node: NodeId) -> Progress | None:
-        """The same, if it counts: its store is no old copy."""
+        """The follower, if it counts: its store is no old copy."""
         progress = self._answering(node)
         return progress if progress is not None and progress.refill is None else None
 

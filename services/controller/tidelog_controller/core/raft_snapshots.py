@@ -37,7 +37,7 @@ class _Incoming:
 
 
 class RaftSnapshots(RaftBase):
-    """See above."""
+    """Raft with snapshots: taking, sending and receiving them."""
 
     _incoming: _Incoming | None = None
 

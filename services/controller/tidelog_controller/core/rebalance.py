@@ -118,7 +118,7 @@ class _Picture:
     # --- passes ------------------------------------------------------------------------------------------
 
     def empty_drained(self) -> None:
-        """See 0."""
+        """Pass 0: move replicas away from servers that are being drained."""
         for key in self._movable:
             for source in self._replicas[key]:
                 if not self._state.servers[source].draining:
@@ -131,7 +131,7 @@ class _Picture:
                     self._replace(key, source, to, "drained")
 
     def spread_over_racks(self) -> None:
-        """See 1."""
+        """Pass 1: move replicas that share a rack to racks that have none."""
         for key in self._movable:
             while True:
                 replicas = self._replicas[key]
@@ -144,7 +144,7 @@ class _Picture:
                 self._replace(key, source, min(free, key=lambda node: (self._load[node], node)), "racks")
 
     def move_one(self) -> bool:
-        """See 2."""
+        """Pass 2: move one replica from a full server to an emptier one; False if no move helps."""
         by_load = sorted(self._servers, key=lambda node: (self._load[node], node))
         for full in reversed(by_load):
             for empty in by_load:
@@ -158,7 +158,7 @@ class _Picture:
         return False
 
     def swap_one_leader(self) -> bool:
-        """See 3."""
+        """Pass 3: exchange the preferred leader of one partition; False if no exchange helps."""
         by_leads = sorted(self._servers, key=lambda node: (-self._leads[node], node))
         for busy in by_leads:
             for key in self._held[busy]:

@@ -35,9 +35,9 @@ elected as soon as one of these rules allows it:
 
 Else the partition waits for the others, and ``tidelog why`` says for whom. With commit rule ``quorum`` a majority of
 the members of the ISR decides as ever (``election.py``). An unclean election is held where the topic allows it and
-fewer replicas are live than rule 2 needs. What is not covered: a topic whose replicas were made *more* since, of
-which only the first are known to the survivor; and a replica that has lost its disk since and has not registered
-afterwards with a directory that says so.
+fewer replicas are live than *enough copies* needs. What is not covered: a topic whose replicas were made *more*
+since, of which only the first are known to the survivor; and a replica that has lost its disk since and has not
+registered afterwards with a directory that says so.
 """
 
 from __future__ import annotations

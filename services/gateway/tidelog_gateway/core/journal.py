@@ -104,8 +104,9 @@ class Journal:
     def on_minor_change(
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, time_ms: int
     ) -> None:
-        """The same of a request that needs few rights. Refused requests are merged apart, and recorded too:
-        a ``begin_transaction`` that is refused may have ended another transaction first."""
+        """Record the answer to a change that needs few rights, merged with others like it. Refused requests are
+        merged apart, and recorded too: a ``begin_transaction`` that is refused may have ended another transaction
+        first."""
         refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
         key = (*_merged_under(who, request), REFUSED if refused else DONE)
         self._merge(key, Event("change", who, time_ms, _bounded(_told(request, answer))))

@@ -54,7 +54,7 @@ class Lookup:
 
 
 class Lookups:
-    """See the module."""
+    """The look-ups of offsets under way, one at a time for each partition."""
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, Lookup] = {}

@@ -43,7 +43,7 @@ class Produces:
         message.size += part.size
 
     def close(self) -> list[Send]:
-        """All messages."""
+        """Return all messages, the open ones too."""
         return self._closed + [_close(node, message) for node, message in self._open.items()]
 
 

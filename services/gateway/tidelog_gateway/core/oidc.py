@@ -178,7 +178,7 @@ class Issuer:
 
 
 def _listed(data: bytes) -> list[object]:
-    """Raises ``ValueError``."""
+    """Return the keys that a document lists. Raises ``ValueError``."""
     try:
         found = json.loads(data)
     except RecursionError as error:

@@ -29,7 +29,7 @@ RATES = ("bytes_in_s", "bytes_out_s", "requests_s")
 
 @dataclass(slots=True)
 class Bucket:
-    """See the module. ``rate`` is per second, ``level`` what was left at ``at``."""
+    """A token bucket. ``rate`` is per second, ``level`` what was left at ``at``."""
 
     rate: int
     level: float

@@ -34,7 +34,7 @@ Allows = Callable[[str], bool]
 
 
 class Viewer(Protocol):
-    """Who looks."""
+    """The rights of the client that gets an answer."""
 
     def of_topic(self, name: str) -> bool: ...
     def reads(self, name: str) -> bool: ...

@@ -43,7 +43,7 @@ class Cut(NamedTuple):
 
 
 class Stretch:
-    """See the module. Raises ``CorruptBatch`` where the payload is no sequence of batches."""
+    """Consecutive whole batches of one read. Raises ``CorruptBatch`` where the payload is no sequence of batches."""
 
     __slots__ = ("_epochs", "_offsets", "_payload", "_positions", "_timestamps")
 

@@ -82,7 +82,7 @@ class Follower:
 
     @property
     def agrees(self) -> bool:
-        """What lies below the HW is what the leader has there."""
+        """Whether this log is known to match the leader's up to the high watermark."""
         return self.agreed or not self._may_part
 
     def refusal(self, leader_epoch: int) -> TidelogError | None:

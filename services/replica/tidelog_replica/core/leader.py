@@ -33,7 +33,7 @@ Linearizable reads: ``confirmed_at`` is the latest time such that everything com
 the HW; ``ask_confirmation(now)`` has it brought up to ``now`` (``vouching.py`` has the proof). Every answer to a
 follower carries ``stamp(node, now)``. Bounded reads and coordinators go by ``fresh_at`` (``leadership.py``).
 
-Invariants: R1, R4, R5, R8 of ``docs/architecture.md``; HW <= own log end; at most one proposal in flight.
+Invariants: R1, R4, R5, R8 of ``docs/invariants.md``; HW <= own log end; at most one proposal in flight.
 """
 
 from __future__ import annotations

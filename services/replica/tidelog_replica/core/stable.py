@@ -48,7 +48,7 @@ class Ended(NamedTuple):
 
 
 class LogTransactions:
-    """See the module."""
+    """The open and ended transactions of one log, and its last stable offset."""
 
     def __init__(self, open: Iterable[tuple[int, Open]] = (), ended: Iterable[Ended] = ()) -> None:
         self.open = dict(open)
@@ -136,7 +136,7 @@ class LogTransactions:
 
     @classmethod
     def from_map(cls, data: object) -> LogTransactions:
-        """The opposite. Raises ``ProtocolError``."""
+        """Read what ``to_map`` has written. Raises ``ProtocolError``."""
         if not isinstance(data, dict) or set(data) != {"open", "ended"}:
             raise ProtocolError("transactions are open and ended")
         open, ended = data["open"], data["ended"]

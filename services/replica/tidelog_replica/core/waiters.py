@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiter(Protocol):
-    """What waits."""
+    """A request that waits for an offset, until a deadline."""
 
     @property
     def end(self) -> int:

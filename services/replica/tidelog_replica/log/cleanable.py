@@ -31,7 +31,7 @@ from tidelog_replica.log.snapshots import Snapshots, TakeSnapshot
 
 
 class Cleanable(Readable):
-    """See ``Log``, which fills it."""
+    """A log that retention and compaction shorten; ``Log`` fills its attributes."""
 
     producers: ProducerState
     """What the log says of its producers. ``append`` keeps it; a leader tells it of a batch a moment earlier."""
@@ -172,7 +172,8 @@ class Cleanable(Readable):
         return Compacted(self.compacted_to, min(self._deletions.tombstones_to, self.end))
 
     def compacted_behind(self, offset: int) -> Compacted:
-        """The same for a copy that has everything up to ``offset``: 0 for what is not behind that."""
+        """How far the log is compacted, for a copy that has everything up to ``offset``: 0 for what is not behind
+        that."""
         if not self._deletions.reach_behind(offset):
             return UNKNOWN
         return Compacted._make(to if to > offset else 0 for to in self.compacted)

@@ -32,7 +32,7 @@ class Committed:
 
     @property
     def once(self) -> int:
-        """The same, or what it was before the log lost its end."""
+        """The high watermark, or what it was before the log lost its end."""
         return max(self.high_watermark, self._once.value or 0)
 
     def write(self, high_watermark: int, *, sync: bool = False) -> None:

@@ -53,7 +53,7 @@ class ReadBatches:
     """The log's generation when the job was made."""
 
     def run(self) -> BatchesRead:
-        """See ``Job``."""
+        """Read the batches from the disk; see ``Job``."""
         target = self.target
         try:
             file = self.disk.open(target.path)

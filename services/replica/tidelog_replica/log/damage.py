@@ -119,7 +119,7 @@ class SetAside:
     cut: bool = False
 
     def run(self) -> Hole | None:
-        """See ``Job``."""
+        """Quarantine the segment, and return its hole; see ``Job``."""
         disk, path, base = self.disk, self.path, self.base
         bases = _bases(disk, path)
         following = min((b for b in bases if b > base), default=None)
@@ -156,7 +156,7 @@ class StartOver:
     path: str
 
     def run(self) -> None:
-        """See ``Job``. The newest first: what a crash leaves is a beginning of the log."""
+        """Quarantine the segments, the newest first: what a crash leaves is a beginning of the log. See ``Job``."""
         disk, path = self.disk, self.path
         Committed(disk, path, disk.listdir(path)).lack(0)
         Checkpoint(disk, f"{path}/{MARK}").write(0, sync=True)
@@ -185,7 +185,7 @@ class Fill:
     source: Compacted = UNKNOWN
 
     def run(self) -> tuple[int, int] | Misfit:
-        """See ``Job``."""
+        """Append the batches to the repair file; see ``Job``."""
         deletions = Deletions(self.disk, self.path, self.disk.listdir(self.path))
         fault = deletions.fault_of_fill(self.hole.base, self.source)
         if fault is not None:
@@ -228,7 +228,7 @@ class Close:
     hole: Hole
 
     def run(self) -> None:
-        """See ``Job``."""
+        """Turn the repair file into the segment; see ``Job``."""
         self.disk.rename(_name(self.path, self.hole.base, "repair"), _name(self.path, self.hole.base, "log"))
         self.disk.sync_dir(self.path)
 
@@ -245,8 +245,8 @@ class BeginBehind:
     producers: bytes
 
     def run(self) -> int | Misfit:
-        """See ``Job``. First the new start is durable, with the producers; what a crash leaves below it, the next
-        opening removes."""
+        """Make the new start durable, with the producers, and remove what lies below; what a crash leaves there the
+        next opening removes. See ``Job``."""
         disk, path, bases, start = self.disk, self.path, _bases(self.disk, self.path), self.origin.start
         if self._own(bases) != self.origin or state_of(self.producers) is None:
             return Misfit(f"no segment that is left begins where the leader's log does, at {start}")

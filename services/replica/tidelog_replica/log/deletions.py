@@ -56,12 +56,12 @@ class Deletions:
 
     @property
     def compacted_to(self) -> int:
-        """See the module; perhaps above the log's end."""
+        """Below it every record is gone that a later one replaces or deletes; perhaps above the log's end."""
         return self._compacted.value or 0
 
     @property
     def tombstones_to(self) -> int:
-        """See the module; perhaps above the log's end."""
+        """Below it tombstones may be gone; perhaps above the log's end."""
         return self._tombstones.value or 0
 
     def reach_behind(self, offset: int) -> bool:

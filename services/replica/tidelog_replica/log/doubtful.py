@@ -249,7 +249,7 @@ class WriteTail:
     batches: tuple[bytes | Place, ...]
 
     def run(self) -> None:
-        """See ``Job``. The file is durable then. Raises ``OSError``."""
+        """Write the tail file durably; see ``Job``. Raises ``OSError``."""
         disk, name = self.disk, tail_path(self.path, self.start)
         file = disk.open(name + ".new", create=True)
         try:
@@ -276,7 +276,7 @@ class ReadPlace:
     place: Place
 
     def run(self) -> bytes | None:
-        """See ``Job``."""
+        """Read the batch from the doubtful log; see ``Job``."""
         try:
             return read_place(self.disk, self.place)
         except CorruptBatch:

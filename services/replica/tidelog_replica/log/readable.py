@@ -32,7 +32,7 @@ class Beginning(NamedTuple):
 
 
 class Readable:
-    """See ``Log``, which fills it."""
+    """A log as readers see it; ``Log`` fills its attributes."""
 
     epochs: EpochCache
     """Which leader epoch each offset belongs to; only the log changes it."""
@@ -61,8 +61,8 @@ class Readable:
         ]
 
     def aged_extents(self, oldest_ms: int) -> list[Extent]:
-        """The same, for retention by age: the timestamps of full segments that claim to be younger than ``oldest_ms``
-        are held against the time of their files. Raises ``OSError``."""
+        """Return every segment in numbers, for retention by age: the timestamps of full segments that claim to be
+        younger than ``oldest_ms`` are held against the time of their files. Raises ``OSError``."""
         full = [
             extent._replace(max_timestamp=segment.newest_ms()) if extent.max_timestamp >= oldest_ms else extent
             for segment, extent in zip(self._segments[:-1], self.extents(), strict=False)
@@ -155,5 +155,5 @@ class Readable:
 
     @property
     def written_high_watermark(self) -> int:
-        """The same also where it is above the log end: what lies between is lost here."""
+        """The high watermark as last written, also where it is above the log end: what lies between is lost here."""
         return self._committed.once

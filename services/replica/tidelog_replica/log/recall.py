@@ -58,7 +58,7 @@ class ReadProducers:
     data: bytes
 
     def run(self) -> ProducerState | None:
-        """See ``Job``."""
+        """Decode the state of the producers; see ``Job``."""
         return state_of(self.data)
 
 
@@ -76,5 +76,5 @@ class Recall:
     generation: int
 
     def run(self) -> ProducerState:
-        """See ``Job``."""
+        """Rebuild the state of the producers from the files; see ``Job``."""
         return producers_below(self.disk, self.directory, self.segments, self.end, self.latest)

@@ -113,7 +113,7 @@ class Scrub:
     """A copy: the log goes on."""
 
     def run(self) -> Checked:
-        """See ``Job``."""
+        """Check a piece of the segment against its checksums; see ``Job``."""
         target = self.target
         try:
             file = self.disk.open(target.path)

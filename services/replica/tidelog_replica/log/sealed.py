@@ -73,7 +73,7 @@ class KeyPage(NamedTuple):
     wrapped: bytes
 
     def to_bytes(self) -> bytes:
-        """The page."""
+        """Return the key page as the bytes of the file."""
         data = _PAGE.pack(_MAGIC, self.key.encode("ascii"), self.nonce, self.wrapped)
         return (data + _CRC.pack(crc32c(data))).ljust(PAGE_BYTES, b"\0")
 
@@ -149,16 +149,16 @@ class SealedFile:
         return stored_bytes(length) if sealed else length
 
     def size(self) -> int:
-        """See ``File``: of the batches."""
+        """Return the length of the batches in bytes; see ``File``."""
         return max(0, self._file.size() - self._beginning)
 
     def pread(self, length: int, position: int) -> bytes:
-        """See ``File``."""
+        """Read up to ``length`` bytes at a position; see ``File``."""
         return self._file.pread(length, position + self._beginning)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """See ``File``; each buffer is a batch, and is sealed if the file is. The first one of an empty file gives it
-        its key."""
+        """Write batches, one a buffer, encrypted if the file is; see ``File``. The first one of an empty file gives
+        it its key."""
         if not position and not self.size():
             self._begin()
         cipher = self.cipher
@@ -193,7 +193,7 @@ class SealedFile:
         self._file.pwritev([self._file.pread(end - begin, begin)], begin)
 
     def truncate(self, size: int) -> None:
-        """See ``File``. One that is cut to nothing gets a new key with its next batch."""
+        """Cut the file; see ``File``. One that is cut to nothing gets a new key with its next batch."""
         if size:
             self._file.truncate(size + self._beginning)
             return
@@ -201,11 +201,11 @@ class SealedFile:
         self._cipher, self._pages, self._settled = None, b"", False
 
     def sync(self) -> None:
-        """See ``File``."""
+        """Make data and size durable; see ``File``."""
         self._file.sync()
 
     def close(self) -> None:
-        """See ``File``."""
+        """Release the file, without a sync; see ``File``."""
         self._file.close()
 
 
@@ -293,7 +293,7 @@ class SealedDisk:
         self._keys = keys
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """See ``Disk``."""
+        """Open a file for reading and writing; see ``Disk``."""
         file = self.below.open(path, create=create)
         if not SEGMENT.search(path):
             return file
@@ -306,45 +306,45 @@ class SealedDisk:
         return file if clear and self._keys.current is None else sealed
 
     def read(self, path: str) -> bytes:
-        """See ``Disk``; of files that hold no batches."""
+        """Read a whole file that holds no batches; see ``Disk``."""
         return self.below.read(path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """See ``Disk``; files that hold no batches."""
+        """Replace a file that holds no batches durably; see ``Disk``."""
         self.below.write_atomic(path, data)
 
     def rename(self, source: str, target: str) -> None:
-        """See ``Disk``."""
+        """Rename a file within its directory; see ``Disk``."""
         self.below.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        """See ``Disk``."""
+        """Remove a file; see ``Disk``."""
         self.below.unlink(path)
 
     def listdir(self, path: str) -> list[str]:
-        """See ``Disk``."""
+        """List the names in a directory; see ``Disk``."""
         return self.below.listdir(path)
 
     def mkdir(self, path: str) -> None:
-        """See ``Disk``."""
+        """Create a directory durably, with its parents; see ``Disk``."""
         self.below.mkdir(path)
 
     def rmtree(self, path: str) -> None:
-        """See ``Disk``."""
+        """Remove a directory with all in it; see ``Disk``."""
         self.below.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        """See ``Disk``."""
+        """Make the changes of a directory durable; see ``Disk``."""
         self.below.sync_dir(path)
 
     def modified_ms(self, path: str) -> int | None:
-        """See ``Disk``."""
+        """Return when a file was last written; see ``Disk``."""
         return self.below.modified_ms(path)
 
     def free(self, path: str) -> int:
-        """See ``Disk``."""
+        """Return how many bytes may still be written; see ``Disk``."""
         return self.below.free(path)
 
     def allocate(self, path: str, size: int) -> None:
-        """See ``Disk``."""
+        """Make a file that takes disk space; see ``Disk``."""
         self.below.allocate(path, size)

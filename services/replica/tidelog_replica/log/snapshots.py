@@ -135,7 +135,7 @@ class TakeSnapshot:
     generation: int
 
     def run(self) -> None:
-        """See ``Job``."""
+        """Write the snapshot of the producers; see ``Job``."""
         snapshots = Snapshots(self.disk, self.directory)
         if snapshots.read(self.offset, self.chain) is None:  # else it may be the durable one of a new log start
             snapshots.write(self.offset, self.chain, self.producers.to_bytes())

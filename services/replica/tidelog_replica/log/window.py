@@ -75,7 +75,7 @@ class Window:
 
 
 class _SealedWindow(Window):
-    """The same for a sealed file."""
+    """A window over the file of an encrypted segment."""
 
     def __init__(self, cipher: Cipher, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
         super().__init__(file, size, chunk_bytes, path)

@@ -120,7 +120,7 @@ class Audience:
 
 
 def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:
-    """The same, each with the time of now in it."""
+    """Yield each value with the present time written into it."""
     for value in values:
         yield STAMP.pack(run, trio.current_time()) + value[STAMP.size :]
 

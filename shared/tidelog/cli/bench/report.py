@@ -36,7 +36,7 @@ class Delays:
         self._buckets: dict[int, int] = {}
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Count one delay."""
         bucket = math.floor(math.log(max(seconds, _ZERO)) / _STEP)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
         self.count += 1

@@ -53,7 +53,7 @@ class Load:
         return min(by_bytes, math.inf if self.records is None else self.records)
 
     def lasting(self, seconds: float) -> Load:
-        """The same, for so long."""
+        """Return this load with a duration in place of its number of records."""
         return replace(self, seconds=seconds, records=None, total_bytes=None)
 
     def options(self, partitions: int) -> ProducerOptions:

@@ -199,7 +199,7 @@ class _Doing(ProgressColumn):
         return Text(self.text())
 
     def text(self) -> str:
-        """The same, as it is."""
+        """Return what is being done and its counts as plain text."""
         counts = self.stage.counts if self.stage is not None else {}
         done = ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items()))
         return f"{self.what} ({done})" if done else self.what

@@ -131,7 +131,7 @@ class Batch:
 
 
 def renumber(batch: bytes, producer_id: int, base_sequence: int) -> bytes:
-    """The same batch under another producer id, at epoch 0, and sequence."""
+    """Return the batch under another producer id, at epoch 0, and another sequence."""
     header = read_header(batch)._replace(producer_id=producer_id, producer_epoch=0, base_sequence=base_sequence)
     rest = HEADER.pack(*header)[_CHECKED_FROM:]
     body = memoryview(batch)[HEADER_BYTES:]

@@ -8,7 +8,7 @@ from tidelog.client.core.batch import Batch, Identity
 
 
 class Lane:
-    """See the module."""
+    """The state of one partition in a producer: its open batch, its queue and what is in flight."""
 
     __slots__ = (
         "draining",

@@ -29,7 +29,7 @@ Assignor = Callable[[Subscriptions, Mapping[str, int], Mapping[TopicPartition, s
 def assign_range(
     subscriptions: Subscriptions, counts: Mapping[str, int], previous: Mapping[TopicPartition, str]
 ) -> Shares:
-    """See the module."""
+    """Give each member a stretch of neighbouring partitions per topic."""
     shares: Shares = {name: set() for name in subscriptions}
     for topic_id, names in _by_topic(subscriptions, counts).items():
         least, more = divmod(counts[topic_id], len(names))
@@ -44,7 +44,7 @@ def assign_range(
 def assign_sticky(
     subscriptions: Subscriptions, counts: Mapping[str, int], previous: Mapping[TopicPartition, str]
 ) -> Shares:
-    """See the module."""
+    """Let members keep their partitions as far as that is balanced."""
     shares: Shares = {name: set() for name in sorted(subscriptions)}
     by_topic = _by_topic(subscriptions, counts)
     subscribed = {name: set(topics) for name, topics in subscriptions.items()}

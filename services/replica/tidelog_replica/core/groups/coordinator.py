@@ -66,7 +66,8 @@ KINDS = (*READS, *WRITES, GroupHeartbeat)
 
 
 class Coordinator:
-    """See the module. ``now`` is the caller's clock in seconds, ``wall_ms`` the wall clock in ms since 1970."""
+    """The coordinator of the groups of one partition of ``__groups``. ``now`` is the caller's clock in seconds,
+    ``wall_ms`` the wall clock in ms since 1970."""
 
     def __init__(self, node: NodeId, settings: GroupSettings, topics: Topics, counts: Counts) -> None:
         self._counts = counts

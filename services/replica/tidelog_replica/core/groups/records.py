@@ -108,7 +108,7 @@ def shares_of(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def partitions_of(shares: dict[str, list[int]]) -> frozenset[TopicPartition]:
-    """The opposite."""
+    """Return the partitions of a map by topic id, as ``shares_of`` made it."""
     return frozenset(TopicPartition(topic_id, number) for topic_id, numbers in shares.items() for number in numbers)
 
 

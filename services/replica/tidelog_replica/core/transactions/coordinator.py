@@ -98,7 +98,8 @@ SWEEP = "sweep"
 
 
 class Coordinator:
-    """See the module. ``now`` is the caller's clock in seconds, ``wall_ms`` the wall clock in ms since 1970."""
+    """The coordinator of the transactions of one partition of ``__transactions``. ``now`` is the caller's clock in
+    seconds, ``wall_ms`` the wall clock in ms since 1970."""
 
     def __init__(self, settings: TransactionSettings) -> None:
         self.slots: dict[tuple[str, str], Slot] = {}
