@@ -126,7 +126,7 @@ class Shell:
 
 def view(principal: str = "alice", topics: Callable[[str], bool] = lambda name: True) -> Any:
     shown = {"seen": lambda answer: answer, "tell": lambda request, answer: None}
-    return SimpleNamespace(principal=principal, of_topic=topics, of_servers=True, **shown)
+    return SimpleNamespace(principal=principal, tenant=(principal, 0), of_topic=topics, of_servers=True, **shown)
 
 
 def link(source: int = 1) -> Any:

@@ -185,6 +185,10 @@ class Shell:
         self._links[link.source] = link
         self._requests[link.source] = 0
 
+    def tenant_of(self, source: int) -> Tenant:
+        """Under which name a client that is connected shares what others need, too."""
+        return self._tenants[source]
+
     def on_close(self, link: Link) -> None:
         """A client went."""
         source = link.source
