@@ -7,7 +7,7 @@ Each topic is created when it is first needed.
 
 A replica server handles one request after the other, and produced batches wait meanwhile. So a tenant has few
 requests at a time with the coordinators of a server: ``LARGE_EACH`` of those that may ask for much, and
-``SMALL_EACH`` of the others, for groups and for transactions. The rest wait here (``sharing.Turn``). A request has
+``SMALL_EACH`` of the others, for groups and for transactions. The rest wait here (``sharing.PendingRequest``). A request has
 its seat while it is with the server, and gives it back before it is tried again."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.core.asking import cost_of
 from tidelog_gateway.core.server_limits import Tenant
-from tidelog_gateway.sharing import Seats, Turn
+from tidelog_gateway.sharing import Seats, PendingRequest
 from tidelog_gateway.shell import OWN, RETRY_S, Shell
 
 TIMEOUT_S = 10.0
@@ -61,7 +61,9 @@ PAGE = 500
 OWN_TENANT: Tenant = "", OWN
 LARGE, LARGE_EACH = 16, 2
 """Requests that may ask for much and are with the coordinators of one server at a time: in all, and of one tenant.
-They have more than 100 positions or names, or their answers tell of all that a group has, or of many groups."""
+They have more than 100 positions or names, or concern all that a group has (``WHOLE``), or many groups."""
+WHOLE = (JoinGroup, LeaveGroup, DescribeGroup, DeleteGroup, ListGroups, ListTransactions)
+"""What they cost follows from what there is, not from their size."""
 SMALL, SMALL_EACH = 64, 8
 """The same of other requests, for groups and for transactions each."""
 
@@ -111,11 +113,11 @@ class Coordination:
             return self._seats.setdefault((server, ""), Seats(LARGE, LARGE_EACH))
         return self._seats.setdefault((server, _place_of(message)[0]), Seats(SMALL, SMALL_EACH))
 
-    async def answer(self, message: Message, turn: Turn | None = None) -> Message:
+    async def answer(self, message: Message, turn: PendingRequest | None = None) -> Message:
         """The coordinator's answer. Raises its refusal, or why nobody answered in time. ``turn``: of the client that
         asks; None: this gateway does."""
         if turn is None:
-            turn = Turn(OWN_TENANT, trio.current_time() + TIMEOUT_S)
+            turn = PendingRequest(OWN_TENANT, trio.current_time() + TIMEOUT_S)
         if isinstance(message, ListGroups):
             groups = await self._ask_all(self._groups_of, GROUPS, turn)
             return ListGroupsAnswer(tuple(sorted(groups, key=lambda info: info.group)))
@@ -127,7 +129,7 @@ class Coordination:
         topic = await self._topic(name, prepare, turn.until)
         return await self._ask(message, topic.topic_id, partition_of(key, len(topic.partitions)), turn)
 
-    async def _groups_of(self, topic_id: str, partition: int, turn: Turn) -> list[GroupInfo]:
+    async def _groups_of(self, topic_id: str, partition: int, turn: PendingRequest) -> list[GroupInfo]:
         groups: list[GroupInfo] = []
         more = True
         while more:
@@ -138,7 +140,7 @@ class Coordination:
             more = told.more and bool(told.groups)
         return groups
 
-    async def _transactions_of(self, topic_id: str, partition: int, turn: Turn) -> list[TransactionInfo]:
+    async def _transactions_of(self, topic_id: str, partition: int, turn: PendingRequest) -> list[TransactionInfo]:
         found: list[TransactionInfo] = []
         more = True
         while more:
@@ -150,7 +152,7 @@ class Coordination:
         return found
 
     async def _ask_all(
-        self, of: Callable[[str, int, Turn], Awaitable[list[Info]]], name: str, turn: Turn
+        self, of: Callable[[str, int, PendingRequest], Awaitable[list[Info]]], name: str, turn: PendingRequest
     ) -> list[Info]:
         """What every coordinator of that topic tells. Raises the error of any: what is there must not be missing
         silently."""
@@ -160,7 +162,7 @@ class Coordination:
 
         async def ask(topic_id: str, partition: int) -> None:
             try:
-                infos.extend(await of(topic_id, partition, Turn(turn.tenant, turn.until)))
+                infos.extend(await of(topic_id, partition, PendingRequest(turn.tenant, turn.until)))
             except TidelogError as error:
                 errors.append(error)
 
@@ -192,7 +194,7 @@ class Coordination:
                     await shell.wait_change()
         return topic
 
-    async def _ask(self, message: Message, topic_id: str, partition: int, turn: Turn) -> Message:
+    async def _ask(self, message: Message, topic_id: str, partition: int, turn: PendingRequest) -> Message:
         """The coordinator's answer; what may pass is tried again."""
         in_doubt = False
         while True:
@@ -217,7 +219,7 @@ class Coordination:
         cluster = self._shell.cluster
         return all(cluster.knows_better(at.topic_id, at.partition, code) for at in message.positions)
 
-    async def _try(self, message: Message, topic_id: str, partition: int, turn: Turn) -> Message | TidelogError:
+    async def _try(self, message: Message, topic_id: str, partition: int, turn: PendingRequest) -> Message | TidelogError:
         """One try. The seat is free when the server has answered, also where nobody waits for that any more."""
         state = self._shell.cluster.state(topic_id, partition)
         if state is None or state.leader is None:
@@ -243,10 +245,9 @@ class Coordination:
 
 def _is_large(message: Message) -> bool:
     """It asks a coordinator for much, or may do so."""
-    tells_all = isinstance(message, DescribeGroup | ListGroups | ListTransactions) or (
-        isinstance(message, FetchOffsets) and not message.parts
-    )
-    return tells_all or cost_of(message) > 1
+    if isinstance(message, FetchOffsets) and not message.parts:
+        return True
+    return isinstance(message, WHOLE) or cost_of(message) > 1
 
 
 def _place_of(message: Message) -> tuple[str, bytes]:

@@ -89,7 +89,7 @@ from tidelog_gateway.core.guard import heirs_at
 from tidelog_gateway.core.server_limits import Tenant
 from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing, View
 from tidelog_gateway.faults import contained
-from tidelog_gateway.sharing import Seats, Sharing, Steps, Turn
+from tidelog_gateway.sharing import Seats, Sharing, Steps, PendingRequest
 from tidelog_gateway.shell import Answered, Shell
 
 Once = TypeVar("Once", bound=Message)
@@ -229,7 +229,7 @@ class Requests:
         """For lists of all groups or transactions."""
         self._waiting: dict[Tenant, int] = {}
         """What the large requests of each cost that wait for their answers."""
-        self._turns: dict[int, dict[Turn, None]] = {}
+        self._turns: dict[int, dict[PendingRequest, None]] = {}
         """By client: its requests."""
 
     def on_message(self, link: Link, id: int, message: Message, view: RequestView) -> None:
@@ -243,7 +243,7 @@ class Requests:
             message = replace(message, principal=view.principal if owners else "")
         done = self._begin(link, id, message, view)
         until = trio.current_time() + TIMEOUT_S
-        turn = Turn(view.tenant, until, only_reads=isinstance(message, READING))
+        turn = PendingRequest(view.tenant, until, only_reads=isinstance(message, READING))
         if (seats := self._first_seats(message)) is not None:
             turn.queue(seats)
         self._turns.setdefault(link.source, {})[turn] = None
@@ -283,7 +283,7 @@ class Requests:
             if turn.ends_with_link:
                 turn.scope.cancel()
 
-    async def _serve(self, link: Link, turn: Turn, message: Message, view: RequestView, done: Answered) -> None:
+    async def _serve(self, link: Link, turn: PendingRequest, message: Message, view: RequestView, done: Answered) -> None:
         answer: Message | TidelogError = Unreachable("internal error")
         try:
             with contained(link, message.OP), turn.scope:
@@ -303,14 +303,14 @@ class Requests:
         with burst():
             done(answer)
 
-    async def _shared(self, message: Message, view: RequestView, turn: Turn) -> Message:
+    async def _shared(self, message: Message, view: RequestView, turn: PendingRequest) -> Message:
         """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
         if isinstance(message, LISTS) and not getattr(message, "app", ""):
             return await self._sharing.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
             return await self._sharing.get(message, partial(self._answer, message, view, turn))
         if isinstance(message, SHARED_BY_TENANT):
-            own = Turn(turn.tenant, turn.until)  # the client that asked first may go
+            own = PendingRequest(turn.tenant, turn.until)  # the client that asked first may go
             return await self._sharing.get((message, turn.tenant), partial(self._answer, message, view, own))
         return await self._answer(self._once(message, view.principal), view, turn)
 
@@ -337,7 +337,7 @@ class Requests:
             name["client"] = name_of_client(principal, given if sequence else self._client)
         return replace(message, **name)
 
-    async def _answer(self, message: Message, view: RequestView, turn: Turn) -> Message:
+    async def _answer(self, message: Message, view: RequestView, turn: PendingRequest) -> Message:
         controllers = self._shell.controllers
         match message:
             case Metadata():
@@ -392,11 +392,11 @@ class Requests:
             case _:
                 return await self._ask_controller(message, turn)
 
-    async def _ask_controller(self, message: Message, turn: Turn) -> Message:
+    async def _ask_controller(self, message: Message, turn: PendingRequest) -> Message:
         with await turn.wait(self._at_controller):
             return await self._shell.controllers.call(message, turn.until - trio.current_time())
 
-    async def _create(self, message: CreateTopic, turn: Turn) -> Message:
+    async def _create(self, message: CreateTopic, turn: PendingRequest) -> Message:
         """Answered when a produce to it would go through; the topic is there, so after a while all the same. When
         the controller was lost in between, a topic that now exists as it was asked for is the one asked for."""
         shell = self._shell
@@ -417,7 +417,7 @@ class Requests:
                 await shell.wait_change()
         return answer
 
-    async def _delete(self, message: DeleteTopic, turn: Turn) -> Message:
+    async def _delete(self, message: DeleteTopic, turn: PendingRequest) -> Message:
         try:
             return await self._ask_controller(message, turn)
         except TidelogError as error:
@@ -454,7 +454,7 @@ class Requests:
         """A ticket for the client; "" while the cluster has none. The caller knows that the ids are the client's."""
         return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
 
-    async def _init_task_producer(self, message: InitTaskProducer, view: RequestView, turn: Turn) -> TaskProducer:
+    async def _init_task_producer(self, message: InitTaskProducer, view: RequestView, turn: PendingRequest) -> TaskProducer:
         """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
         controllers give one. Ids that a client brings are not passed on."""
         answer = await self._coordination.answer(replace(message, first_id=0), turn)
@@ -466,7 +466,7 @@ class Requests:
         assert isinstance(answer, TaskProducer)
         return answer
 
-    async def _settle(self, asked: SettleTransaction, turn: Turn) -> Message:
+    async def _settle(self, asked: SettleTransaction, turn: PendingRequest) -> Message:
         """Have the leader write the marker, where that takes the place of no coordinator. The coordinators are asked
         first: a transaction that ends while they are asked is not open any more when the leader is asked."""
         cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch

@@ -165,7 +165,7 @@ class Seat:
         self.leave()
 
 
-class Turn:
+class PendingRequest:
     """A request's way to the servers that answer it: at each it needs a seat, which it waits for in its time.
 
     ``tenant``: whose it is; ``until``: the end of its time."""
