@@ -19,11 +19,17 @@ from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, To
 from tidelog.wire import codec
 from tidelog.wire.messages import (
     CommitOffsets,
+    DeleteTopic,
+    DescribeGroup,
+    DescribeQuorum,
     Done,
+    EndTransaction,
     FetchOffsets,
     FetchOffsetsAnswer,
+    GroupHeartbeat,
     GroupInfo,
     GroupPosition,
+    JoinGroup,
     ListGroups,
     ListGroupsAnswer,
     ListOffset,
@@ -36,8 +42,9 @@ from tidelog.wire.messages import (
     TopicShare,
     TransactionInfo,
 )
+from tidelog_gateway.coordination import LARGE, LARGE_EACH, SMALL_EACH
 from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.requests import Requests
+from tidelog_gateway.requests import CONTROL_EACH, Requests
 
 PARTITIONS = 4
 
@@ -57,9 +64,17 @@ class Shell:
         """The leaders answer at once."""
         self.listed: list[Any] = []
         self.each = 1000
-        self.fetches: list[Callable[[], None]] = []
+        self.fetches: list[Callable[..., None]] = []
+        """Each answers a request to a coordinator, or refuses it."""
         self.asked: list[str] = []
-        """Coordinators that were asked for what is in ``fetches``."""
+        """Servers whose coordinators were asked."""
+        self.coordinated: list[Message] = []
+        """What they were asked."""
+        self.changes: list[Message] = []
+        """What the controllers were asked."""
+        self.decide = trio.Semaphore(0)
+        """So many of these are answered."""
+        self.in_want = None
         self.index = 0
         self.have(*(self.topic(number) for number in range(topics)))
 
@@ -87,10 +102,11 @@ class Shell:
     def start_call(self, node: str, message: Any, timeout_s: float, done: Callable[[Any], None]) -> None:
         """Coordinators of 1,000 groups each, and of as many transactions."""
         self.listed.append(message)
-        if isinstance(message, FetchOffsets | CommitOffsets):
+        if not isinstance(message, ListGroups | ListTransactions):
             answer = FetchOffsetsAnswer() if isinstance(message, FetchOffsets) else Done()
-            self.fetches.append(lambda: done(answer))
+            self.fetches.append(lambda error=None: done(error or answer))
             self.asked.append(node)
+            self.coordinated.append(message)
             return
         first = int(message.after[1:]) + 1 if message.after else 0
         numbers = range(first, min(first + message.most, self.each))
@@ -100,6 +116,13 @@ class Shell:
         else:
             infos = tuple(TransactionInfo(f"{message.partition}{n:05}", "open", 7, 1) for n in numbers)
             done(ListTransactionsAnswer(infos, more=more))
+
+    async def call(self, message: Message, timeout_s: float) -> Message:
+        """Ask the controllers."""
+        self.changes.append(message)
+        if not isinstance(message, DescribeQuorum):
+            await self.decide.acquire()
+        return Done()
 
     def ask_leader(self, message: ListOffset, timeout_s: float, done: Callable[[Any], None]) -> None:
         if self.quick:
@@ -419,18 +442,18 @@ async def test_a_coordinator_has_few_large_requests_of_a_principal_at_a_time() -
         for id in range(50):
             requests.on_message(link(1), id, large, view("mallory"))
         await trio.testing.wait_all_tasks_blocked()
-        assert len(shell.fetches) == 4
+        assert len(shell.fetches) == LARGE_EACH
         requests.on_message(link(2), 1, large, view("bob"))
-        requests.on_message(link(3), 1, FetchOffsets("g"), view("mallory"))
+        requests.on_message(link(3), 1, GroupHeartbeat("g", "member", 1), view("mallory"))
         await trio.testing.wait_all_tasks_blocked()
-        assert len(shell.fetches) == 6, "others, and small requests, do not wait"
+        assert len(shell.fetches) == LARGE_EACH + 2, "others, and small requests, do not wait"
         for count in range(51):
             shell.fetches.pop(0)()
             await trio.testing.wait_all_tasks_blocked()
-            assert len(shell.fetches) <= 6 and len(shell.answers) == count + 1
+            assert len(shell.fetches) <= LARGE_EACH + 2 and len(shell.answers) == count + 1
 
 
-LARGE = tuple(GroupPosition("id-0", number, 7) for number in range(1000))
+POSITIONS = tuple(GroupPosition("id-0", number, 7) for number in range(1000))
 
 
 def group_at(partition: int) -> str:
@@ -448,11 +471,11 @@ async def _commit_and_leave() -> None:
         shell.have(replace(shell.topic(0), name=GROUPS))
         for source in range(30):
             for id in range(20):
-                requests.on_message(link(source), id, CommitOffsets("g", LARGE), view("mallory"))
+                requests.on_message(link(source), id, CommitOffsets("g", POSITIONS), view("mallory"))
             await trio.testing.wait_all_tasks_blocked()
             requests.on_close(link(source))
             await trio.testing.wait_all_tasks_blocked()
-            assert len(shell.fetches) == 4 and len(shell.answers) == 20 * (source + 1) - 4
+            assert len(shell.fetches) == LARGE_EACH and len(shell.answers) == 20 * (source + 1) - LARGE_EACH
         while shell.fetches:
             shell.fetches.pop(0)()
             await trio.testing.wait_all_tasks_blocked()
@@ -464,13 +487,13 @@ async def test_a_commit_waits_for_its_turn_no_longer_than_for_its_answer(
 ) -> None:
     async with gateway(0) as (shell, requests):
         shell.have(replace(shell.topic(0), name=GROUPS))
-        for id in range(5):
-            requests.on_message(link(), id, CommitOffsets("g", LARGE), view("mallory"))
+        for id in range(LARGE_EACH + 1):
+            requests.on_message(link(), id, CommitOffsets("g", POSITIONS), view("mallory"))
         with trio.fail_after(11):
             await shell.answered.wait()
         (error,) = shell.answers
         assert isinstance(error, TidelogError) and error.code == "OVERLOADED" and not error.unknown_outcome
-        assert len(shell.fetches) == 4
+        assert len(shell.fetches) == LARGE_EACH
 
 
 def test_a_silent_coordinator_holds_up_nothing_at_another() -> None:
@@ -481,15 +504,134 @@ async def _commit_at_two_servers() -> None:
     async with gateway(0) as (shell, requests):
         states = tuple(PartitionState((node,), (node,), node, 1, 1) for node in ("r1", "r2", "r1", "r2"))
         shell.have(replace(shell.topic(0), name=GROUPS, partitions=states))
-        for principal in range(5):
+        for principal in range(9):
             for id in range(5):
                 asked = view(f"m{principal}")
-                requests.on_message(link(principal), id, CommitOffsets(group_at(0), LARGE), asked)
+                requests.on_message(link(principal), id, CommitOffsets(group_at(0), POSITIONS), asked)
         await trio.testing.wait_all_tasks_blocked()
-        assert shell.asked == ["r1"] * 16
-        requests.on_message(link(0), 9, CommitOffsets(group_at(1), LARGE), view("m0"))
+        assert shell.asked == ["r1"] * LARGE
+        requests.on_message(link(0), 9, CommitOffsets(group_at(1), POSITIONS), view("m0"))
         await trio.testing.wait_all_tasks_blocked()
-        assert shell.asked == [*["r1"] * 16, "r2"]
+        assert shell.asked == [*["r1"] * LARGE, "r2"]
+
+
+async def test_a_coordinator_has_few_small_requests_of_a_principal_at_a_time_in_their_order() -> None:
+    """A replica server serves producers between two of them."""
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS), replace(shell.topic(1), name=TRANSACTIONS))
+        for id in range(50):
+            requests.on_message(link(1), id, GroupHeartbeat("g", str(id), 1), view("mallory"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.fetches) == SMALL_EACH
+        requests.on_message(link(2), 1, GroupHeartbeat("g", "bob's", 1), view("bob"))
+        requests.on_message(link(1), 50, EndTransaction("app", 7, 1, True), view("mallory"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.fetches) == SMALL_EACH + 2, "others, and transactions, do not wait"
+        for count in range(52):
+            shell.fetches.pop(0)()
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(shell.fetches) <= SMALL_EACH + 2 and len(shell.answers) == count + 1
+        heard = [
+            int(one.member) for one in shell.coordinated if isinstance(one, GroupHeartbeat) and one.member.isdigit()
+        ]
+        assert sorted(heard) == list(range(50))
+        later = heard[SMALL_EACH:]
+        assert later == sorted(later), "one seat became free at a time"
+
+
+async def test_a_request_that_is_tried_again_has_no_seat_meanwhile(autojump_clock: trio.testing.MockClock) -> None:
+    """Members of a principal are heard while others of it wait for the end of a transaction."""
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        for id in range(SMALL_EACH):
+            requests.on_message(link(1), id, FetchOffsets("g", (TopicShare("id-0", (0,)),)), view())
+        requests.on_message(link(2), 1, GroupHeartbeat("g", "member", 1), view())
+        await trio.testing.wait_all_tasks_blocked()
+        assert not any(isinstance(one, GroupHeartbeat) for one in shell.coordinated)
+        for refused in shell.fetches[:SMALL_EACH]:
+            refused(refuse("UNSTABLE_OFFSETS", "a transaction is not at its end"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(shell.coordinated[SMALL_EACH], GroupHeartbeat)
+
+
+async def test_a_hundred_members_of_one_principal_join_and_are_heard() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        for number in range(100):
+            requests.on_message(link(number), 1, JoinGroup("g", str(number), ("orders",)), view())
+            requests.on_message(link(number), 2, GroupHeartbeat("g", str(number), 1), view())
+        for _ in range(200):
+            await trio.testing.wait_all_tasks_blocked()
+            shell.fetches.pop(0)()
+        await trio.testing.wait_all_tasks_blocked()
+        assert shell.answers == [Done()] * 200
+
+
+async def test_small_requests_that_wait_for_their_turn_end_with_their_link() -> None:
+    """What is with the coordinator goes on, and has its seat until it is answered."""
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        for source in (1, 2):
+            for id in range(SMALL_EACH):
+                requests.on_message(link(source), id, CommitOffsets("g", POSITIONS[:1]), view())
+        requests.on_close(link(1))
+        requests.on_close(link(2))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.fetches) == SMALL_EACH
+        assert len(shell.answers) == SMALL_EACH and all(isinstance(one, Unreachable) for one in shell.answers)
+        requests.on_message(link(3), 1, CommitOffsets("g", POSITIONS[:1]), view())
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.fetches) == SMALL_EACH
+        shell.fetches.pop()()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.coordinated) == SMALL_EACH + 1 and not requests._pending.get(2)
+
+
+async def test_a_read_that_nobody_waits_for_has_its_seat_until_the_coordinator_has_answered() -> None:
+    async with gateway(0) as (shell, requests):
+        shell.have(replace(shell.topic(0), name=GROUPS))
+        for source in range(20):
+            requests.on_message(link(source), 1, DescribeGroup("g"), view("mallory"))
+            await trio.testing.wait_all_tasks_blocked()
+            requests.on_close(link(source))
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.fetches) == LARGE_EACH
+
+
+async def test_the_controllers_have_few_changes_of_a_principal_at_a_time_in_their_order() -> None:
+    async with gateway(0) as (shell, requests):
+        for id in range(20):
+            requests.on_message(link(1), id, DeleteTopic(str(id)), view("mallory"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.changes) == CONTROL_EACH
+        requests.on_message(link(2), 1, DeleteTopic("bob's"), view("bob"))
+        requests.on_message(link(3), 1, DescribeQuorum(), view("mallory"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.changes) == CONTROL_EACH + 2 and len(shell.answers) == 1, (
+            "others, and questions, do not wait"
+        )
+        for _ in range(21):
+            shell.decide.release()
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.answers) == 22
+        numbers = [one.sequence for one in shell.changes if isinstance(one, DeleteTopic)]
+        assert numbers == sorted(numbers), "controllers remember a request while few with higher numbers have come"
+        deleted = [int(one.name) for one in shell.changes if isinstance(one, DeleteTopic) and one.name.isdigit()]
+        assert deleted[CONTROL_EACH:] == list(range(CONTROL_EACH, 20))
+
+
+async def test_changes_that_wait_for_their_turn_end_with_their_link() -> None:
+    async with gateway(0) as (shell, requests):
+        for id in range(20):
+            requests.on_message(link(1), id, DeleteTopic(str(id)), view("mallory"))
+        await trio.testing.wait_all_tasks_blocked()
+        requests.on_close(link(1))
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.answers) == 20 - CONTROL_EACH
+        for _ in range(20):
+            shell.decide.release()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(shell.changes) == CONTROL_EACH and not requests._pending
 
 
 async def test_a_fault_in_the_answer_to_one_client_ends_its_connection_and_no_other(monkeypatch: Any) -> None:

@@ -7,8 +7,8 @@ Each topic is created when it is first needed.
 
 A replica server handles one request after the other, and produced batches wait meanwhile. So a tenant has few
 requests at a time with the coordinators of a server: ``LARGE_EACH`` of those that may ask for much, and
-``SMALL_EACH`` of the others, for groups and for transactions. The rest wait here (``sharing.PendingRequest``). A request has
-its seat while it is with the server, and gives it back before it is tried again."""
+``SMALL_EACH`` of the others, for groups and for transactions. The rest wait here (``sharing.PendingRequest``). A
+request has its seat while it is with the server, and gives it back before it is tried again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.core.asking import cost_of
 from tidelog_gateway.core.server_limits import Tenant
-from tidelog_gateway.sharing import Seats, PendingRequest
+from tidelog_gateway.sharing import PendingRequest, Seats
 from tidelog_gateway.shell import OWN, RETRY_S, Shell
 
 TIMEOUT_S = 10.0
@@ -113,46 +113,46 @@ class Coordination:
             return self._seats.setdefault((server, ""), Seats(LARGE, LARGE_EACH))
         return self._seats.setdefault((server, _place_of(message)[0]), Seats(SMALL, SMALL_EACH))
 
-    async def answer(self, message: Message, turn: PendingRequest | None = None) -> Message:
-        """The coordinator's answer. Raises its refusal, or why nobody answered in time. ``turn``: of the client that
-        asks; None: this gateway does."""
-        if turn is None:
-            turn = PendingRequest(OWN_TENANT, trio.current_time() + TIMEOUT_S)
+    async def answer(self, message: Message, pending: PendingRequest | None = None) -> Message:
+        """The coordinator's answer. Raises its refusal, or why nobody answered in time. ``pending``: the
+        request of a client; None: this gateway asks for itself."""
+        if pending is None:
+            pending = PendingRequest(OWN_TENANT, trio.current_time() + TIMEOUT_S)
         if isinstance(message, ListGroups):
-            groups = await self._ask_all(self._groups_of, GROUPS, turn)
+            groups = await self._ask_all(self._groups_of, GROUPS, pending)
             return ListGroupsAnswer(tuple(sorted(groups, key=lambda info: info.group)))
         if isinstance(message, ListTransactions) and not message.app:
-            found = await self._ask_all(self._transactions_of, TRANSACTIONS, turn)
+            found = await self._ask_all(self._transactions_of, TRANSACTIONS, pending)
             return ListTransactionsAnswer(tuple(sorted(found, key=lambda info: (info.app, info.staged))))
         name, key = _place_of(message)
         prepare = PrepareTransactions() if name == TRANSACTIONS else PrepareGroups()
-        topic = await self._topic(name, prepare, turn.until)
-        return await self._ask(message, topic.topic_id, partition_of(key, len(topic.partitions)), turn)
+        topic = await self._topic(name, prepare, pending.until)
+        return await self._ask(message, topic.topic_id, partition_of(key, len(topic.partitions)), pending)
 
-    async def _groups_of(self, topic_id: str, partition: int, turn: PendingRequest) -> list[GroupInfo]:
+    async def _groups_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[GroupInfo]:
         groups: list[GroupInfo] = []
         more = True
         while more:
             page = ListGroups(partition, groups[-1].group if groups else "", PAGE)
-            told = await self._ask(page, topic_id, partition, turn)
+            told = await self._ask(page, topic_id, partition, pending)
             assert isinstance(told, ListGroupsAnswer)
             groups += told.groups
             more = told.more and bool(told.groups)
         return groups
 
-    async def _transactions_of(self, topic_id: str, partition: int, turn: PendingRequest) -> list[TransactionInfo]:
+    async def _transactions_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[TransactionInfo]:
         found: list[TransactionInfo] = []
         more = True
         while more:
             page = ListTransactions("", partition, found[-1].app if found else "", PAGE)
-            told = await self._ask(page, topic_id, partition, turn)
+            told = await self._ask(page, topic_id, partition, pending)
             assert isinstance(told, ListTransactionsAnswer)
             found += told.transactions
             more = told.more and bool(told.transactions)
         return found
 
     async def _ask_all(
-        self, of: Callable[[str, int, PendingRequest], Awaitable[list[Info]]], name: str, turn: PendingRequest
+        self, of: Callable[[str, int, PendingRequest], Awaitable[list[Info]]], name: str, pending: PendingRequest
     ) -> list[Info]:
         """What every coordinator of that topic tells. Raises the error of any: what is there must not be missing
         silently."""
@@ -162,7 +162,7 @@ class Coordination:
 
         async def ask(topic_id: str, partition: int) -> None:
             try:
-                infos.extend(await of(topic_id, partition, PendingRequest(turn.tenant, turn.until)))
+                infos.extend(await of(topic_id, partition, PendingRequest(pending.tenant, pending.until)))
             except TidelogError as error:
                 errors.append(error)
 
@@ -194,12 +194,12 @@ class Coordination:
                     await shell.wait_change()
         return topic
 
-    async def _ask(self, message: Message, topic_id: str, partition: int, turn: PendingRequest) -> Message:
+    async def _ask(self, message: Message, topic_id: str, partition: int, pending: PendingRequest) -> Message:
         """The coordinator's answer; what may pass is tried again."""
         in_doubt = False
         while True:
-            answer = await self._try(message, topic_id, partition, turn)
-            left_s = turn.until - trio.current_time()
+            answer = await self._try(message, topic_id, partition, pending)
+            left_s = pending.until - trio.current_time()
             if not isinstance(answer, TidelogError):
                 return answer
             if answer.code == "UNKNOWN_GROUP" and isinstance(message, DeleteGroup) and in_doubt:
@@ -219,13 +219,15 @@ class Coordination:
         cluster = self._shell.cluster
         return all(cluster.knows_better(at.topic_id, at.partition, code) for at in message.positions)
 
-    async def _try(self, message: Message, topic_id: str, partition: int, turn: PendingRequest) -> Message | TidelogError:
+    async def _try(
+        self, message: Message, topic_id: str, partition: int, pending: PendingRequest
+    ) -> Message | TidelogError:
         """One try. The seat is free when the server has answered, also where nobody waits for that any more."""
         state = self._shell.cluster.state(topic_id, partition)
         if state is None or state.leader is None:
             return refuse("NOT_COORDINATOR", f"nobody leads coordinator partition {partition} now")
         try:
-            seat = await turn.wait(self._seats_at(state.leader, message))
+            seat = await pending.wait(self._seats_at(state.leader, message))
         except TidelogError as error:
             return error
         answered = trio.Event()
@@ -237,7 +239,7 @@ class Coordination:
             answered.set()
 
         with burst():
-            timeout_s = min(TRY_S, max(turn.until - trio.current_time(), 0.0))
+            timeout_s = min(TRY_S, max(pending.until - trio.current_time(), 0.0))
             self._shell.peers.start_call(state.leader, message, timeout_s, done)
         await answered.wait()
         return answers[0]

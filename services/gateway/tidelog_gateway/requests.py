@@ -89,7 +89,7 @@ from tidelog_gateway.core.guard import heirs_at
 from tidelog_gateway.core.server_limits import Tenant
 from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing, View
 from tidelog_gateway.faults import contained
-from tidelog_gateway.sharing import Seats, Sharing, Steps, PendingRequest
+from tidelog_gateway.sharing import PendingRequest, Seats, Sharing, Steps
 from tidelog_gateway.shell import Answered, Shell
 
 Once = TypeVar("Once", bound=Message)
@@ -229,7 +229,7 @@ class Requests:
         """For lists of all groups or transactions."""
         self._waiting: dict[Tenant, int] = {}
         """What the large requests of each cost that wait for their answers."""
-        self._turns: dict[int, dict[PendingRequest, None]] = {}
+        self._pending: dict[int, dict[PendingRequest, None]] = {}
         """By client: its requests."""
 
     def on_message(self, link: Link, id: int, message: Message, view: RequestView) -> None:
@@ -243,11 +243,11 @@ class Requests:
             message = replace(message, principal=view.principal if owners else "")
         done = self._begin(link, id, message, view)
         until = trio.current_time() + TIMEOUT_S
-        turn = PendingRequest(view.tenant, until, only_reads=isinstance(message, READING))
+        pending = PendingRequest(view.tenant, until, only_reads=isinstance(message, READING))
         if (seats := self._first_seats(message)) is not None:
-            turn.queue(seats)
-        self._turns.setdefault(link.source, {})[turn] = None
-        self._shell.nursery.start_soon(self._serve, link, turn, message, view, done)
+            pending.queue(seats)
+        self._pending.setdefault(link.source, {})[pending] = None
+        self._shell.nursery.start_soon(self._serve, link, pending, message, view, done)
 
     def _first_seats(self, message: Message) -> Seats | None:
         """Where a request needs a seat before anything else is done for it."""
@@ -279,40 +279,42 @@ class Requests:
 
     def on_close(self, link: Link) -> None:
         """A client went: nobody waits for what it asked to read, and what has not begun does not begin."""
-        for turn in self._turns.get(link.source, ()):
-            if turn.ends_with_link:
-                turn.scope.cancel()
+        for pending in self._pending.get(link.source, ()):
+            if pending.ends_with_link:
+                pending.scope.cancel()
 
-    async def _serve(self, link: Link, turn: PendingRequest, message: Message, view: RequestView, done: Answered) -> None:
+    async def _serve(
+        self, link: Link, pending: PendingRequest, message: Message, view: RequestView, done: Answered
+    ) -> None:
         answer: Message | TidelogError = Unreachable("internal error")
         try:
-            with contained(link, message.OP), turn.scope:
+            with contained(link, message.OP), pending.scope:
                 try:
-                    answer = view.seen(await self._shared(message, view, turn))
+                    answer = view.seen(await self._shared(message, view, pending))
                 except TidelogError as error:
                     answer = error
                 view.tell(message, answer)
-            if turn.scope.cancelled_caught:
+            if pending.scope.cancelled_caught:
                 answer = Unreachable("the client is gone")
         finally:
-            turn.leave()
-            turns = self._turns[link.source]
-            del turns[turn]
-            if not turns:
-                del self._turns[link.source]
+            pending.leave()
+            others = self._pending[link.source]
+            del others[pending]
+            if not others:
+                del self._pending[link.source]
         with burst():
             done(answer)
 
-    async def _shared(self, message: Message, view: RequestView, turn: PendingRequest) -> Message:
+    async def _shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
         """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
         if isinstance(message, LISTS) and not getattr(message, "app", ""):
             return await self._sharing.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
-            return await self._sharing.get(message, partial(self._answer, message, view, turn))
+            return await self._sharing.get(message, partial(self._answer, message, view, pending))
         if isinstance(message, SHARED_BY_TENANT):
-            own = PendingRequest(turn.tenant, turn.until)  # the client that asked first may go
-            return await self._sharing.get((message, turn.tenant), partial(self._answer, message, view, own))
-        return await self._answer(self._once(message, view.principal), view, turn)
+            own = PendingRequest(pending.tenant, pending.until)  # the client that asked first may go
+            return await self._sharing.get((message, pending.tenant), partial(self._answer, message, view, own))
+        return await self._answer(message, view, pending)
 
     async def _list(self, message: Message, view: RequestView) -> Message:
         """All groups or transactions that a client may see: one list of all for everybody, then encoded in steps, one
@@ -337,7 +339,7 @@ class Requests:
             name["client"] = name_of_client(principal, given if sequence else self._client)
         return replace(message, **name)
 
-    async def _answer(self, message: Message, view: RequestView, turn: PendingRequest) -> Message:
+    async def _answer(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
         controllers = self._shell.controllers
         match message:
             case Metadata():
@@ -360,13 +362,13 @@ class Requests:
             case InitProducer(count):
                 if not 1 <= count <= MAX_TASKS:
                     raise refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_TASKS}")
-                with await turn.wait(self._at_controller):
+                with await pending.wait(self._at_controller):
                     first = (await self._allocate(count, view)).start
                 return ProducerId(first, count, self._sign(first, count, 0, view), PRODUCER_WINDOW)
             case SettleTransaction():
-                return await self._settle(message, turn)
+                return await self._settle(message, pending)
             case InitTaskProducer():
-                task = await self._init_task_producer(message, view, turn)
+                task = await self._init_task_producer(message, view, pending)
                 ticket = self._sign(task.producer_id, 1, task.producer_epoch, view)
                 return replace(task, ticket=ticket, window=PRODUCER_WINDOW)
             case Play(node, act):
@@ -374,34 +376,37 @@ class Requests:
                     raise refuse("UNSUPPORTED", "only with the nodes of 'tidelog dev' faults can be played")
                 return await self._playground.play(node, act)
             case CreateTopic():
-                return await self._create(message, turn)
+                return await self._create(message, view, pending)
             case DeleteTopic():
-                return await self._delete(message, turn)
+                return await self._delete(message, view, pending)
             case BeginTransaction():
                 message = replace(message, producer_id=await self._next_producer_id(view))
-                begun = await self._coordination.answer(message, turn)
+                begun = await self._coordination.answer(message, pending)
                 assert isinstance(begun, TransactionBegun)
                 ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
             case _ if isinstance(message, GROUP_KINDS):
-                return await self._coordination.answer(message, turn)
+                return await self._coordination.answer(message, pending)
             case DescribeQuorum() if controllers.in_want is not None:
                 return controllers.in_want
             case DescribeQuorum() | DescribeFeatures():
                 return await controllers.call(message, CONTROLLER_TIMEOUT_S)
             case _:
-                return await self._ask_controller(message, turn)
+                return await self._ask_controller(message, view, pending)
 
-    async def _ask_controller(self, message: Message, turn: PendingRequest) -> Message:
-        with await turn.wait(self._at_controller):
-            return await self._shell.controllers.call(message, turn.until - trio.current_time())
+    async def _ask_controller(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
+        """The active controller's answer. The request gets its number when it is sent: the controllers refuse one that
+        comes long after others with higher numbers, since they may have forgotten it."""
+        with await pending.wait(self._at_controller):
+            numbered = self._once(message, view.principal)
+            return await self._shell.controllers.call(numbered, pending.until - trio.current_time())
 
-    async def _create(self, message: CreateTopic, turn: PendingRequest) -> Message:
+    async def _create(self, message: CreateTopic, view: RequestView, pending: PendingRequest) -> Message:
         """Answered when a produce to it would go through; the topic is there, so after a while all the same. When
         the controller was lost in between, a topic that now exists as it was asked for is the one asked for."""
         shell = self._shell
         try:
-            answer = await self._ask_controller(message, turn)
+            answer = await self._ask_controller(message, view, pending)
         except TidelogError as error:
             made = shell.cluster.topic_named(message.name)
             if error.code != "TOPIC_EXISTS" or not error.unknown_outcome or made is None:
@@ -417,9 +422,9 @@ class Requests:
                 await shell.wait_change()
         return answer
 
-    async def _delete(self, message: DeleteTopic, turn: PendingRequest) -> Message:
+    async def _delete(self, message: DeleteTopic, view: RequestView, pending: PendingRequest) -> Message:
         try:
-            return await self._ask_controller(message, turn)
+            return await self._ask_controller(message, view, pending)
         except TidelogError as error:
             if error.code == "UNKNOWN_TOPIC" and error.unknown_outcome:
                 return Done()  # an earlier try did it
@@ -454,26 +459,28 @@ class Requests:
         """A ticket for the client; "" while the cluster has none. The caller knows that the ids are the client's."""
         return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
 
-    async def _init_task_producer(self, message: InitTaskProducer, view: RequestView, turn: PendingRequest) -> TaskProducer:
+    async def _init_task_producer(
+        self, message: InitTaskProducer, view: RequestView, pending: PendingRequest
+    ) -> TaskProducer:
         """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
         controllers give one. Ids that a client brings are not passed on."""
-        answer = await self._coordination.answer(replace(message, first_id=0), turn)
+        answer = await self._coordination.answer(replace(message, first_id=0), pending)
         assert isinstance(answer, TaskProducer)
         if answer.producer_id:
             return answer
         ids = await self._allocate(MAX_TASKS, view)
-        answer = await self._coordination.answer(replace(message, first_id=ids.start), turn)
+        answer = await self._coordination.answer(replace(message, first_id=ids.start), pending)
         assert isinstance(answer, TaskProducer)
         return answer
 
-    async def _settle(self, asked: SettleTransaction, turn: PendingRequest) -> Message:
+    async def _settle(self, asked: SettleTransaction, pending: PendingRequest) -> Message:
         """Have the leader write the marker, where that takes the place of no coordinator. The coordinators are asked
         first: a transaction that ends while they are asked is not open any more when the leader is asked."""
         cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch
         if cluster.image.level < SETTLING:
             text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"
             raise refuse("UNSUPPORTED_LEVEL", text, level=cluster.image.level)
-        listed = await self._coordination.answer(ListTransactions(), turn)
+        listed = await self._coordination.answer(ListTransactions(), pending)
         assert isinstance(listed, ListTransactionsAnswer)
         known = next((one for one in listed.transactions if one.producer_id == id), None)
         if known is not None:
