@@ -395,8 +395,8 @@ class Requests:
                 return await self._ask_controller(message, view, pending)
 
     async def _ask_controller(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
-        """The active controller's answer. The request gets its number when it is sent: the controllers refuse one that
-        comes long after others with higher numbers, since they may have forgotten it."""
+        """The active controller's answer. The request gets its number when it is sent: the controllers refuse one
+        that comes long after others with higher numbers, since they may have forgotten it."""
         with await pending.wait(self._at_controller):
             numbered = self._once(message, view.principal)
             return await self._shell.controllers.call(numbered, pending.until - trio.current_time())
