@@ -539,8 +539,12 @@ async def test_a_coordinator_has_few_small_requests_of_a_principal_at_a_time_in_
         assert later == sorted(later), "one seat became free at a time"
 
 
-async def test_a_request_that_is_tried_again_has_no_seat_meanwhile(autojump_clock: trio.testing.MockClock) -> None:
+def test_a_request_that_is_tried_again_has_no_seat_meanwhile() -> None:
     """Members of a principal are heard while others of it wait for the end of a transaction."""
+    trio.run(_be_heard_between_two_tries)
+
+
+async def _be_heard_between_two_tries() -> None:
     async with gateway(0) as (shell, requests):
         shell.have(replace(shell.topic(0), name=GROUPS))
         for id in range(SMALL_EACH):
@@ -598,7 +602,11 @@ async def test_a_read_that_nobody_waits_for_has_its_seat_until_the_coordinator_h
         assert len(shell.fetches) == LARGE_EACH
 
 
-async def test_the_controllers_have_few_changes_of_a_principal_at_a_time_in_their_order() -> None:
+def test_the_controllers_have_few_changes_of_a_principal_at_a_time_in_their_order() -> None:
+    trio.run(_delete_many_topics)
+
+
+async def _delete_many_topics() -> None:
     async with gateway(0) as (shell, requests):
         for id in range(20):
             requests.on_message(link(1), id, DeleteTopic(str(id)), view("mallory"))
