@@ -117,7 +117,7 @@ def count_subscriptions_for_ever(patch: Patch) -> None:
 @breaks(
     REQUESTS,
     "A principal has few requests at a time with the coordinators of a server, large or small.",
-    tests=("test_bounded_requests",),
+    tests=("test_seated_requests", "test_bounded_requests"),
     units_only=True,
 )
 def ask_coordinators_for_all_at_once(patch: Patch) -> None:
@@ -129,7 +129,7 @@ def ask_coordinators_for_all_at_once(patch: Patch) -> None:
 @breaks(
     REQUESTS,
     "A request that waits to be tried again holds up no other of its principal.",
-    tests=("test_bounded_requests",),
+    tests=("test_seated_requests",),
     units_only=True,
 )
 def keep_a_seat_between_tries(patch: Patch) -> None:
@@ -150,7 +150,7 @@ def keep_a_seat_between_tries(patch: Patch) -> None:
 @breaks(
     REQUESTS,
     "A principal has few changes at a time with the controllers.",
-    tests=("test_bounded_requests",),
+    tests=("test_seated_requests",),
     units_only=True,
 )
 def ask_controllers_for_all_at_once(patch: Patch) -> None:
