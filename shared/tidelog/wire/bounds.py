@@ -67,7 +67,7 @@ BOUNDS = (
         ("produce",),
         "each batch is looked at once: its header; where the topic says validate_batches its body, at most 64 MiB "
         "and 2,097,152 items. Of bodies that unfold to more than 64 times their size 4 MiB and one are looked "
-        "at when they come, unless its principal rests. The rest later: 4 MiB and one at a time, "
+        "at when they come, unless its principal rests. The rest later: 1 MiB and one at a time, "
         "principals in turn, a tenth of the time for one, half of it for all. To a leader: its size",
         "client_max_bytes for a connection and total_max_bytes for all, of which a principal has three eighths at "
         "most, what is looked at later included; of each message at most twice as much; one body at a time is "

@@ -80,6 +80,8 @@ RECORD_COST = 64
 """To look at a record takes as long as to unfold so many bytes, at most."""
 UNFOLDED_AT_ONCE = 4 << 20
 """Beyond what counts for nothing: when the batches of a message have unfolded to so much the others come later."""
+CHECKED_AT_ONCE = 1 << 20
+"""Of these so much is unfolded at a time, and one batch more."""
 
 
 class Router:
@@ -180,7 +182,7 @@ class Router:
         entries = self._unchecked.get(source, {})
         if not entries:
             self._unchecked.pop(source, None)
-        while entries and not self.has_unfolded_much:
+        while entries and self._unfolded <= CHECKED_AT_ONCE:
             entry = next(iter(entries))
             self._is_checked(entry)
             batch = memoryview(entry.batch)
