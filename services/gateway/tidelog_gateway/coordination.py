@@ -64,7 +64,7 @@ LARGE, LARGE_EACH = 16, 2
 They have more than 100 positions or names, or concern all that a group has (``WHOLE``), or many groups."""
 WHOLE = (JoinGroup, LeaveGroup, DescribeGroup, DeleteGroup, ListGroups, ListTransactions)
 """What they cost follows from what there is, not from their size."""
-SMALL, SMALL_EACH = 64, 8
+SMALL, SMALL_EACH = 64, 4
 """The same of other requests, for groups and for transactions each."""
 
 Info = TypeVar("Info", GroupInfo, TransactionInfo)

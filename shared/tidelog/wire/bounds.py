@@ -99,14 +99,14 @@ BOUNDS = (
     Bound(
         ("join_group", "group_heartbeat", "leave_group", "describe_group", "delete_group"),
         "one group: members times partitions of its topics; groups.max_joins_per_s. At the coordinators of a server "
-        "at a time: 2 of a principal and 16 of all, with other large requests; of heartbeats 8 and 64, with other "
+        "at a time: 2 of a principal and 16 of all, with other large requests; of heartbeats 4 and 64, with other "
         "small requests about groups; 10 s with the wait for that",
         "groups.max_groups, groups.max_members and groups.max_topics",
     ),
     Bound(
         ("commit_offsets", "fetch_offsets"),
         "the positions in it, 10,000 of a commit at most. At the coordinators of a server at a time: of 100 "
-        "positions and more 2 requests of a principal and 16 of all, of fewer 8 and 64; 10 s with the wait for that",
+        "positions and more 2 requests of a principal and 16 of all, of fewer 4 and 64; 10 s with the wait for that",
         "100,000 positions of a principal wait, and 99 in each of 1,536 smaller requests of all; kept: a position of "
         "each group and partition, with groups.max_metadata_bytes",
     ),
@@ -115,7 +115,7 @@ BOUNDS = (
             *("begin_transaction", "end_transaction", "prepare_transaction", "commit_staged", "abort_staged"),
             *("settle_transaction", "enrol_partition", "write_marker"),
         ),
-        "one transaction: transactions.max_partitions, 2,000 staged names. 8 of a principal, and 64 of all, at the "
+        "one transaction: transactions.max_partitions, 2,000 staged names. 4 of a principal, and 64 of all, at the "
         "coordinators of a server at a time; 10 s with the wait for that",
         "transactions.max_transactions of a coordinator",
     ),
