@@ -105,8 +105,7 @@ CONTROL, CONTROL_EACH = 16, 2
 """Requests for changes, or for what takes long to work out, that are with the controllers at a time: in all, and of
 one tenant. A change is written to the disks of the controllers, and each server hears of it."""
 MOST_WAITING = 1000
-"""What the large requests of a principal may cost that wait for their answers: together they name 100,000 things. A
-connection without a name counts by itself."""
+"""What the large requests of a tenant may cost that wait for their answers: together they name 100,000 things."""
 ASKER_LENGTH = 64
 """Of a client's name so much is passed on."""
 
