@@ -53,6 +53,8 @@ class FairShare:
     def give(self, tenant: Tenant, amount: int = 1) -> None:
         """The tenant gives back so much."""
         self.total -= amount
-        self._held[tenant] -= amount
-        if not self._held[tenant]:
+        left = self._held[tenant] - amount
+        if left:
+            self._held[tenant] = left
+        else:
             del self._held[tenant]
