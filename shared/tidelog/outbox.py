@@ -37,7 +37,7 @@ BURST_BYTES = 1 << 20
 BURST_CONNECTIONS = 8
 """When so many have something to send it is sent, so that the first need not wait for all who get the same."""
 
-FAIR_MESSAGES, FAIR_S = 128, 0.02
+FAIR_MESSAGES, FAIR_S = 128, 0.005
 """After so many messages, or so long with them, a reader lets others run."""
 
 Outgoing = tuple[bytes, Payload]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from tidelog_controller.core import metadata
-from tidelog_gateway import requests
+from tidelog_gateway import coordination, requests
+from tidelog_gateway.core import router
+from tidelog_gateway.core.fair_share import FairShare
+from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.subscription import Subscriptions
+from tidelog_gateway.sharing import PendingRequest
 from tidelog_replica.core.groups.coordinator import Coordinator as GroupCoordinator
 from tidelog_replica.core.groups.group import Group
 from tidelog_replica.core.transactions import applications
@@ -13,6 +17,8 @@ from tidelog_replica.core.transactions.coordinator import Coordinator as Transac
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 37"
+REQUESTS = "decision 35"
+MANY = 1 << 30
 TESTS = ("test_principal_bounds",)
 
 
@@ -106,3 +112,75 @@ def count_subscriptions_for_ever(patch: Patch) -> None:
         self._counts = counts
 
     patch.setattr(Subscriptions, "_close", keep)
+
+
+@breaks(
+    REQUESTS,
+    "A principal has few requests at a time with the coordinators of a server, large or small.",
+    tests=("test_seated_requests", "test_bounded_requests"),
+    units_only=True,
+)
+def ask_coordinators_for_all_at_once(patch: Patch) -> None:
+    """All are sent when they come."""
+    for bound in ("LARGE", "LARGE_EACH", "SMALL", "SMALL_EACH"):
+        patch.setattr(coordination, bound, MANY)
+
+
+@breaks(
+    REQUESTS,
+    "A request that waits to be tried again holds up no other of its principal.",
+    tests=("test_seated_requests",),
+    units_only=True,
+)
+def keep_a_seat_between_tries(patch: Patch) -> None:
+    """It keeps its seat until it is answered."""
+    wait = PendingRequest.wait
+
+    class Kept:
+        def leave(self):
+            pass
+
+    async def keep(self, seats):
+        self._seat = await wait(self, seats)
+        return Kept()
+
+    patch.setattr(PendingRequest, "wait", keep)
+
+
+@breaks(
+    REQUESTS,
+    "A principal has few changes at a time with the controllers.",
+    tests=("test_seated_requests",),
+    units_only=True,
+)
+def ask_controllers_for_all_at_once(patch: Patch) -> None:
+    """All are sent when they come."""
+    for bound in ("CONTROL", "CONTROL_EACH"):
+        patch.setattr(requests, bound, MANY)
+
+
+@breaks(
+    REQUESTS,
+    "A principal leaves bytes of a gateway to the batches of others.",
+    tests=("test_router",),
+    units_only=True,
+)
+def let_one_principal_fill_a_gateway(patch: Patch) -> None:
+    """Who comes first gets all."""
+
+    class First(FairShare):
+        def fits(self, tenant, amount=1):
+            return self.total + amount <= self.most
+
+    patch.setattr(router, "FairShare", First)
+
+
+@breaks(
+    REQUESTS,
+    "The bytes of a principal count over all its connections.",
+    tests=("test_router",),
+    units_only=True,
+)
+def count_bytes_by_connection(patch: Patch) -> None:
+    """Each connection has a share of its own."""
+    patch.setattr(Router, "_owner", lambda self, source: ("", source))

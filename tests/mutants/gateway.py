@@ -549,7 +549,8 @@ def go_on_for_those_who_are_gone(patch: Patch) -> None:
 )
 def have_all_servers_share_the_seats(patch: Patch) -> None:
     """As if all coordinators were on one."""
-    patch.setattr(Coordination, "server_of", lambda self, message: "")
+    seats_at = Coordination._seats_at
+    patch.setattr(Coordination, "_seats_at", lambda self, server, message: seats_at(self, "", message))
 
 
 @breaks(

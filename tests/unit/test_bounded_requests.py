@@ -19,9 +19,11 @@ from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, To
 from tidelog.wire import codec
 from tidelog.wire.messages import (
     CommitOffsets,
+    DescribeQuorum,
     Done,
     FetchOffsets,
     FetchOffsetsAnswer,
+    GroupHeartbeat,
     GroupInfo,
     GroupPosition,
     ListGroups,
@@ -36,6 +38,7 @@ from tidelog.wire.messages import (
     TopicShare,
     TransactionInfo,
 )
+from tidelog_gateway.coordination import LARGE, LARGE_EACH
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.requests import Requests
 
@@ -57,9 +60,17 @@ class Shell:
         """The leaders answer at once."""
         self.listed: list[Any] = []
         self.each = 1000
-        self.fetches: list[Callable[[], None]] = []
+        self.fetches: list[Callable[..., None]] = []
+        """Each answers a request to a coordinator, or refuses it."""
         self.asked: list[str] = []
-        """Coordinators that were asked for what is in ``fetches``."""
+        """Servers whose coordinators were asked."""
+        self.coordinated: list[Message] = []
+        """What they were asked."""
+        self.changes: list[Message] = []
+        """What the controllers were asked."""
+        self.decide = trio.Semaphore(0)
+        """So many of these are answered."""
+        self.in_want = None
         self.index = 0
         self.have(*(self.topic(number) for number in range(topics)))
 
@@ -87,10 +98,11 @@ class Shell:
     def start_call(self, node: str, message: Any, timeout_s: float, done: Callable[[Any], None]) -> None:
         """Coordinators of 1,000 groups each, and of as many transactions."""
         self.listed.append(message)
-        if isinstance(message, FetchOffsets | CommitOffsets):
+        if not isinstance(message, ListGroups | ListTransactions):
             answer = FetchOffsetsAnswer() if isinstance(message, FetchOffsets) else Done()
-            self.fetches.append(lambda: done(answer))
+            self.fetches.append(lambda error=None: done(error or answer))
             self.asked.append(node)
+            self.coordinated.append(message)
             return
         first = int(message.after[1:]) + 1 if message.after else 0
         numbers = range(first, min(first + message.most, self.each))
@@ -100,6 +112,13 @@ class Shell:
         else:
             infos = tuple(TransactionInfo(f"{message.partition}{n:05}", "open", 7, 1) for n in numbers)
             done(ListTransactionsAnswer(infos, more=more))
+
+    async def call(self, message: Message, timeout_s: float) -> Message:
+        """Ask the controllers."""
+        self.changes.append(message)
+        if not isinstance(message, DescribeQuorum):
+            await self.decide.acquire()
+        return Done()
 
     def ask_leader(self, message: ListOffset, timeout_s: float, done: Callable[[Any], None]) -> None:
         if self.quick:
@@ -126,7 +145,7 @@ class Shell:
 
 def view(principal: str = "alice", topics: Callable[[str], bool] = lambda name: True) -> Any:
     shown = {"seen": lambda answer: answer, "tell": lambda request, answer: None}
-    return SimpleNamespace(principal=principal, of_topic=topics, of_servers=True, **shown)
+    return SimpleNamespace(principal=principal, tenant=(principal, 0), of_topic=topics, of_servers=True, **shown)
 
 
 def link(source: int = 1) -> Any:
@@ -419,18 +438,18 @@ async def test_a_coordinator_has_few_large_requests_of_a_principal_at_a_time() -
         for id in range(50):
             requests.on_message(link(1), id, large, view("mallory"))
         await trio.testing.wait_all_tasks_blocked()
-        assert len(shell.fetches) == 4
+        assert len(shell.fetches) == LARGE_EACH
         requests.on_message(link(2), 1, large, view("bob"))
-        requests.on_message(link(3), 1, FetchOffsets("g"), view("mallory"))
+        requests.on_message(link(3), 1, GroupHeartbeat("g", "member", 1), view("mallory"))
         await trio.testing.wait_all_tasks_blocked()
-        assert len(shell.fetches) == 6, "others, and small requests, do not wait"
+        assert len(shell.fetches) == LARGE_EACH + 2, "others, and small requests, do not wait"
         for count in range(51):
             shell.fetches.pop(0)()
             await trio.testing.wait_all_tasks_blocked()
-            assert len(shell.fetches) <= 6 and len(shell.answers) == count + 1
+            assert len(shell.fetches) <= LARGE_EACH + 2 and len(shell.answers) == count + 1
 
 
-LARGE = tuple(GroupPosition("id-0", number, 7) for number in range(1000))
+POSITIONS = tuple(GroupPosition("id-0", number, 7) for number in range(1000))
 
 
 def group_at(partition: int) -> str:
@@ -448,11 +467,11 @@ async def _commit_and_leave() -> None:
         shell.have(replace(shell.topic(0), name=GROUPS))
         for source in range(30):
             for id in range(20):
-                requests.on_message(link(source), id, CommitOffsets("g", LARGE), view("mallory"))
+                requests.on_message(link(source), id, CommitOffsets("g", POSITIONS), view("mallory"))
             await trio.testing.wait_all_tasks_blocked()
             requests.on_close(link(source))
             await trio.testing.wait_all_tasks_blocked()
-            assert len(shell.fetches) == 4 and len(shell.answers) == 20 * (source + 1) - 4
+            assert len(shell.fetches) == LARGE_EACH and len(shell.answers) == 20 * (source + 1) - LARGE_EACH
         while shell.fetches:
             shell.fetches.pop(0)()
             await trio.testing.wait_all_tasks_blocked()
@@ -464,13 +483,13 @@ async def test_a_commit_waits_for_its_turn_no_longer_than_for_its_answer(
 ) -> None:
     async with gateway(0) as (shell, requests):
         shell.have(replace(shell.topic(0), name=GROUPS))
-        for id in range(5):
-            requests.on_message(link(), id, CommitOffsets("g", LARGE), view("mallory"))
+        for id in range(LARGE_EACH + 1):
+            requests.on_message(link(), id, CommitOffsets("g", POSITIONS), view("mallory"))
         with trio.fail_after(11):
             await shell.answered.wait()
         (error,) = shell.answers
         assert isinstance(error, TidelogError) and error.code == "OVERLOADED" and not error.unknown_outcome
-        assert len(shell.fetches) == 4
+        assert len(shell.fetches) == LARGE_EACH
 
 
 def test_a_silent_coordinator_holds_up_nothing_at_another() -> None:
@@ -481,15 +500,15 @@ async def _commit_at_two_servers() -> None:
     async with gateway(0) as (shell, requests):
         states = tuple(PartitionState((node,), (node,), node, 1, 1) for node in ("r1", "r2", "r1", "r2"))
         shell.have(replace(shell.topic(0), name=GROUPS, partitions=states))
-        for principal in range(5):
+        for principal in range(9):
             for id in range(5):
                 asked = view(f"m{principal}")
-                requests.on_message(link(principal), id, CommitOffsets(group_at(0), LARGE), asked)
+                requests.on_message(link(principal), id, CommitOffsets(group_at(0), POSITIONS), asked)
         await trio.testing.wait_all_tasks_blocked()
-        assert shell.asked == ["r1"] * 16
-        requests.on_message(link(0), 9, CommitOffsets(group_at(1), LARGE), view("m0"))
+        assert shell.asked == ["r1"] * LARGE
+        requests.on_message(link(0), 9, CommitOffsets(group_at(1), POSITIONS), view("m0"))
         await trio.testing.wait_all_tasks_blocked()
-        assert shell.asked == [*["r1"] * 16, "r2"]
+        assert shell.asked == [*["r1"] * LARGE, "r2"]
 
 
 async def test_a_fault_in_the_answer_to_one_client_ends_its_connection_and_no_other(monkeypatch: Any) -> None:

@@ -18,6 +18,7 @@ from tidelog_gateway import coordination, describing, sharing, shell
 from tidelog_gateway import requests as gateway_requests
 from tidelog_gateway.core import lookups, router
 from tidelog_gateway.core.asking import SHARE
+from tidelog_gateway.core.fair_share import FairShare
 from tidelog_gateway.core.read_window import ReadWindow, WindowSettings
 from tidelog_replica import copy_reads, requests
 from tidelog_replica.core.groups import checks
@@ -73,7 +74,12 @@ def test_the_numbers_of_the_table_are_those_of_the_code() -> None:
     assert ReadWindow(WindowSettings(1 << 20)).share == 1 << 19, "half of server_max_read_bytes"
     assert router.KEPT == 2, "twice as much"
     assert says("digest", requests.DIGEST_MAX_OFFSETS)
-    assert says("commit_offsets", checks.MAX_POSITIONS, gateway_requests.LARGE_EACH, gateway_requests.LARGE)
+    seats = coordination.LARGE, coordination.LARGE_EACH, coordination.SMALL, coordination.SMALL_EACH
+    assert says("commit_offsets", checks.MAX_POSITIONS, *seats) and says("group_heartbeat", *seats)
+    assert says("begin_transaction", coordination.SMALL, coordination.SMALL_EACH)
+    for op in ("create_topic", "alter_acls"):
+        assert says(op, gateway_requests.CONTROL, gateway_requests.CONTROL_EACH)
+    assert FairShare(8, reserved=True).plenty == 3, "three eighths"
     assert says("commit_offsets", gateway_requests.MOST_WAITING * SHARE, int(coordination.TIMEOUT_S))
     assert says("commit_offsets", SHARE, SHARE - 1, shell.MAX_CALLS)
     assert says("fetch", codec.MAX_PARTS)

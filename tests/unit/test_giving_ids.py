@@ -28,8 +28,6 @@ from tidelog_gateway.requests import Requests
 from tidelog_replica.core.transactions.records import ProducerRecord
 from tidelog_replica.core.transactions.task_producers import record_of_batch
 
-VIEW = SimpleNamespace(principal=ANONYMOUS, seen=lambda answer: answer, tell=lambda request, answer: None)
-
 
 class Shell(FakeShell):
     """Controllers that give ids out, and the coordinator of one application."""
@@ -67,7 +65,11 @@ class Shell(FakeShell):
 
 
 def view_of(principal: str) -> Any:
-    return SimpleNamespace(principal=principal, seen=lambda answer: answer, tell=lambda request, answer: None)
+    shown = {"seen": lambda answer: answer, "tell": lambda request, answer: None}
+    return SimpleNamespace(principal=principal, tenant=(principal, 0), **shown)
+
+
+VIEW = view_of(ANONYMOUS)
 
 
 async def answers(*messages: Message) -> tuple[list[Any], Shell]:
@@ -83,7 +85,7 @@ async def answers_to(
         prepare(shell)
         requests = Requests(shell, "g")  # type: ignore[arg-type]
         for number, (message, view) in enumerate(asked, 1):
-            link = SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r")
+            link = SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r", source=1)
             requests.on_message(link, number, message, view)  # type: ignore[arg-type]
             while len(shell.answers) < number:
                 await trio.lowlevel.checkpoint()

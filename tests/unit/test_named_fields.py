@@ -179,6 +179,7 @@ class Gateway:
             requests={},
             router=SimpleNamespace(tickets=tickets),
             on_open=lambda *_: None,
+            tenant_of=lambda source: ("alice", 0),
             on_request=lambda *_: None,
             on_message=lambda link, id, message: self.came.append(message),
         )

@@ -33,7 +33,7 @@ class Shell:
 
 def view_of(principal: str, *spared: str) -> Any:
     shown = {"seen": lambda answer: answer, "tell": lambda request, answer: None}
-    return SimpleNamespace(principal=principal, spared=spared, **shown)
+    return SimpleNamespace(principal=principal, tenant=(principal, 0), spared=spared, **shown)
 
 
 async def passed(*asked: tuple[Message, Any], own: str = OWN) -> tuple[list[Any], list[Message | TidelogError]]:
@@ -41,7 +41,7 @@ async def passed(*asked: tuple[Message, Any], own: str = OWN) -> tuple[list[Any]
     async with trio.open_nursery() as nursery:
         shell = Shell(nursery)
         requests = Requests(shell, own)  # type: ignore[arg-type]
-        link = SimpleNamespace(peer=SimpleNamespace(node="x"), remote="10.0.0.1:1")
+        link = SimpleNamespace(peer=SimpleNamespace(node="x"), remote="10.0.0.1:1", source=1)
         for id, (message, view) in enumerate(asked):
             requests.on_message(link, id, message, view)  # type: ignore[arg-type]
     return shell.passed, shell.answers

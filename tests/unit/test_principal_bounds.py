@@ -401,17 +401,19 @@ async def passed_on(asked: list[Message], level: int) -> list[Message]:
     """What a gateway makes of the requests of ``mallory``."""
     found: list[Message] = []
     async with trio.open_nursery() as nursery:
-        cluster = SimpleNamespace(image=SimpleNamespace(level=level))
+        cluster = SimpleNamespace(image=SimpleNamespace(level=level), topic_named=lambda name: None)
         shell: Any = SimpleNamespace(cluster=cluster, nursery=nursery, begin=lambda *_: lambda answer: None)
         requests = Requests(shell, "g")
 
-        async def note(message: Message, view: object, until: float) -> Message:
+        async def note(message: Message, view: object, turn: object) -> Message:
             found.append(message)
             return Done()
 
         requests._answer = note  # type: ignore[assignment, method-assign]
-        view: Any = SimpleNamespace(principal="mallory", seen=lambda answer: answer, tell=lambda *_: None)
-        link: Any = SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r")
+        view: Any = SimpleNamespace(
+            principal="mallory", tenant=("mallory", 0), seen=lambda answer: answer, tell=lambda *_: None
+        )
+        link: Any = SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r", source=1)
         for message in asked:
             requests.on_message(link, 1, message, view)
     return found

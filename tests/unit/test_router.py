@@ -500,6 +500,36 @@ def test_a_client_that_sends_too_much_is_refused() -> None:
     assert acks == {}
 
 
+def test_a_principal_leaves_room_for_the_bytes_of_others_over_all_its_connections() -> None:
+    """Also when a connection has ended, until what it had in flight is settled."""
+    data = batch(producer_id=0)
+    bench = Bench("r1", settings=RouterSettings(total_max_bytes=16 * len(data)))
+    for source, principal in enumerate(("mallory", "mallory", "mallory", "bob"), 1):
+        bench.router.on_link_opened(source, principal, named=True)
+
+    def taken(source: int) -> list[Send]:
+        """As many batches as are taken, one after the other."""
+        sends: list[Send] = []
+        while True:
+            bench.router.on_produce(source, produce(data), bench.now)
+            sent, acks = bench.flush()
+            if acks:
+                assert [ack.error.code for ack in acks[source] if ack.error is not None] == ["OVERLOADED"]
+                return sends
+            sends += sent
+
+    first = taken(1)
+    assert len(first) == 6 and not taken(2), "three eighths"
+    assert len(taken(4)) == 3, "half of what is left for all"
+    bench.router.on_link_closed(1)
+    bench.router.on_link_opened(1, "mallory", named=True)
+    assert not taken(1)
+    for send in first:
+        bench.router.on_produced("r1", Produced((ProduceAck(parts(send)[0].id, 0, 1, "all/os"),)), bench.now)
+    bench.flush()
+    assert len(taken(3)) == 5
+
+
 def test_nothing_is_kept_of_a_client_that_left() -> None:
     bench = Bench("r1", None)
     bench.router.on_produce(CLIENT, produce(batch(0)), bench.now)

@@ -122,7 +122,9 @@ class GatewayConfig(Listening):
         _ROUTER.client_max_bytes, "Bytes held for one client until they are acked.", LEAST_BYTES
     )
     total_max_bytes: int = setting(
-        _ROUTER.total_max_bytes, "Bytes held for all clients until they are acked.", LEAST_BYTES
+        _ROUTER.total_max_bytes,
+        "Bytes held for all clients until they are acked, shared fairly: a principal gets three eighths.",
+        LEAST_BYTES,
     )
     server_max_bytes: int = setting(
         _ROUTER.server_max_bytes, "Bytes in flight to one replica server.", LEAST_BYTES, OUTBOX_BYTES // 2

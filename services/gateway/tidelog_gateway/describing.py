@@ -36,6 +36,8 @@ MAX_NAMES = 10_000
 """Topics that one request may name."""
 LOOKED_UP_AT_ONCE = PER_SERVER
 """Partitions of one request that are looked up at a time."""
+SENT_AT_ONCE = 16
+"""After so many look-ups others run."""
 SILENCE = frozenset({"REQUEST_TIMED_OUT", "UNREACHABLE"})
 """Codes of errors by which a server is silent. Any other is the answer of one that is not."""
 SEATS, SEATS_EACH = 32, 4
@@ -208,8 +210,10 @@ class Describing:
 
     async def _send_all(self) -> None:
         self._sending = False
-        for lookup in self._lookups.take():
+        for number, lookup in enumerate(list(self._lookups.take()), 1):
             self._start(lookup)
+            if number % SENT_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
 
     def _start(self, lookup: Lookup) -> None:
         told: dict[str, Message | TidelogError] = {}

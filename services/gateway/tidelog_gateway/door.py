@@ -50,6 +50,7 @@ from tidelog_gateway.core.own_transactions import OwnTransactions
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
 from tidelog_gateway.core.repeated import INTERVAL_S, Repeated
 from tidelog_gateway.core.seeing import seen
+from tidelog_gateway.core.server_limits import Tenant
 from tidelog_gateway.core.settings import DoorSettings
 from tidelog_gateway.core.texts import fault_of_texts
 from tidelog_gateway.faults import do_all
@@ -80,6 +81,8 @@ class View:
     transactions: OwnTransactions
     source: int
     """Number of its connection."""
+    tenant: Tenant = "", 0
+    """Under which it shares what others need, too."""
     is_audited: bool = False
     """The request needs few rights, and may change or end what others have."""
 
@@ -277,7 +280,7 @@ class Door:
             refusal = self._audit.why_not({"principal": principal}, message) if is_audited else None
             if refusal is not None:
                 raise refusal
-            own = self._transactions, link.source, is_audited
+            own = self._transactions, link.source, self._shell.tenant_of(link.source), is_audited
             charge = self._metering.charge
             view = View(self._guard, self._audit, self._shell.cluster, principal, link.remote, charge, *own)
             self._shell.on_request(link, message)

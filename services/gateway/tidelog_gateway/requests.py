@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -19,7 +18,7 @@ from tidelog.levels import COPY_CHECKS, OWNERS, PRODUCER_SHARES, SETTLING
 from tidelog.link import Link, burst
 from tidelog.request_names import LONGEST_ID, name_of_client
 from tidelog.tickets import sign
-from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, NodeId, share_of
+from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, share_of
 from tidelog.wire.codec import EncodedAnswer, encode_array, encode_part
 from tidelog.wire.messages import (
     AccessAnswer,
@@ -90,7 +89,7 @@ from tidelog_gateway.core.guard import heirs_at
 from tidelog_gateway.core.server_limits import Tenant
 from tidelog_gateway.describing import OFFSETS_TIMEOUT_S, Describing, View
 from tidelog_gateway.faults import contained
-from tidelog_gateway.sharing import Seats, Sharing, Steps
+from tidelog_gateway.sharing import PendingRequest, Seats, Sharing, Steps
 from tidelog_gateway.shell import Answered, Shell
 
 Once = TypeVar("Once", bound=Message)
@@ -102,12 +101,11 @@ PRODUCER_ID_BLOCK = MAX_TASKS
 ALLOCATE_TRIES = 10
 """So often the controllers are asked for ids of one share. Another block that is given at the same time can push a
 block out of its share."""
-LARGE, LARGE_EACH = 16, 4
-"""Requests of more than 100 positions or names that are with the coordinators of one server at a time: in all, and of
-one principal. Others wait here, and do not hold up who shares the link to the server."""
+CONTROL, CONTROL_EACH = 16, 2
+"""Requests for changes, or for what takes long to work out, that are with the controllers at a time: in all, and of
+one tenant. A change is written to the disks of the controllers, and each server hears of it."""
 MOST_WAITING = 1000
-"""What the large requests of a principal may cost that wait for their answers: together they name 100,000 things. A
-connection without a name counts by itself."""
+"""What the large requests of a tenant may cost that wait for their answers: together they name 100,000 things."""
 ASKER_LENGTH = 64
 """Of a client's name so much is passed on."""
 
@@ -148,12 +146,38 @@ KINDS = (
     RevokeTokens,
     RotateTicketKeys,
 )
-SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum, History, PlanRebalance)
+LISTS = (ListGroups, ListTransactions)
+SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum)
 """Whoever may ask them is told the same."""
-READING = (Metadata, DescribeGroup, FetchOffsets, ListGroups, ListTransactions, *SHARED)
+SHARED_BY_TENANT = (History, PlanRebalance)
+"""So it is with these. There are as many questions as partitions, and plans: each tenant waits for its own."""
+READING = (Metadata, DescribeGroup, FetchOffsets, *LISTS, *SHARED, *SHARED_BY_TENANT)
 """Change nothing, and may take long."""
 
-
+CONTROLLED = (
+    AddController,
+    AlterAcls,
+    AlterLearners,
+    AlterQuotas,
+    AlterTopic,
+    CancelReassignment,
+    CreateTopic,
+    DeleteTopic,
+    DrainServer,
+    ForgetServer,
+    GrowTopic,
+    PauseTopic,
+    PutToken,
+    RaiseLevel,
+    Reassign,
+    Rebalance,
+    RemoveController,
+    SetReadOnly,
+    TransferLeader,
+    RevokeTokens,
+    RotateTicketKeys,
+)
+"""The active controller decides them."""
 OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProducer, CreateTopic)
 """They make something that counts for their principal."""
 
@@ -162,6 +186,8 @@ class RequestView(View, Protocol):
     """What a client may see, and what is written down of its requests."""
 
     def seen(self, answer: Message) -> Message: ...
+    @property
+    def tenant(self) -> Tenant: ...
     @property
     def spared(self) -> tuple[str, ...]: ...
     def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
@@ -197,12 +223,13 @@ class Requests:
         self._coordination = Coordination(shell, self._once)
         self._describing = Describing(shell)
         self._sharing = Sharing(shell.nursery)
-        self._large: dict[NodeId, Seats] = {}
-        """By the server of the coordinator."""
+        self._at_controller = Seats(CONTROL, CONTROL_EACH)
+        self._encoding = Seats(1, 1)
+        """For lists of all groups or transactions."""
         self._waiting: dict[Tenant, int] = {}
         """What the large requests of each cost that wait for their answers."""
-        self._ending: dict[int, dict[trio.CancelScope, None]] = {}
-        """By client: requests that end with its link. They only read, or wait for their turn."""
+        self._pending: dict[int, dict[PendingRequest, None]] = {}
+        """By client: its requests."""
 
     def on_message(self, link: Link, id: int, message: Message, view: RequestView) -> None:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
@@ -214,19 +241,27 @@ class Requests:
             owners = self._shell.cluster.image.level >= OWNERS
             message = replace(message, principal=view.principal if owners else "")
         done = self._begin(link, id, message, view)
-        if isinstance(message, READING) or _is_large(message):
-            scope = trio.CancelScope()
-            self._ending.setdefault(link.source, {})[scope] = None
-            self._shell.nursery.start_soon(self._serve_while_open, link, scope, message, view, done)
-        else:
-            self._shell.nursery.start_soon(self._serve, link, None, message, view, done)
+        until = trio.current_time() + TIMEOUT_S
+        pending = PendingRequest(view.tenant, until, only_reads=isinstance(message, READING))
+        if (seats := self._first_seats(message)) is not None:
+            pending.queue(seats)
+        self._pending.setdefault(link.source, {})[pending] = None
+        self._shell.nursery.start_soon(self._serve, link, pending, message, view, done)
+
+    def _first_seats(self, message: Message) -> Seats | None:
+        """Where a request needs a seat before anything else is done for it."""
+        if isinstance(message, CONTROLLED):
+            return self._at_controller
+        if isinstance(message, GROUP_KINDS) and not isinstance(message, (*LISTS, BeginTransaction)):
+            return self._coordination.seats_for(message)
+        return None
 
     def _begin(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
         """As the shell does; large requests of a principal count for what they name, too, until they have ended."""
         cost = cost_of(message)
         if cost == 1:
             return self._shell.begin(link, id)
-        tenant = view.principal, link.source if view.principal == ANONYMOUS else 0
+        tenant = view.tenant
         waiting = self._waiting.get(tenant, 0)
         if waiting and waiting + cost > MOST_WAITING:
             raise refuse("OVERLOADED", "requests of this client that name very much wait for answers")
@@ -243,66 +278,49 @@ class Requests:
 
     def on_close(self, link: Link) -> None:
         """A client went: nobody waits for what it asked to read, and what has not begun does not begin."""
-        for scope in self._ending.get(link.source, ()):
-            scope.cancel()
-
-    async def _serve_while_open(
-        self, link: Link, scope: trio.CancelScope, message: Message, view: RequestView, done: Answered
-    ) -> None:
-        try:
-            with scope:
-                await self._serve(link, scope, message, view, done)
-            if scope.cancelled_caught:
-                done(Unreachable("the client is gone"))
-        finally:
-            self._goes_on(link.source, scope)
-
-    def _goes_on(self, source: int, scope: trio.CancelScope) -> None:
-        """It does not end with its link any more."""
-        scopes = self._ending.get(source, {})
-        scopes.pop(scope, None)
-        if not scopes:
-            self._ending.pop(source, None)
+        for pending in self._pending.get(link.source, ()):
+            if pending.ends_with_link:
+                pending.scope.cancel()
 
     async def _serve(
-        self, link: Link, scope: trio.CancelScope | None, message: Message, view: RequestView, done: Answered
+        self, link: Link, pending: PendingRequest, message: Message, view: RequestView, done: Answered
     ) -> None:
         answer: Message | TidelogError = Unreachable("internal error")
-        with contained(link, message.OP):
-            try:
-                answer = view.seen(await self._in_turn(link, scope, message, view))
-            except TidelogError as error:
-                answer = error
-            view.tell(message, answer)
+        try:
+            with contained(link, message.OP), pending.scope:
+                try:
+                    answer = view.seen(await self._shared(message, view, pending))
+                except TidelogError as error:
+                    answer = error
+                view.tell(message, answer)
+            if pending.scope.cancelled_caught:
+                answer = Unreachable("the client is gone")
+        finally:
+            pending.leave()
+            others = self._pending[link.source]
+            del others[pending]
+            if not others:
+                del self._pending[link.source]
         with burst():
             done(answer)
 
-    async def _in_turn(
-        self, link: Link, scope: trio.CancelScope | None, message: Message, view: RequestView
-    ) -> Message:
-        """The answer. A large request to a coordinator waits for its turn at that server first, within its time. One
-        that changes something does not end with its link once it has begun."""
-        until = trio.current_time() + TIMEOUT_S
-        if not _is_large(message):
-            return await self._shared(message, view, until)
-        seats = self._large.setdefault(self._coordination.server_of(message), Seats(LARGE, LARGE_EACH))
-        async with AsyncExitStack() as seated:
-            with trio.move_on_at(until) as wait:
-                await seated.enter_async_context(seats.seat(view.principal))
-            if wait.cancelled_caught:
-                raise refuse("OVERLOADED", f"{TIMEOUT_S:g} s were too short to wait for the large requests before it")
-            if scope is not None and not isinstance(message, READING):
-                self._goes_on(link.source, scope)
-            return await self._shared(message, view, until)
-
-    async def _shared(self, message: Message, view: RequestView, until: float) -> Message:
+    async def _shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
         """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
-        if isinstance(message, ListGroups) or (isinstance(message, ListTransactions) and not message.app):
-            told = await self._sharing.get(message.OP, partial(self._coordination.answer, message))
-            return await self._encoded_list(view.seen(told))
+        if isinstance(message, LISTS) and not getattr(message, "app", ""):
+            return await self._sharing.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
-            return await self._sharing.get(message, partial(self._answer, message, view, until))
-        return await self._answer(self._once(message, view.principal), view, until)
+            return await self._sharing.get(message, partial(self._answer, message, view, pending))
+        if isinstance(message, SHARED_BY_TENANT):
+            own = PendingRequest(pending.tenant, pending.until)  # the client that asked first may go
+            return await self._sharing.get((message, pending.tenant), partial(self._answer, message, view, own))
+        return await self._answer(message, view, pending)
+
+    async def _list(self, message: Message, view: RequestView) -> Message:
+        """All groups or transactions that a client may see: one list of all for everybody, then encoded in steps, one
+        at a time, tenants in turn."""
+        told = await self._sharing.get(message.OP, partial(self._coordination.answer, message))
+        async with self._encoding.seat(view.tenant):
+            return await self._encoded_list(view.seen(told))
 
     def _once(self, message: Once, principal: str | None = None) -> Once:
         """The request under the name that it has among the controllers, where it changes something. The name is the
@@ -320,7 +338,7 @@ class Requests:
             name["client"] = name_of_client(principal, given if sequence else self._client)
         return replace(message, **name)
 
-    async def _answer(self, message: Message, view: RequestView, until: float) -> Message:
+    async def _answer(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
         controllers = self._shell.controllers
         match message:
             case Metadata():
@@ -343,12 +361,13 @@ class Requests:
             case InitProducer(count):
                 if not 1 <= count <= MAX_TASKS:
                     raise refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_TASKS}")
-                first = (await self._allocate(count, view)).start
+                with await pending.wait(self._at_controller):
+                    first = (await self._allocate(count, view)).start
                 return ProducerId(first, count, self._sign(first, count, 0, view), PRODUCER_WINDOW)
             case SettleTransaction():
-                return await self._settle(message)
+                return await self._settle(message, pending)
             case InitTaskProducer():
-                task = await self._init_task_producer(message, view)
+                task = await self._init_task_producer(message, view, pending)
                 ticket = self._sign(task.producer_id, 1, task.producer_epoch, view)
                 return replace(task, ticket=ticket, window=PRODUCER_WINDOW)
             case Play(node, act):
@@ -356,28 +375,37 @@ class Requests:
                     raise refuse("UNSUPPORTED", "only with the nodes of 'tidelog dev' faults can be played")
                 return await self._playground.play(node, act)
             case CreateTopic():
-                return await self._create(message)
+                return await self._create(message, view, pending)
             case DeleteTopic():
-                return await self._delete(message)
+                return await self._delete(message, view, pending)
             case BeginTransaction():
                 message = replace(message, producer_id=await self._next_producer_id(view))
-                begun = await self._coordination.answer(message)
+                begun = await self._coordination.answer(message, pending)
                 assert isinstance(begun, TransactionBegun)
                 ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
             case _ if isinstance(message, GROUP_KINDS):
-                return await self._coordination.answer(message, until)
+                return await self._coordination.answer(message, pending)
             case DescribeQuorum() if controllers.in_want is not None:
                 return controllers.in_want
-            case _:
+            case DescribeQuorum() | DescribeFeatures():
                 return await controllers.call(message, CONTROLLER_TIMEOUT_S)
+            case _:
+                return await self._ask_controller(message, view, pending)
 
-    async def _create(self, message: CreateTopic) -> Message:
+    async def _ask_controller(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
+        """The active controller's answer. The request gets its number when it is sent: the controllers refuse one
+        that comes long after others with higher numbers, since they may have forgotten it."""
+        with await pending.wait(self._at_controller):
+            numbered = self._once(message, view.principal)
+            return await self._shell.controllers.call(numbered, pending.until - trio.current_time())
+
+    async def _create(self, message: CreateTopic, view: RequestView, pending: PendingRequest) -> Message:
         """Answered when a produce to it would go through; the topic is there, so after a while all the same. When
         the controller was lost in between, a topic that now exists as it was asked for is the one asked for."""
         shell = self._shell
         try:
-            answer = await shell.controllers.call(message, CONTROLLER_TIMEOUT_S)
+            answer = await self._ask_controller(message, view, pending)
         except TidelogError as error:
             made = shell.cluster.topic_named(message.name)
             if error.code != "TOPIC_EXISTS" or not error.unknown_outcome or made is None:
@@ -393,9 +421,9 @@ class Requests:
                 await shell.wait_change()
         return answer
 
-    async def _delete(self, message: DeleteTopic) -> Message:
+    async def _delete(self, message: DeleteTopic, view: RequestView, pending: PendingRequest) -> Message:
         try:
-            return await self._shell.controllers.call(message, CONTROLLER_TIMEOUT_S)
+            return await self._ask_controller(message, view, pending)
         except TidelogError as error:
             if error.code == "UNKNOWN_TOPIC" and error.unknown_outcome:
                 return Done()  # an earlier try did it
@@ -430,26 +458,28 @@ class Requests:
         """A ticket for the client; "" while the cluster has none. The caller knows that the ids are the client's."""
         return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
 
-    async def _init_task_producer(self, message: InitTaskProducer, view: RequestView) -> TaskProducer:
+    async def _init_task_producer(
+        self, message: InitTaskProducer, view: RequestView, pending: PendingRequest
+    ) -> TaskProducer:
         """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
         controllers give one. Ids that a client brings are not passed on."""
-        answer = await self._coordination.answer(replace(message, first_id=0))
+        answer = await self._coordination.answer(replace(message, first_id=0), pending)
         assert isinstance(answer, TaskProducer)
         if answer.producer_id:
             return answer
         ids = await self._allocate(MAX_TASKS, view)
-        answer = await self._coordination.answer(replace(message, first_id=ids.start))
+        answer = await self._coordination.answer(replace(message, first_id=ids.start), pending)
         assert isinstance(answer, TaskProducer)
         return answer
 
-    async def _settle(self, asked: SettleTransaction) -> Message:
+    async def _settle(self, asked: SettleTransaction, pending: PendingRequest) -> Message:
         """Have the leader write the marker, where that takes the place of no coordinator. The coordinators are asked
         first: a transaction that ends while they are asked is not open any more when the leader is asked."""
         cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch
         if cluster.image.level < SETTLING:
             text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"
             raise refuse("UNSUPPORTED_LEVEL", text, level=cluster.image.level)
-        listed = await self._coordination.answer(ListTransactions())
+        listed = await self._coordination.answer(ListTransactions(), pending)
         assert isinstance(listed, ListTransactionsAnswer)
         known = next((one for one in listed.transactions if one.producer_id == id), None)
         if known is not None:
@@ -506,11 +536,6 @@ class Requests:
         if isinstance(answers[0], TidelogError):
             raise answers[0]
         return answers[0]
-
-
-def _is_large(message: Message) -> bool:
-    """It asks a coordinator for much."""
-    return isinstance(message, GROUP_KINDS) and cost_of(message) > 1
 
 
 def asker_of(link: Link, view: RequestView) -> str:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import trio
-from tidelog.errors import TidelogError, from_info
+from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.wire.messages import Message
 
 PAGE = 200
@@ -75,46 +75,143 @@ class Sharing:
 
 
 class Seats:
-    """``most`` at a time, of one principal at most ``each``; who waits comes in turn, principal after principal."""
+    """``most`` at a time, of one tenant (a principal, say) at most ``each``. Tenants that wait come in turn, and what
+    one tenant waits for comes in the order of its arrival."""
 
     def __init__(self, most: int, each: int) -> None:
         self._most = most
         self._each = each
-        self._taken: dict[str, int] = {}
-        self._waiting: dict[str, deque[trio.Event]] = {}
+        self._total = 0
+        self._taken: dict[Hashable, int] = {}
+        self._waiting: dict[Hashable, deque[Seat]] = {}
+
+    def queue(self, tenant: Hashable) -> Seat:
+        """Join the queue. If a seat is free it is given at once."""
+        seat = Seat(self, tenant)
+        self._waiting.setdefault(tenant, deque()).append(seat)
+        self._call()
+        return seat
 
     @asynccontextmanager
-    async def seat(self, principal: str) -> AsyncIterator[None]:
+    async def seat(self, tenant: Hashable) -> AsyncIterator[None]:
         """Wait for a seat, and have it in this block."""
-        gate = trio.Event()
-        self._waiting.setdefault(principal, deque()).append(gate)
-        self._call()
-        try:
-            await gate.wait()
+        with self.queue(tenant) as seat:
+            await seat.wait()
             yield
-        finally:
-            if gate.is_set():
-                self._taken[principal] -= 1
-                if not self._taken[principal]:
-                    del self._taken[principal]
-            else:
-                self._waiting[principal].remove(gate)
-                if not self._waiting[principal]:
-                    del self._waiting[principal]
-            self._call()
+
+    def leave(self, seat: Seat) -> None:
+        """It is free, or not waited for any more; others may have it. ``Seat.leave`` calls this once."""
+        tenant = seat.tenant
+        if seat.is_given:
+            self._total -= 1
+            self._taken[tenant] -= 1
+            if not self._taken[tenant]:
+                del self._taken[tenant]
+        else:
+            self._waiting[tenant].remove(seat)
+            if not self._waiting[tenant]:
+                del self._waiting[tenant]
+        self._call()
 
     def _call(self) -> None:
         """Give free seats away."""
-        for principal in list(self._waiting):
-            if sum(self._taken.values()) >= self._most:
+        if not self._waiting:
+            return
+        for tenant in list(self._waiting):
+            if self._total >= self._most:
                 return
-            if self._taken.get(principal, 0) >= self._each:
+            if self._taken.get(tenant, 0) >= self._each:
                 continue
-            queue = self._waiting.pop(principal)
-            queue.popleft().set()
-            self._taken[principal] = self._taken.get(principal, 0) + 1
+            queue = self._waiting.pop(tenant)
+            queue.popleft().give()
+            self._total += 1
+            self._taken[tenant] = self._taken.get(tenant, 0) + 1
             if queue:
-                self._waiting[principal] = queue  # behind the others
+                self._waiting[tenant] = queue  # behind the others
+
+
+class Seat:
+    """A place in the queue of ``seats``, and then a seat. It is free when its block ends, or by ``leave``."""
+
+    def __init__(self, seats: Seats, tenant: Hashable) -> None:
+        self.seats = seats
+        self.tenant = tenant
+        self._given = trio.Event()
+        self._is_left = False
+
+    @property
+    def is_given(self) -> bool:
+        """It is no place in a queue any more."""
+        return self._given.is_set()
+
+    def give(self) -> None:
+        """Its turn has come."""
+        self._given.set()
+
+    async def wait(self) -> None:
+        """Until it is given."""
+        await self._given.wait()
+
+    def leave(self) -> None:
+        """Give it back, or leave the queue. Nothing happens the second time."""
+        if not self._is_left:
+            self._is_left = True
+            self.seats.leave(self)
+
+    def __enter__(self) -> Seat:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+
+class PendingRequest:
+    """A request's way to the servers that answer it: at each it needs a seat, which it waits for in its time.
+
+    ``tenant``: whose it is; ``until``: the end of its time."""
+
+    def __init__(self, tenant: Hashable, until: float, *, only_reads: bool = False) -> None:
+        self.tenant = tenant
+        self.until = until
+        self.scope = trio.CancelScope()
+        """What is done for it."""
+        self._only_reads = only_reads
+        self._seat: Seat | None = None
+        self._has_begun = False
+
+    @property
+    def ends_with_link(self) -> bool:
+        """It need not go on where its client is gone: it only reads, or it waits for its first seat."""
+        waits = self._seat is not None and not self._seat.is_given
+        return self._only_reads or (waits and not self._has_begun)
+
+    def queue(self, seats: Seats) -> None:
+        """Join this queue now, so that requests keep the order in which they came."""
+        self._seat = seats.queue(self.tenant)
+
+    async def wait(self, seats: Seats) -> Seat:
+        """A seat there; the caller gives it back. Raises ``OVERLOADED``: the time was too short."""
+        if self._seat is None or self._seat.seats is not seats:
+            self.leave()
+            self.queue(seats)
+        assert self._seat is not None
+        try:
+            with trio.move_on_at(self.until):
+                await self._seat.wait()
+        except trio.Cancelled:
+            self.leave()
+            raise
+        if not self._seat.is_given:
+            self.leave()
+            raise refuse("OVERLOADED", "its time was too short to wait for the requests before it")
+        seat, self._seat, self._has_begun = self._seat, None, True
+        return seat
+
+    def leave(self) -> None:
+        """It waits no more."""
+        if self._seat is not None:
+            self._seat.leave()
+            self._seat = None
 
 
 class Steps:

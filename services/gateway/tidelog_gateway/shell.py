@@ -178,12 +178,17 @@ class Shell:
     def on_open(self, link: Link, principal: str, *, strangers_are_one: bool = False) -> None:
         """A client came. ``strangers_are_one``: all without a name share as one principal what is shared, and not by
         connection."""
-        self.router.on_link_opened(link.source, principal, named=principal != ANONYMOUS)
+        named = principal != ANONYMOUS
+        self.router.on_link_opened(link.source, principal, named=named, strangers_are_one=strangers_are_one)
         self.subscriptions.on_link_opened(link.source, principal)
         by_connection = principal == ANONYMOUS and not strangers_are_one
         self._tenants[link.source] = principal, link.source if by_connection else 0
         self._links[link.source] = link
         self._requests[link.source] = 0
+
+    def tenant_of(self, source: int) -> Tenant:
+        """Under which name a client that is connected shares what others need, too."""
+        return self._tenants[source]
 
     def on_close(self, link: Link) -> None:
         """A client went."""

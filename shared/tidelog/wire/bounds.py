@@ -34,7 +34,7 @@ BOUNDS = (
         ("metadata",),
         "names are taken once, 10,000 at most; what is told of a partition is encoded once for each change of it; "
         "200 topics or partitions, then others run; one answer at a time, principals in turn; one for all who ask "
-        "the same at the same time. Offsets: one look-up of a partition at a time for all, 256 partitions under way "
+        "the same at the same time. Offsets: one look-up of a partition at a time for all, 64 partitions under way "
         "at a server, 4 requests of a principal, 10 s",
         "100,000 names of a principal wait, in requests of 100 and more; the answer, shared by all who asked the "
         "same; the outbox (64 MiB) ends a link that does not read",
@@ -53,22 +53,25 @@ BOUNDS = (
     ),
     Bound(
         ("plan_rebalance", "rebalance"),
-        "partitions times servers; needs the right to administer the cluster; one plan at a time for all who ask",
+        "partitions times servers; needs the right to administer the cluster; one plan at a time for all "
+        "requests of a principal that ask the same; 2 of a principal at the controllers at a time",
         "one plan",
     ),
     Bound(
         ("history",),
-        "the last 200 changes of one partition; one answer at a time for all who ask the same",
+        "the last 200 changes of one partition; one answer at a time for all requests of a principal that ask the "
+        "same; 2 of a principal at the controllers at a time",
         "the answer",
     ),
     Bound(
         ("produce",),
         "each batch is looked at once: its header; where the topic says validate_batches its body, at most 64 MiB "
         "and 2,097,152 items. Of bodies that unfold to more than 64 times their size 4 MiB and one are looked "
-        "at when they come, unless its principal rests. The rest later: 4 MiB and one at a time, "
+        "at when they come, unless its principal rests. The rest later: 1 MiB and one at a time, "
         "principals in turn, a tenth of the time for one, half of it for all. To a leader: its size",
-        "client_max_bytes for a connection and total_max_bytes for all, what is looked at later included; of each "
-        "message at most twice as much; one body at a time is unfolded",
+        "client_max_bytes for a connection and total_max_bytes for all, of which a principal has three eighths at "
+        "most, what is looked at later included; of each message at most twice as much; one body at a time is "
+        "unfolded",
     ),
     Bound(
         ("read", "read_copy", "read_tail"),
@@ -95,13 +98,15 @@ BOUNDS = (
     ),
     Bound(
         ("join_group", "group_heartbeat", "leave_group", "describe_group", "delete_group"),
-        "one group: members times partitions of its topics; groups.max_joins_per_s",
+        "one group: members times partitions of its topics; groups.max_joins_per_s. At the coordinators of a server "
+        "at a time: 2 of a principal and 16 of all, with other large requests; of heartbeats 4 and 64, with other "
+        "small requests about groups; 10 s with the wait for that",
         "groups.max_groups, groups.max_members and groups.max_topics",
     ),
     Bound(
         ("commit_offsets", "fetch_offsets"),
-        "the positions in it, 10,000 of a commit at most. Of 100 positions and more: 4 requests of a principal, and "
-        "16 of all, at the coordinators of a server at a time; 10 s with the wait for that",
+        "the positions in it, 10,000 of a commit at most. At the coordinators of a server at a time: of 100 "
+        "positions and more 2 requests of a principal and 16 of all, of fewer 4 and 64; 10 s with the wait for that",
         "100,000 positions of a principal wait, and 99 in each of 1,536 smaller requests of all; kept: a position of "
         "each group and partition, with groups.max_metadata_bytes",
     ),
@@ -110,12 +115,14 @@ BOUNDS = (
             *("begin_transaction", "end_transaction", "prepare_transaction", "commit_staged", "abort_staged"),
             *("settle_transaction", "enrol_partition", "write_marker"),
         ),
-        "one transaction: transactions.max_partitions, 2,000 staged names",
+        "one transaction: transactions.max_partitions, 2,000 staged names. 4 of a principal, and 64 of all, at the "
+        "coordinators of a server at a time; 10 s with the wait for that",
         "transactions.max_transactions of a coordinator",
     ),
     Bound(
         ("create_topic", "grow_topic"),
-        "10,000 partitions of a topic; one change of the metadata",
+        "10,000 partitions of a topic; one change of the metadata; 2 changes of a principal, and 16 of all, at the "
+        "controllers at a time",
         "a state for each partition, in the metadata",
     ),
     Bound(
@@ -125,7 +132,8 @@ BOUNDS = (
             *("put_token", "revoke_tokens", "alter_acls", "alter_quotas", "rotate_ticket_keys"),
             *("add_controller", "remove_controller", "prepare_audit", "prepare_groups", "prepare_transactions"),
         ),
-        "one change of the metadata: what it names; max_pending changes wait",
+        "one change of the metadata: what it names; max_pending changes wait; from a gateway 2 of a principal, and "
+        "16 of all, at a time",
         "what it puts into the metadata",
     ),
     Bound(("play",), "one act, at nodes of tidelog dev only", BYTES),

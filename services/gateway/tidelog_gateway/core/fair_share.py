@@ -22,6 +22,8 @@ class FairShare:
         self.most = most
         self._shared = most - most // 4 if reserved else most
         self._little = most // LITTLE if reserved else 0
+        self.plenty = self._shared // 2
+        """While all of them together hold no more than this, the share of each allows it."""
         self.total = 0
         """What all of them hold."""
         self._held: dict[Tenant, int] = {}
@@ -51,6 +53,8 @@ class FairShare:
     def give(self, tenant: Tenant, amount: int = 1) -> None:
         """The tenant gives back so much."""
         self.total -= amount
-        self._held[tenant] -= amount
-        if not self._held[tenant]:
+        left = self._held[tenant] - amount
+        if left:
+            self._held[tenant] = left
+        else:
             del self._held[tenant]

@@ -20,7 +20,7 @@ from enum import Enum
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, ProducePart
 
-from tidelog_gateway.core.server_limits import ServerLimit
+from tidelog_gateway.core.server_limits import ServerLimit, Tenant
 from tidelog_gateway.core.settings import RouterSettings
 
 
@@ -69,6 +69,8 @@ class Lane:
 
     source: int
     key: TopicPartition
+    tenant: Tenant = "", 0
+    """Whose bytes its batches are."""
     waiting: deque[Entry] = field(default_factory=deque)
     sent: dict[int, Entry] = field(default_factory=dict)
     place: Place = Place.IDLE

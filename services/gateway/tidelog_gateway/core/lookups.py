@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import OffsetAnswer
 
-PER_SERVER = 256
-"""Look-ups under way at one server; each is two requests, earliest and latest."""
+PER_SERVER = 64
+"""Look-ups under way at one server; each is two requests, earliest and latest. A batch that comes to the server waits
+behind them."""
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,8 @@ names, so that a leader of another epoch refuses it, and it is *settled* by its 
 - Authority: a batch under a producer id is taken only from a connection that holds the id at that epoch
   (``producer_tickets.py``).
 - Bounds: bytes and batches in flight per replica server (beyond: the lane waits, here, where waiting makes no
-  follower late), bytes held per client and in all (beyond: ``OVERLOADED``, nothing is queued).
+  follower late), bytes held per client and in all, which principals share fairly (beyond: ``OVERLOADED``, nothing is
+  queued).
 - Long looks: the body of a batch that unfolds to much may be looked at later (``check``). The batch has its place in
   its lane, its bytes count and its time runs all the same. It is sent after that, and so is what is behind it.
 - Slow servers: a server whose acks are late has a limit, which principals share (``server_limits.py``). A lane whose
@@ -50,6 +51,7 @@ from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, Prod
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.counts import RouterCounts
 from tidelog_gateway.core.expiry import Expiry
+from tidelog_gateway.core.fair_share import FairShare
 from tidelog_gateway.core.lanes import Entry, Lane, Pipe, Place
 from tidelog_gateway.core.merge import AckBox, Produces
 from tidelog_gateway.core.producer_tickets import ProducerTickets
@@ -78,6 +80,8 @@ RECORD_COST = 64
 """To look at a record takes as long as to unfold so many bytes, at most."""
 UNFOLDED_AT_ONCE = 4 << 20
 """Beyond what counts for nothing: when the batches of a message have unfolded to so much the others come later."""
+CHECKED_AT_ONCE = 1 << 20
+"""Of these so much is unfolded at a time, and one batch more."""
 
 
 class Router:
@@ -95,6 +99,8 @@ class Router:
         self._events: list[Event] = []
         self._tenants: dict[int, Tenant] = {}
         """By client: the tenant under which it shares the limit of a slow server."""
+        self._owners: dict[int, Tenant] = {}
+        """By client: the tenant under which it shares ``total_max_bytes``."""
         self._ready: deque[Lane] = deque()
         self._parked: dict[Lane, None] = {}
         self._relieved: dict[NodeId, None] = {}
@@ -103,7 +109,7 @@ class Router:
         self._acks = AckBox()
         self.counts = RouterCounts(self._acks.errors)
         self.held: dict[int, int] = {}  # bytes, by client; no entry: all is settled
-        self.held_bytes = 0
+        self._held = FairShare(settings.total_max_bytes, reserved=True)
         self.in_flight = 0
         """Batches that leaders have not acked yet."""
         self._arrivals = 0
@@ -119,6 +125,11 @@ class Router:
         return {node: pipe.limit for node, pipe in self._pipes.items()}
 
     @property
+    def held_bytes(self) -> int:
+        """Of all batches that are not settled."""
+        return self._held.total
+
+    @property
     def has_unfolded_much(self) -> bool:
         """The batches that were looked at last took long."""
         return self._unfolded > UNFOLDED_AT_ONCE
@@ -129,9 +140,11 @@ class Router:
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
-    def on_link_opened(self, source: int, principal: str, *, named: bool) -> None:
-        """A client connected. ``named``: it is authenticated as ``principal``."""
+    def on_link_opened(self, source: int, principal: str, *, named: bool, strangers_are_one: bool = False) -> None:
+        """A client connected. ``named``: it is authenticated as ``principal``. ``strangers_are_one``: all without a
+        name share bytes as one principal."""
         self._tenants[source] = principal, 0 if named else source
+        self._owners[source] = principal, 0 if named or strangers_are_one else source
 
     def on_produce(self, source: int, message: Produce, now: float, *, rests: bool = False) -> None:
         """Batches of a client arrived. What is wrong with them by sight is answered at once. To look at them all may
@@ -169,7 +182,7 @@ class Router:
         entries = self._unchecked.get(source, {})
         if not entries:
             self._unchecked.pop(source, None)
-        while entries and not self.has_unfolded_much:
+        while entries and self._unfolded <= CHECKED_AT_ONCE:
             entry = next(iter(entries))
             self._is_checked(entry)
             batch = memoryview(entry.batch)
@@ -255,6 +268,7 @@ class Router:
         self._unchecked.pop(source, None)
         self._acks.forget(source)
         self._tenants.pop(source, None)
+        self._owners.pop(source, None)
         self.tickets.on_link_closed(source)
 
     def on_tick(self, now: float) -> None:
@@ -371,6 +385,9 @@ class Router:
     def _tenant(self, source: int) -> Tenant:
         return self._tenants.get(source, ("", source))
 
+    def _owner(self, source: int) -> Tenant:
+        return self._owners.get(source, ("", source))
+
     def _holds(self, lane: Lane, pipe: Pipe, now: float) -> bool:
         """Let the lane wait if its client has used up its share of a slow server; whether it does."""
         tenant = self._tenant(lane.source)
@@ -446,10 +463,8 @@ class Router:
             return refuse("FORBIDDEN", f"{topic.name} is the cluster's own topic: it can only be read"), None
         if part.size > (limit := topic.config.max_batch_bytes):
             return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), None
-        limits = self._settings
-        if (
-            self.held.get(source, 0) + part.size > limits.client_max_bytes
-            or self.held_bytes + part.size > limits.total_max_bytes
+        if self.held.get(source, 0) + part.size > self._settings.client_max_bytes or (
+            self._held.total + part.size > self._held.plenty and not self._held.fits(self._owner(source), part.size)
         ):
             return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), None
         lane = self._lanes.get(source, {}).get(TopicPartition(part.topic_id, part.partition))
@@ -479,7 +494,7 @@ class Router:
         lanes = self._lanes.setdefault(source, {})
         lane = lanes.get(key)
         if lane is None:
-            lane = lanes[key] = Lane(source, key)
+            lane = lanes[key] = Lane(source, key, self._owner(source))
             self._by_partition.setdefault(key, {})[source] = lane
         self._arrivals += 1
         settings = self._settings
@@ -491,7 +506,7 @@ class Router:
         lane.occupy(producer_id)
         entry.bucket = self._expiry.add(entry, entry.deadline)
         self.held[source] = self.held.get(source, 0) + part.size
-        self.held_bytes += part.size
+        self._held.hold(lane.tenant, part.size)
         lane.waiting.append(entry)
         if lane.place is Place.IDLE:
             self._wake(lane)
@@ -573,7 +588,7 @@ class Router:
             self._is_checked(entry)
         size = len(entry.batch)
         self._expiry.discard(entry, entry.bucket)
-        self.held_bytes -= size
+        self._held.give(entry.lane.tenant, size)
         held = self.held[source] - size
         if held:
             self.held[source] = held

@@ -18,7 +18,7 @@ class RouterSettings:
     client_max_bytes: int = 32 << 20
     """Held for one client."""
     total_max_bytes: int = 256 << 20
-    """Held for all clients."""
+    """Held for all clients, who share it fairly: a principal that is alone has three eighths."""
     retry_first_s: float = 0.02
     """First pause of a lane after a refusal; it doubles up to ``retry_max_s``."""
     retry_max_s: float = 0.5
