@@ -122,7 +122,7 @@ def count_subscriptions_for_ever(patch: Patch) -> None:
 )
 def ask_coordinators_for_all_at_once(patch: Patch) -> None:
     """All are sent when they come."""
-    for bound in ("LARGE", "LARGE_EACH", "SMALL", "SMALL_EACH"):
+    for bound in ("LARGE", "LARGE_EACH", "SMALL", "SMALL_EACH", "TRANSACTIONS_AT_ONCE", "TRANSACTIONS_EACH"):
         patch.setattr(coordination, bound, MANY)
 
 

@@ -76,7 +76,7 @@ def test_the_numbers_of_the_table_are_those_of_the_code() -> None:
     assert says("digest", requests.DIGEST_MAX_OFFSETS)
     seats = coordination.LARGE, coordination.LARGE_EACH, coordination.SMALL, coordination.SMALL_EACH
     assert says("commit_offsets", checks.MAX_POSITIONS, *seats) and says("group_heartbeat", *seats)
-    assert says("begin_transaction", coordination.SMALL, coordination.SMALL_EACH)
+    assert says("begin_transaction", coordination.TRANSACTIONS_AT_ONCE, coordination.TRANSACTIONS_EACH)
     for op in ("create_topic", "alter_acls"):
         assert says(op, gateway_requests.CONTROL, gateway_requests.CONTROL_EACH)
     assert FairShare(8, reserved=True).plenty == 3, "three eighths"

@@ -6,9 +6,9 @@ that it chose itself), so whatever may pass is tried again until ``TIMEOUT_S`` i
 Each topic is created when it is first needed.
 
 A replica server handles one request after the other, and produced batches wait meanwhile. So a tenant has few
-requests at a time with the coordinators of a server: ``LARGE_EACH`` of those that may ask for much, and
-``SMALL_EACH`` of the others, for groups and for transactions. The rest wait here (``sharing.PendingRequest``). A
-request has its seat while it is with the server, and gives it back before it is tried again."""
+requests at a time with the coordinators of a server: ``LARGE_EACH`` of those that may ask for much, and of the others
+``SMALL_EACH`` for groups and ``TRANSACTIONS_EACH`` for transactions. The rest wait here (``sharing.PendingRequest``).
+A request has its seat while it is with the server, and gives it back before it is tried again."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ They have more than 100 positions or names, or concern all that a group has (``W
 WHOLE = (JoinGroup, LeaveGroup, DescribeGroup, DeleteGroup, ListGroups, ListTransactions)
 """What they cost follows from what there is, not from their size."""
 SMALL, SMALL_EACH = 64, 4
-"""The same of other requests, for groups and for transactions each."""
+"""The same of other requests for groups."""
+TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH = 256, 32
+"""The same of requests for transactions. A coordinator may let one wait for markers or for the transaction before it.
+So a principal has more of these, and those that wait do not hold up its others."""
 
 Info = TypeVar("Info", GroupInfo, TransactionInfo)
 
@@ -111,7 +114,9 @@ class Coordination:
     def _seats_at(self, server: NodeId, message: Message) -> Seats:
         if _is_large(message):
             return self._seats.setdefault((server, ""), Seats(LARGE, LARGE_EACH))
-        return self._seats.setdefault((server, _place_of(message)[0]), Seats(SMALL, SMALL_EACH))
+        name, _ = _place_of(message)
+        most, each = (TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH) if name == TRANSACTIONS else (SMALL, SMALL_EACH)
+        return self._seats.setdefault((server, name), Seats(most, each))
 
     async def answer(self, message: Message, pending: PendingRequest | None = None) -> Message:
         """The coordinator's answer. Raises its refusal, or why nobody answered in time. ``pending``: the
