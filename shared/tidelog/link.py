@@ -36,7 +36,7 @@ import trio
 
 from tidelog.errors import ProtocolError, TidelogError, Unreachable, without_frames
 from tidelog.failure_detector import FailureDetector, Patience
-from tidelog.outbox import OUTBOX_BYTES, Outbox, Turn, burst
+from tidelog.outbox import ACCEPTED_TURN_S, CONNECTED_TURN_S, OUTBOX_BYTES, Outbox, Turn, burst
 from tidelog.tls import CLIENT, check_peer, shown_over
 from tidelog.transport import Accepting, Connection, Pinging, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
@@ -290,7 +290,7 @@ class Link:
 
     async def _run_reader(self) -> None:
         receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform
-        turn = Turn()
+        turn = Turn(ACCEPTED_TURN_S if self._session.accepts else CONNECTED_TURN_S)
         begin = turn.count  # without an end of what has arrived nothing is collected
         if hasattr(self._connection, "on_wait"):
             self._connection.on_wait, begin = turn.end, turn.begin

@@ -37,8 +37,11 @@ BURST_BYTES = 1 << 20
 BURST_CONNECTIONS = 8
 """When so many have something to send it is sent, so that the first need not wait for all who get the same."""
 
-FAIR_MESSAGES, FAIR_S = 128, 0.005
-"""After so many messages, or so long with them, a reader lets others run."""
+FAIR_MESSAGES = 128
+"""After so many messages a reader lets others run."""
+ACCEPTED_TURN_S, CONNECTED_TURN_S = 0.005, 0.02
+"""And after so long with them. The turn is shorter where the peer has connected to this end, since that peer chooses
+what its messages cost. Where this end has connected, it gets what it asked for, and short turns slow bulk reads."""
 
 Outgoing = tuple[bytes, Payload]
 
@@ -81,7 +84,8 @@ def burst() -> Iterator[None]:
 class Turn:
     """Of a reader: from the first message of what has arrived until it waits for more, or others are to run."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
         self._messages = 0
         self._ends = math.inf
 
@@ -89,7 +93,7 @@ class Turn:
         """A message is here."""
         self._messages += 1
         if self._messages == 1:
-            self._ends = trio.current_time() + FAIR_S
+            self._ends = trio.current_time() + self._longest_s
 
     def begin(self) -> None:
         """Count a message, and begin a burst that lasts for the turn."""

@@ -387,7 +387,7 @@ async def test_between_messages_that_cost_much_others_run(mock_clock: MockClock)
     class Slow(Server):
         def handle(self, link: Link, id: int | None, message: Message) -> None:
             super().handle(link, id, message)
-            mock_clock.jump(outbox.FAIR_S)
+            mock_clock.jump(outbox.ACCEPTED_TURN_S)
 
     async with Slow(WebSocketTransport()).running() as server, server.connect() as link:
         with outbox.burst():  # they arrive together

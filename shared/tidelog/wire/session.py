@@ -159,6 +159,11 @@ class Session:
         return id, [transmit]
 
     @property
+    def accepts(self) -> bool:
+        """Whether the peer has connected to this end, and not this end to the peer."""
+        return self._welcome is not None
+
+    @property
     def is_waiting(self) -> bool:
         """Some request of ours is not answered yet."""
         return bool(self._pending)
