@@ -66,7 +66,7 @@ WHOLE = (JoinGroup, LeaveGroup, DescribeGroup, DeleteGroup, ListGroups, ListTran
 """What they cost follows from what there is, not from their size."""
 SMALL, SMALL_EACH = 64, 4
 """The same of other requests for groups."""
-TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH = 256, 32
+TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH = 256, 16
 """The same of requests for transactions. A coordinator may let one wait for markers or for the transaction before it.
 So a principal has more of these, and those that wait do not hold up its others."""
 

@@ -115,7 +115,7 @@ BOUNDS = (
             *("begin_transaction", "end_transaction", "prepare_transaction", "commit_staged", "abort_staged"),
             *("settle_transaction", "enrol_partition", "write_marker"),
         ),
-        "one transaction: transactions.max_partitions, 2,000 staged names. 32 of a principal, and 256 of all, at the "
+        "one transaction: transactions.max_partitions, 2,000 staged names. 16 of a principal, and 256 of all, at the "
         "coordinators of a server at a time; 10 s with the wait for that",
         "transactions.max_transactions of a coordinator",
     ),
