@@ -50,6 +50,7 @@ KNOWN_SEEDS = (
     43011845,  # a controller that was not founded yet compacted its log, with no configuration in its snapshot
     43001381,  # a controller that had missed the founding was not founded by others that had compacted their logs
     43000264,  # the model: a bit was to rot where a truncation that was not synced had cut the file
+    51000045,  # what was due in the same tick set the timer of an upstream to a time that was over
     49000269,  # the model: a copy without its end passed for whole, with the first batch of its leader epoch
     48005844,  # the model: the commit rule of a topic was forgotten with it, and a paused server led it after that
     9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out

@@ -7,7 +7,7 @@ as long as its owner's earliest deadline stands, and an idle owner, which sets n
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
 
 
@@ -43,11 +43,13 @@ class Timers:
             heappop(self._heap)
         return None
 
-    def take(self, now: float) -> list[Hashable]:
-        """The keys that are due, in the order of their times; they are no longer set."""
-        taken: list[Hashable] = []
-        while (when := self.deadline()) is not None and when <= now:
+    def take(self, now: float) -> Iterator[Hashable]:
+        """Take the keys that are due, in the order of their times, each when it is asked for, and each once: an owner
+        that sets its timer to ``now`` again waits for the next call. Until then a key is set, so another owner's turn
+        cannot set it to the time at which it is due already."""
+        taken: set[Hashable] = set()
+        while (when := self.deadline()) is not None and when <= now and self._heap[0][2] not in taken:
             key = heappop(self._heap)[2]
             del self._due[key]
-            taken.append(key)
-        return taken
+            taken.add(key)
+            yield key

@@ -233,9 +233,8 @@ class Coordinator:
 
     def on_tick(self, now: float, wall_ms: int) -> None:
         """Everything that is due; afterwards ``deadline`` is later than ``now``."""
-        while keys := self._timers.take(now):
-            for key in keys:
-                self._on_timer(key, now, wall_ms)
+        for key in self._timers.take(now):
+            self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
         if key == SWEEP:

@@ -1,0 +1,29 @@
+"""The timers of a replica server: ``core/timers.py``."""
+
+from __future__ import annotations
+
+from tidelog_replica.core.timers import Timers
+
+
+def test_a_turn_before_its_own_cannot_set_an_owner_to_what_is_over() -> None:
+    timers = Timers()
+    timers.set("first", 1.0)
+    timers.set("second", 2.0)
+    asked = []
+    for key in timers.take(3.0):
+        asked.append(key)
+        if key == "first":
+            timers.set("second", 2.0)  # which it still thinks to be due
+        else:
+            timers.set("second", 4.0)
+    assert asked == ["first", "second"] and timers.deadline() == 4.0
+
+
+def test_an_owner_that_is_due_at_once_again_waits_for_the_next_call() -> None:
+    timers = Timers()
+    timers.set("hasty", 1.0)
+    asked = []
+    for key in timers.take(1.0):
+        asked.append(key)
+        timers.set("hasty", 1.0)
+    assert asked == ["hasty"] and timers.deadline() == 1.0
