@@ -109,51 +109,6 @@ MOST_WAITING = 1000
 ASKER_LENGTH = 64
 """Of a client's name so much is passed on."""
 
-KINDS = (
-    *GROUP_KINDS,
-    AddController,
-    AlterAcls,
-    AlterLearners,
-    AlterQuotas,
-    AlterTopic,
-    CancelReassignment,
-    CreateTopic,
-    DeleteTopic,
-    DescribeAccess,
-    DescribeFeatures,
-    DescribeMetrics,
-    DescribeQuorum,
-    Digest,
-    DrainServer,
-    ForgetServer,
-    GrowTopic,
-    History,
-    InitProducer,
-    Metadata,
-    PauseTopic,
-    PlanRebalance,
-    Play,
-    PutToken,
-    RaiseLevel,
-    ReadCopy,
-    Reassign,
-    Rebalance,
-    RemoveController,
-    ScrubServer,
-    SetReadOnly,
-    SettleTransaction,
-    TransferLeader,
-    RevokeTokens,
-    RotateTicketKeys,
-)
-LISTS = (ListGroups, ListTransactions)
-SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum)
-"""Whoever may ask them is told the same."""
-SHARED_BY_TENANT = (History, PlanRebalance)
-"""So it is with these. There are as many questions as partitions, and plans: each tenant waits for its own."""
-READING = (Metadata, DescribeGroup, FetchOffsets, *LISTS, *SHARED, *SHARED_BY_TENANT)
-"""Change nothing, and may take long."""
-
 CONTROLLED = (
     AddController,
     AlterAcls,
@@ -178,6 +133,31 @@ CONTROLLED = (
     RotateTicketKeys,
 )
 """The active controller decides them."""
+KINDS = (
+    *GROUP_KINDS,
+    *CONTROLLED,
+    DescribeAccess,
+    DescribeFeatures,
+    DescribeMetrics,
+    DescribeQuorum,
+    Digest,
+    History,
+    InitProducer,
+    Metadata,
+    PlanRebalance,
+    Play,
+    ReadCopy,
+    ScrubServer,
+    SettleTransaction,
+)
+LISTS = (ListGroups, ListTransactions)
+SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum)
+"""Whoever may ask them is told the same."""
+SHARED_BY_TENANT = (History, PlanRebalance)
+"""So it is with these. There are as many questions as partitions, and plans: each tenant waits for its own."""
+READING = (Metadata, DescribeGroup, FetchOffsets, *LISTS, *SHARED, *SHARED_BY_TENANT)
+"""Change nothing, and may take long."""
+
 OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProducer, CreateTopic)
 """They make something that counts for their principal."""
 
