@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.effects import Send
-from tidelog.types import PartitionState, TopicPartition, TopicState
+from tidelog.types import PartitionState, TopicPartition
 from tidelog.wire.messages import AppendResult, Vote
 from tidelog_controller.core.members import Members, decode_members
 from tidelog_controller.core.metadata import MetadataState
@@ -213,7 +213,7 @@ class ControllerInvariants(Checks):
                     not changed or now.leader_epoch > was.leader_epoch, f"R1 {where}: another leader in one epoch"
                 )
                 if not now.isr and was.isr and not was.sealing:
-                    self._check_nobody_left(where, topic, was, before, after)
+                    self._check_nobody_left(where, key, was, before, after)
                 if now.unclean_epoch > was.unclean_epoch:
                     self.cluster.count("unclean elections")
                     self.unclean.setdefault(key, []).append(now.unclean_epoch)
@@ -242,15 +242,21 @@ class ControllerInvariants(Checks):
         self._demand(sound, f"R3 {where}: leader {now.leader}, ISR {now.isr}, ELR {now.elr}, of {now.replicas}")
 
     def _check_nobody_left(
-        self, where: str, topic: TopicState, was: PartitionState, before: MetadataState, after: MetadataState
+        self, where: str, key: TopicPartition, was: PartitionState, before: MetadataState, after: MetadataState
     ) -> None:
         """The last member leaves the ISR only if it may have lost what it had: it has registered a life that follows
-        a loss of power where the topic's flush policy does not outlast one, or of its disk."""
+        a loss of power where the topic's flush policy does not outlast one, or of its disk. Members that left before
+        it, in a command of their own, may have lost nothing: the partition's history tells them apart."""
         self.cluster.count("partitions without members")
-        for node in was.isr:
+        flush = after.topics[key.topic_id].config.flush
+        last = was.isr
+        for entry in after.history[key.topic_id][key.partition]:
+            if entry.epoch > was.epoch and entry.isr:
+                last = entry.isr
+        for node in last:
             renewed = before.servers[node].broker_epoch != after.servers[node].broker_epoch
             lost = self.cluster.replica(node).lost
-            unsafe = lost == "disk" or (lost == "power" and topic.config.flush != "fsync")
+            unsafe = lost == "disk" or (lost == "power" and flush != "fsync")
             self._demand(not renewed or unsafe, f"R3 {where}: {node} left as the last, and lost nothing")
 
     def _check_restarts(self, where: str, key: TopicPartition, before: MetadataState, after: MetadataState) -> None:
