@@ -284,8 +284,6 @@ def test_a_topic_deleted_while_its_log_is_damaged_or_being_closed_goes():
     net.send("r1", b"flushing")
     net.partition("r1").guard(lambda: _raise(net))
     net._take("r1", net.nodes["r1"].on_tick(net.now))
-    net.nodes["r1"]._touch(net.partition("r1"))
-    net._take("r1", net.nodes["r1"].on_tick(net.now))
     net.run()
     assert KEY not in net.nodes["r1"].partitions
     net.delete()

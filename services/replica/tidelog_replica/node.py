@@ -390,7 +390,8 @@ class ReplicaNode:
             self._cleaning.on_room(now)
         self._settle(now)
         outbox = self._outbox
-        while outbox.to_self or outbox.from_self:
+        while outbox.to_self or outbox.from_self or outbox.failed:
+            self._touch_failed()
             self._talk_to_self(now)
             self._settle(now)
         self._petitions.send(now)
@@ -398,6 +399,13 @@ class ReplicaNode:
         if outbox.stopping and not self._lives.distrusted:
             self._distrust()
         return outbox.drain()
+
+    def _touch_failed(self) -> None:
+        """A partition may go offline on behalf of something that no input names, such as the cleaner."""
+        failed, self._outbox.failed = self._outbox.failed, []
+        for key in failed:
+            if (partition := self.partitions.get(key)) is not None:
+                self._touch(partition)
 
     def _talk_to_self(self, now: float) -> None:
         """What this server asks itself, and what it answers."""

@@ -80,6 +80,8 @@ class Outbox:
         """Calls of this server to itself, which no link carries."""
         self.from_self: list[tuple[int, Message | TidelogError]] = []
         """Their answers."""
+        self.failed: list[TopicPartition] = []
+        """Partitions that went offline during this input."""
         self._effects: list[Effect] = []
         self._acks: dict[int, list[ProduceAck]] = {}
         self._notices: dict[int, _Notices] = {}

@@ -166,6 +166,7 @@ class Partition:
         if self.offline is not None:
             return
         self.offline = reason
+        self._outbox.failed.append(self.key)
         self._resign("OFFLINE", f"the partition went offline on {self._node}: {reason}")
         self._event("partition_offline", reason=reason)
 
