@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 import tidelog
@@ -20,6 +19,8 @@ class Bystander:
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._acks_s: list[float] = []
+        self.failed = 0
+        """Records that were not acked."""
 
     async def produce(self, log: Log) -> None:
         """Send records at a steady rate until cancelled."""
@@ -30,8 +31,10 @@ class Bystander:
 
     async def _send(self, producer: tidelog.Producer, number: int) -> None:
         began = trio.current_time()
-        with contextlib.suppress(TidelogError):  # not within delivery_timeout_s: the figure says so
+        try:
             await producer.send(b"%d" % number)
+        except TidelogError:  # not within delivery_timeout_s: the figure says so, too
+            self.failed += 1
         self._acks_s.append(trio.current_time() - began)
 
     def take(self) -> tuple[float, float, float]:
