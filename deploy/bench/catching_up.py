@@ -88,7 +88,8 @@ async def measure(cluster: LocalCluster, consumers: int, rounds: int, seconds: f
                 figures = (*p50s, *p99s, *slowest, f"{both[1] / alone[1]:.1f}", f"{rates[0]:.0f}")
                 print(f"| {' | '.join(figures)} |", flush=True)
             nursery.cancel_scope.cancel()
-    return bystander.failed
+    failed: int = bystander.failed
+    return failed
 
 
 async def _consume_elsewhere(url: str, consumers: int, seconds: float, rates: list[float]) -> None:
