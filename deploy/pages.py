@@ -20,9 +20,9 @@ from tidelog_controller.core.topics import CHOICES, FIXED, RANGES
 from tidelog_gateway import metrics as gateway_metrics
 from tidelog_gateway import server as gateway_server
 from tidelog_gateway.config import GatewayConfig
-from tidelog_replica import metrics as replica_metrics
 from tidelog_replica import server as replica_server
 from tidelog_replica.config import ReplicaConfig
+from tidelog_replica.observability import metrics as replica_metrics
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 API = runpy.run_path(str(Path(__file__).resolve().parent / "api.py"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelog.records import read_header, stamp_prefix
-from tidelog_replica.log.log import Log
+from tidelog_replica.storage.log import Log
 
 
 def append_as_leader(log: Log, batch: bytes, leader_epoch: int) -> int:

@@ -104,7 +104,7 @@ async def _consume_elsewhere(url: str, consumers: int, seconds: float, rates: li
 @click.option("--seconds", default=12.0, show_default=True, help="Of each half of a round.")
 @click.option("--megabytes", default=800, show_default=True, type=click.IntRange(1), help="That there are to read.")
 def main(consumers: int, rounds: int, seconds: float, megabytes: int) -> None:
-    """See the module."""
+    """Start a cluster, print a row for each round, and stop it."""
     end_with_sigterm()
     with tempfile.TemporaryDirectory(prefix="tidelog-catching-up-") as folder:
         cluster = LocalCluster.create(

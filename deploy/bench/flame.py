@@ -45,7 +45,7 @@ PARTS = {
     "codec": r"tidelog/wire/(?!session)|cbor2/",
     "links, sessions, outboxes": r"/(link|outbox|peers|controllers|session|entrance)\.py",
     "batches of records": r"tidelog/(records|batch_body|compacted)\.py",
-    "log": r"tidelog_replica/(log/|files\.py)",
+    "log": r"tidelog_replica/storage/",
     "replication": r"tidelog_replica/",
     "gateway": r"tidelog_gateway/",
     "client": r"tidelog/client/|\(bench\.py|bench/bench\.py",

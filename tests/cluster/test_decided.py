@@ -17,7 +17,7 @@ from tidelog.errors import TidelogError
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import Acl
 from tidelog.wire.messages import Produce, ProducePart
-from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.replication.producer_state import ProducerState
 
 from cluster.harness import connected, running
 

@@ -25,12 +25,12 @@ from logs import content, open_alone, sound
 from tidelog.disk import Disk, RealDisk
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.keys import Keyring
-from tidelog_replica.lives import Lives
-from tidelog_replica.log.log import Log
-from tidelog_replica.log.sealed import SealedDisk
-from tidelog_replica.opening import finish_deletion
+from tidelog_replica.maintenance.log_opener import finish_deletion
+from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.encryption.files import SealedDisk
+from tidelog_replica.storage.encryption.keyring import Keyring
+from tidelog_replica.storage.log import Log
 
 from crash_points.volume import Tree
 

@@ -19,13 +19,13 @@ import pytest
 from logs import produced
 from tidelog.disk import RealDisk
 from tidelog.records import NewRecord, encode_batch, read_header, split, stamp_prefix
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.files import OpenFiles
-from tidelog_replica.lives import Lives
-from tidelog_replica.log.compaction import Compaction
-from tidelog_replica.log.files import CLEANED
-from tidelog_replica.log.log import Beginning, Log
-from tidelog_replica.opening import DeleteLog
+from tidelog_replica.maintenance.log_opener import DeleteLog
+from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.checkpoint_files import CLEANED
+from tidelog_replica.storage.compaction import Compaction
+from tidelog_replica.storage.log import Beginning, Log
+from tidelog_replica.storage.open_files import OpenFiles
 
 from crash_points.promises import BOOT, Config, digest_of
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig
 
 if TYPE_CHECKING:
-    from tidelog_replica.leading import Leading
+    from tidelog_replica.partition.leader import Leading
 
     from model.server import Server
 

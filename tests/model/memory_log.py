@@ -1,4 +1,4 @@
-"""A log in memory with the interface of ``log/log.py`` that roles use: one batch of one record at every offset.
+"""A log in memory with the interface of ``storage/log.py`` that roles use: one batch of one record at every offset.
 
 ``Disk`` is what outlives the process; ``crash`` what a power loss does to it. The epoch cache is the real one, and so
 are the batches; only segments, indexes and recovery are left out, which have tests of their own.
@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tidelog.records import BatchHeader, read_header
-from tidelog_replica.core.epochs import EpochCache
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log.deletions import UNKNOWN, Compacted
-from tidelog_replica.log.pending_losses import LostRange
+from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.recovery.pending_losses import LostRange
+from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
-"""A replica server with one partition, for the model: the real roles (``partition.py``, ``leading.py``,
-``following.py`` and their cores) and the real ``lives.py`` over a log in memory.
+"""A replica server with one partition, for the model: the real roles (``partition/partition.py``,
+``leader.py``, ``follower.py`` and ``replication``) and the real ``incarnations.py`` over a log in memory.
 
 Around them stands the least that a server does: it registers, acts on metadata from its registration on, asks its
 leader one thing at a time, passes proposals and seals to the controller. Inputs are methods; what they bring about is
@@ -30,15 +30,15 @@ from tidelog.wire.messages import (
     Registered,
     SuspectPart,
 )
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.core.proposal import Proposal
-from tidelog_replica.core.timers import Timers
-from tidelog_replica.following import Following
-from tidelog_replica.lives import Lives
-from tidelog_replica.outbox import Outbox, StartFlush
-from tidelog_replica.partition import Partition
-from tidelog_replica.petitions import Petitions
+from tidelog_replica.assignment.controller_reports import Petitions
+from tidelog_replica.effects import Outbox, StartFlush
+from tidelog_replica.partition.follower import Following
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.replication.isr_proposal import Proposal
+from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.timers import Timers
 
 from model.ghost import Ghost
 from model.memory_log import Disk, Flush, MemoryLog
@@ -195,7 +195,8 @@ class Server:
         self.ask()
 
     def _may_start_over(self, state: PartitionState) -> bool:
-        """As ``repair.py``: nothing changes before the controller has taken note, in a newer epoch, and one leads."""
+        """As ``maintenance/log_repairer.py``: nothing changes before the controller has taken note, in a newer epoch,
+        and one leads."""
         self.damaged_in = state
         if self.lost_at is None or state.epoch <= self.lost_at or state.leader is None:
             self.ask()

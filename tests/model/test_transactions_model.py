@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import pytest
 from tidelog.records import BatchHeader
-from tidelog_replica.admission import Admission
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.core.transactions.coordinator import Coordinator
+from tidelog_replica.coordinators.transactions.coordinator import Coordinator
+from tidelog_replica.partition.transaction_gate import Admission
+from tidelog_replica.replication.producer_state import ProducerState
 
 from model.transactions import FAULTS, World, placed, walk
 

@@ -9,10 +9,10 @@ from tidelog_gateway.core.fair_share import FairShare
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.subscription import Subscriptions
 from tidelog_gateway.sharing import PendingRequest
-from tidelog_replica.core.groups.coordinator import Coordinator as GroupCoordinator
-from tidelog_replica.core.groups.group import Group
-from tidelog_replica.core.transactions import applications
-from tidelog_replica.core.transactions.coordinator import Coordinator as TransactionCoordinator
+from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
+from tidelog_replica.coordinators.groups.group import Group
+from tidelog_replica.coordinators.transactions import applications
+from tidelog_replica.coordinators.transactions.coordinator import Coordinator as TransactionCoordinator
 
 from mutants.rules import Patch, breaks
 

@@ -24,7 +24,7 @@ from tidelog_gateway.door import Door
 from tidelog_gateway.reads import Reads
 from tidelog_gateway.requests import Requests
 from tidelog_gateway.sharing import Seats, Sharing
-from tidelog_replica.reading import Reading
+from tidelog_replica.partition.reads import Reading
 
 from mutants.rules import Patch, breaks
 

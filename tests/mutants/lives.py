@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tidelog_controller.core import controller
 from tidelog_controller.core.commands import RegisterServer
-from tidelog_replica.assignment import Assignment
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.registration.session import Session
 from tidelog_replica.requests import Requests
-from tidelog_replica.session import Session
 
 from mutants.rules import Patch, breaks
 

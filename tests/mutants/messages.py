@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from tidelog_replica import leading as leading_module
-from tidelog_replica.core.follower import Follower
-from tidelog_replica.core.leader import Leader
-from tidelog_replica.following import Following
-from tidelog_replica.partition import Partition
+from tidelog_replica.partition import leader as leading_module
+from tidelog_replica.partition.follower import Following
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.replication.follower import Follower
+from tidelog_replica.replication.leader import Leader
 
 from mutants.rules import Patch, breaks
 

@@ -17,7 +17,7 @@ from tidelog_gateway.core.quotas import Quotas
 from tidelog_gateway.core.repeated import Repeated
 from tidelog_gateway.door import Door
 from tidelog_gateway.shell import Shell
-from tidelog_replica.log.segment import Segment
+from tidelog_replica.storage.segment import Segment
 
 from mutants.rules import Patch, breaks
 

@@ -8,9 +8,9 @@ from tidelog_controller.core import metadata
 from tidelog_controller.core.election import Elections
 from tidelog_controller.core.leadership import lead_next
 from tidelog_controller.core.state import MetadataState
-from tidelog_replica.core.leader import Leader
-from tidelog_replica.leading import Leading
-from tidelog_replica.partition import Partition
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.replication.leader import Leader
 
 from mutants.controller import elects
 from mutants.rules import Patch, breaks

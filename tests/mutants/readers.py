@@ -6,7 +6,7 @@ from tidelog.client.core.consumer import ConsumerCore
 from tidelog.client.group import GroupConsumer
 from tidelog.client.stream import RecordStream
 from tidelog.errors import CorruptBatch, UnreadableBatch
-from tidelog_replica.log import scrub
+from tidelog_replica.storage import segment_scrub as scrub
 
 from mutants.rules import Patch, breaks
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidelog_replica import leading as leading_module
-from tidelog_replica import reading as reading_module
-from tidelog_replica.assignment import Assignment
-from tidelog_replica.core import leader as leader_module
-from tidelog_replica.core.follower import Follower
-from tidelog_replica.core.leader import Leader
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.core.progress import Progress
-from tidelog_replica.core.proposing import propose
-from tidelog_replica.core.vouching import Vouching
-from tidelog_replica.following import Following
-from tidelog_replica.leadership import Leadership
-from tidelog_replica.leading import Leading
-from tidelog_replica.log.log import Log
-from tidelog_replica.partition import Partition
-from tidelog_replica.reading import Reading
-from tidelog_replica.session import Session
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.assignment.leadership import Leadership
+from tidelog_replica.partition import leader as leading_module
+from tidelog_replica.partition import reads as reading_module
+from tidelog_replica.partition.follower import Following
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.partition.reads import Reading
+from tidelog_replica.registration.session import Session
+from tidelog_replica.replication import leader as leader_module
+from tidelog_replica.replication.follower import Follower
+from tidelog_replica.replication.isr_changes import propose
+from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.replication.progress import Progress
+from tidelog_replica.replication.read_index import Vouching
+from tidelog_replica.storage.log import Log
 
 from mutants.rules import Patch, breaks
 
@@ -220,7 +220,7 @@ def take_late_answers(patch: Patch) -> None:
         return on_fetched(self, asked, part, data, *rest, **options)
 
     patch.setattr(Following, "on_fetched", take)
-    patch.setattr("tidelog_replica.following.fault_of", lambda headers, *rest: None)
+    patch.setattr("tidelog_replica.partition.follower.fault_of", lambda headers, *rest: None)
 
 
 @breaks("KIP-207, rule 9", "A new leader tells no end of the log before its HW has reached the start of its epoch.")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from tidelog_controller.core import election, recovery
 from tidelog_controller.core.controller import Controller
 from tidelog_controller.core.recovery import Choice
-from tidelog_replica.assignment import Assignment
-from tidelog_replica.lives import Lives
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.registration.incarnations import Lives
 
 from mutants.rules import Patch, breaks
 

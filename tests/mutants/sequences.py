@@ -5,12 +5,12 @@ from __future__ import annotations
 from tidelog.client.core.producer import ProducerCore
 from tidelog_controller.core import controller
 from tidelog_gateway.core.lanes import Lane
-from tidelog_replica import leading
-from tidelog_replica.admission import Admission
-from tidelog_replica.core import producers
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.leading import Leading
-from tidelog_replica.log import log, segment
+from tidelog_replica.partition import leader as leading
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.transaction_gate import Admission
+from tidelog_replica.replication import producer_state as producers
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage import log, segment
 
 from mutants.rules import Patch, breaks
 

@@ -8,22 +8,25 @@ from typing import NamedTuple
 from tidelog.fingerprints import Fingerprint, fingerprint_of, pack
 from tidelog.records import read_header
 from tidelog_controller.core import leadership
-from tidelog_replica import copy_checks
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.core.stable import LogTransactions
-from tidelog_replica.doubts import Doubts
-from tidelog_replica.lives import Lives
-from tidelog_replica.log import advance, cleanable, log, recovery, reset
-from tidelog_replica.log.cleanable import Cleanable
-from tidelog_replica.log.committed import Committed
-from tidelog_replica.log.copy_reading import BatchesRead
-from tidelog_replica.log.deletions import Deletions
-from tidelog_replica.log.log import Log
-from tidelog_replica.log.pending_losses import PendingLosses
-from tidelog_replica.log.readable import Readable
-from tidelog_replica.log.snapshots import Snapshots
-from tidelog_replica.log.tail import Tail
-from tidelog_replica.partition import Partition
+from tidelog_replica.copies import checks as copy_checks
+from tidelog_replica.maintenance.doubtful_tails import Doubts
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.replication.transaction_index import LogTransactions
+from tidelog_replica.storage import cleanable_log as cleanable
+from tidelog_replica.storage import log
+from tidelog_replica.storage import segment_deletion as advance
+from tidelog_replica.storage.cleanable_log import Cleanable
+from tidelog_replica.storage.copy_reader import BatchesRead
+from tidelog_replica.storage.high_watermark_checkpoint import Committed
+from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.producer_snapshots import Snapshots
+from tidelog_replica.storage.readable_log import Readable
+from tidelog_replica.storage.recovery import recovery, reset
+from tidelog_replica.storage.recovery.pending_losses import PendingLosses
+from tidelog_replica.storage.tail_cache import Tail
+from tidelog_replica.storage.tombstones import Deletions
 
 from mutants.rules import Patch, breaks
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidelog.errors import TidelogError
-from tidelog_replica.core.transactions import coordinator
-from tidelog_replica.core.transactions.coordinator import Coordinator
+from tidelog_replica.coordinators.transactions import coordinator
+from tidelog_replica.coordinators.transactions.coordinator import Coordinator
 
 from mutants.rules import Patch, breaks
 

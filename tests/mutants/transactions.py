@@ -6,14 +6,17 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog_gateway.core.guard import Guard
-from tidelog_replica import coordinated, coordinating, marking, transacting
-from tidelog_replica.admission import Admission
-from tidelog_replica.core.groups import coordinator as groups
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.core.stable import LogTransactions
-from tidelog_replica.core.transactions.coordinator import Coordinator
-from tidelog_replica.core.transactions.slot import ENDING, Slot
-from tidelog_replica.transacting import Transactions
+from tidelog_replica.coordinators import runtime as coordinated
+from tidelog_replica.coordinators.groups import coordinator as groups
+from tidelog_replica.coordinators.groups import service as coordinating
+from tidelog_replica.coordinators.transactions import markers as marking
+from tidelog_replica.coordinators.transactions import service as transacting
+from tidelog_replica.coordinators.transactions.coordinator import Coordinator
+from tidelog_replica.coordinators.transactions.service import Transactions
+from tidelog_replica.coordinators.transactions.transaction import ENDING, Slot
+from tidelog_replica.partition.transaction_gate import Admission
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.replication.transaction_index import LogTransactions
 
 from mutants.rules import Patch, breaks
 

@@ -18,7 +18,7 @@ from tidelog.client.log import Log
 from tidelog.client.options import GroupOptions, ProducerOptions
 from tidelog_controller import metrics as controller
 from tidelog_gateway import metrics as gateway
-from tidelog_replica import metrics as replica
+from tidelog_replica.observability import metrics as replica
 
 pytestmark = pytest.mark.real
 

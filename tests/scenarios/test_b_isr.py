@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tidelog.verify.history import OK
 from tidelog.wire.messages import AlterIsr, Fetch, FetchAnswer, Notify
-from tidelog_replica import upstream
+from tidelog_replica.fetcher import fetcher as upstream
 
 from scenarios.stage import Stage
 

@@ -11,7 +11,7 @@ from logs import after_power_losses, reset
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.records import NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
-from tidelog_replica.log.log import Log
+from tidelog_replica.storage.log import Log
 
 from scenarios.two_logs import SMALL, append, append_as_leader, flush, headers, open_log, records, values
 

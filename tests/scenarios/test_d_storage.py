@@ -12,7 +12,7 @@ from tidelog.errors import ConfigError
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import Acks
 from tidelog.verify.history import OK
-from tidelog_replica.log.log import CorruptLog, Log
+from tidelog_replica.storage.log import CorruptLog, Log
 
 from scenarios.stage import Stage
 

@@ -15,11 +15,11 @@ from tidelog.records import NewRecord, encode_batch
 from tidelog.types import Acks, TopicConfig
 from tidelog.verify.history import FAILED, OK
 from tidelog.wire.messages import Produced, ProducePart
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.leading import Leading
-from tidelog_replica.log.log import Log
-from tidelog_replica.log.readable import Beginning
-from tidelog_replica.log.snapshots import Snapshots
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.producer_snapshots import Snapshots
+from tidelog_replica.storage.readable_log import Beginning
 
 from scenarios.stage import Stage
 from scenarios.two_logs import KEY, PATH, catch_up, flush, follower_over, leader_over, open_log

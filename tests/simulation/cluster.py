@@ -20,7 +20,7 @@ from tidelog.wire.codec import ANSWERS, SERVICE, decode, encode, encode_error
 from tidelog.wire.messages import ScrubServer
 from tidelog_controller.core.leadership import copies_needed, is_recovering
 from tidelog_controller.core.raft_log import RaftLog
-from tidelog_replica.log.log import Log
+from tidelog_replica.storage.log import Log
 
 from simulation import applications
 from simulation.admin import Admin

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.types import TopicPartition
 from tidelog_controller.core.raft_log import Persist
-from tidelog_replica.log.sealed import BEGINNING
+from tidelog_replica.storage.encryption.files import BEGINNING
 
 from simulation.controller_process import ControllerProcess, RaftStore
 from simulation.loop import stream

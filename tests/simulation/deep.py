@@ -16,10 +16,10 @@ from tidelog.effects import Event
 from tidelog.records import MAX_OFFSET
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import EpochOffset, Fetch, FetchAnswer, MetadataUpdate, Notify
-from tidelog_replica.core.producers import ProducerState, Written
-from tidelog_replica.core.waiters import Waiters
 from tidelog_replica.node import ReplicaNode
-from tidelog_replica.partition import Partition
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.partition.purgatory import Waiters
+from tidelog_replica.replication.producer_state import ProducerState, Written
 
 from simulation.controller_invariants import ControllerInvariants
 from simulation.ghost import Chain, Committed, Digest, Held

@@ -44,69 +44,101 @@ INVARIANTS = {
     "R1": Invariant(
         "One leader",
         "At most one replica appends in a leader epoch.",
-        ("tidelog_controller.core.leadership", "tidelog_replica.partition"),
+        ("tidelog_controller.core.leadership", "tidelog_replica.partition.partition"),
     ),
     "R2": Invariant(
         "Log matching",
         "The same (leader epoch, offset) names the same bytes and the same prefix on every replica.",
-        ("tidelog_replica.core.epochs", "tidelog_replica.core.follower", "tidelog_replica.log.log"),
+        (
+            "tidelog_replica.replication.leader_epochs",
+            "tidelog_replica.replication.follower",
+            "tidelog_replica.storage.log",
+        ),
     ),
     "R3": Invariant(
         "Leader completeness",
         "A new leader, and every live member of ISR and ELR, holds everything committed (with commit rule quorum:"
         " every majority that can elect has a replica that does).",
-        ("tidelog_controller.core.leadership", "tidelog_controller.core.metadata", "tidelog_replica.core.leader"),
+        (
+            "tidelog_controller.core.leadership",
+            "tidelog_controller.core.metadata",
+            "tidelog_replica.replication.leader",
+        ),
     ),
     "R4": Invariant(
         "Durability",
         "What is committed or acknowledged with acks=all is durable on every live ISR member, and recovery keeps"
         " what was flushed.",
-        ("tidelog_replica.core.leader", "tidelog_replica.log.flush", "tidelog_replica.log.recovery"),
+        (
+            "tidelog_replica.replication.leader",
+            "tidelog_replica.storage.flush",
+            "tidelog_replica.storage.recovery.recovery",
+        ),
     ),
     "R5": Invariant(
         "Monotonic",
         "Epochs, high watermarks and last stable offsets never go back, and offsets have no gaps.",
-        ("tidelog_controller.core.leadership", "tidelog_replica.core.leader", "tidelog_replica.log.committed"),
+        (
+            "tidelog_controller.core.leadership",
+            "tidelog_replica.replication.leader",
+            "tidelog_replica.storage.high_watermark_checkpoint",
+        ),
     ),
     "R6": Invariant(
         "Fencing",
         "A follower takes only what the leader of its leader epoch has.",
-        ("tidelog_replica.core.follower", "tidelog_replica.leading", "tidelog_replica.partition"),
+        (
+            "tidelog_replica.replication.follower",
+            "tidelog_replica.partition.leader",
+            "tidelog_replica.partition.partition",
+        ),
     ),
     "R7": Invariant(
         "Visibility",
         "A reader sees only what is committed, and keeps its position.",
-        ("tidelog_replica.core.stable", "tidelog_replica.reading"),
+        ("tidelog_replica.replication.transaction_index", "tidelog_replica.partition.reads"),
     ),
     "R8": Invariant(
         "Quorum superset",
         "A leader's maximal ISR contains the controller's ISR.",
-        ("tidelog_controller.core.metadata", "tidelog_replica.core.leader", "tidelog_replica.core.proposal"),
+        (
+            "tidelog_controller.core.metadata",
+            "tidelog_replica.replication.leader",
+            "tidelog_replica.replication.isr_proposal",
+        ),
     ),
     "R9": Invariant(
         "Unclean exclusion",
         "A replica server that registers anew is in no ISR beside others, and resumes no leader epoch.",
-        ("tidelog_controller.core.leadership", "tidelog_controller.core.metadata", "tidelog_replica.lives"),
+        (
+            "tidelog_controller.core.leadership",
+            "tidelog_controller.core.metadata",
+            "tidelog_replica.registration.incarnations",
+        ),
     ),
     "R10": Invariant(
         "Exactly once",
         "A producer's sequence is in a log at most once.",
-        ("tidelog_replica.core.producers", "tidelog_replica.log.snapshots"),
+        ("tidelog_replica.replication.producer_state", "tidelog_replica.storage.producer_snapshots"),
     ),
     "R11": Invariant(
         "Progress",
         "When the faults are over, all replicas are soon in sync and the same, and every partition takes records.",
-        ("tidelog_replica.following", "tidelog_replica.news", "tidelog_replica.petitions"),
+        (
+            "tidelog_replica.partition.follower",
+            "tidelog_replica.replication.idle_followers",
+            "tidelog_replica.assignment.controller_reports",
+        ),
     ),
     "R12": Invariant(
         "Confirmed leadership",
         "No leadership is confirmed as of a time at which a newer leader had begun.",
-        ("tidelog_replica.core.vouching", "tidelog_replica.leadership"),
+        ("tidelog_replica.replication.read_index", "tidelog_replica.assignment.leadership"),
     ),
     "R13": Invariant(
         "Reported losses",
         "A replica that cuts what was committed reports it to the controllers, whatever happens to it in between.",
-        ("tidelog_replica.log.pending_losses", "tidelog_replica.petitions"),
+        ("tidelog_replica.storage.recovery.pending_losses", "tidelog_replica.assignment.controller_reports"),
     ),
     "RAFT": Invariant(
         "Raft",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tidelog.types import TopicPartition
 from tidelog.verify.history import Loss
-from tidelog_replica.log.log import Log
+from tidelog_replica.storage.log import Log
 
 from simulation.client_invariants import ClientInvariants
 from simulation.ghost import Chain

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.following import Following
+from tidelog_replica.partition.follower import Following
+from tidelog_replica.replication.producer_state import ProducerState
 
 
 def forget_sequences(patch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ from tidelog.effects import CONTROLLER, Call, Send
 from tidelog.errors import TidelogError, TimedOut, Unreachable
 from tidelog.levels import PROGRESS
 from tidelog.wire.messages import DescribeQuorum, MetadataUpdate, QuorumAnswer
-from tidelog_replica.files import OpenFiles
+from tidelog_replica.effects import Stop
 from tidelog_replica.jobs import run_job
-from tidelog_replica.keys import KEY_BYTES, Keyring
-from tidelog_replica.log.sealed import SealedDisk
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
-from tidelog_replica.outbox import Stop
+from tidelog_replica.storage.encryption.files import SealedDisk
+from tidelog_replica.storage.encryption.keyring import KEY_BYTES, Keyring
+from tidelog_replica.storage.open_files import OpenFiles
 
 from simulation.deep import MAY_BE_STALE
 from simulation.loop import stream

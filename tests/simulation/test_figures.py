@@ -20,8 +20,8 @@ from tidelog.errors import TidelogError
 from tidelog.records import encode_batch, read_header, seal_batch
 from tidelog_controller import metrics as controller
 from tidelog_gateway import metrics as gateway
-from tidelog_replica import group_metrics
-from tidelog_replica import metrics as replica
+from tidelog_replica.observability import group_metrics
+from tidelog_replica.observability import metrics as replica
 
 from simulation.altered import alter, forget_indexes
 from simulation.shells.staged import Stage, play

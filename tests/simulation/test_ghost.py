@@ -10,8 +10,8 @@ from scenarios.stage import Stage
 from tidelog.effects import Event
 from tidelog.verify.history import OK
 from tidelog.wire.messages import Fetch, FetchPart
-from tidelog_replica.log.segment import CorruptLog
-from tidelog_replica.reading import Reading
+from tidelog_replica.partition.reads import Reading
+from tidelog_replica.storage.segment import CorruptLog
 
 from simulation.ghost import Violation
 

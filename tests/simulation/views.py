@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tidelog.types import TopicConfig, TopicPartition
-from tidelog_replica.leading import Leading
-from tidelog_replica.log.log import Log
 from tidelog_replica.node import ReplicaNode
-from tidelog_replica.partition import Partition
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.storage.log import Log
 
 
 class View(NamedTuple):

@@ -46,8 +46,8 @@ from tidelog.wire.messages import (
     UseProducer,
     Welcome,
 )
-from tidelog_replica.core.transactions.records import ProducerRecord
-from tidelog_replica.core.transactions.task_producers import record_of_batch
+from tidelog_replica.coordinators.transactions.records import ProducerRecord
+from tidelog_replica.coordinators.transactions.task_producers import record_of_batch
 
 OPS = frozenset(kind.OP for kind in vars(messages).values() if isinstance(kind, type) and getattr(kind, "OP", ""))
 

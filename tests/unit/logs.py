@@ -10,12 +10,12 @@ from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.disk import Disk
 from tidelog.records import NewRecord, chain_after, encode_batch, read_header, stamp_prefix, with_sent_crc
 from tidelog.types import TopicConfig
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log.checkpoint import Checkpoint
-from tidelog_replica.log.doubtful import DoubtfulLog, WriteTail
-from tidelog_replica.log.log import Beginning, Log
-from tidelog_replica.log.recovery import MARK
-from tidelog_replica.log.tail import Tail
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.log import Beginning, Log
+from tidelog_replica.storage.offset_checkpoint import Checkpoint
+from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, WriteTail
+from tidelog_replica.storage.recovery.recovery import MARK
+from tidelog_replica.storage.tail_cache import Tail
 
 PATH = "/data/t-0"
 SMALL = TopicConfig(segment_max_bytes=500)

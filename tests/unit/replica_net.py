@@ -21,10 +21,10 @@ from tidelog.wire.messages import (
     ProducePart,
     Read,
 )
+from tidelog_replica.effects import Stop
 from tidelog_replica.jobs import Job, run_job
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
-from tidelog_replica.outbox import Stop
-from tidelog_replica.partition import Partition
+from tidelog_replica.partition.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
 from toy_controller import KEY, ToyController
 

@@ -9,8 +9,8 @@ from logs import PATH, SMALL, after_power_losses, content, flush, open_log, prod
 from simulation.sim_disk import SimDisk
 from tidelog.records import NO_CHAIN, chain_after, read_header
 from tidelog.types import TopicConfig
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log.log import Log
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.log import Log
 
 COUNT = 30
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidelog.types import TopicPartition
-from tidelog_replica.core.groups.assignors import Shares, assign_range, assign_sticky
+from tidelog_replica.coordinators.groups.assignors import Shares, assign_range, assign_sticky
 
 
 def parts(topic: str, *numbers: int) -> set[TopicPartition]:

@@ -17,8 +17,8 @@ MAIN = "main (tidelog/service.py:62);unrolled_run (trio/_core/_run.py:2866)"
 RAW = f"""\
 {MAIN};Link._run_reader (tidelog/link.py:262);decode (tidelog/wire/codec.py:10) 30
 {MAIN};Link._run_reader (tidelog/link.py:262);decode (tidelog/wire/codec.py:14);loads (<string>:3) 10
-{MAIN};Partition.take (tidelog_replica/partition.py:7);Log.append (tidelog_replica/log/log.py:140) 20
-{MAIN};Partition.take (tidelog_replica/partition.py:7) 20
+{MAIN};Partition.take (tidelog_replica/partition/partition.py:7);Log.append (tidelog_replica/storage/log.py:140) 20
+{MAIN};Partition.take (tidelog_replica/partition/partition.py:7) 20
 run (tidelog/service.py:1);EpollIOManager.get_events (trio/_core/_io_epoll.py:209) 20
 _bootstrap (threading.py:1002);_work (trio/_core/_thread_cache.py:107) 900
 """
@@ -41,8 +41,8 @@ def test_a_sample_is_of_the_part_of_its_innermost_frame_that_has_one() -> None:
         ("pwritev (tidelog/disk.py:103)", "kernel: files"),
         ("receive (tidelog/wire/frames.py:1)", "frames, WebSocket"),
         ("greet (tidelog/wire/session.py:134)", "links, sessions, outboxes"),
-        ("append (tidelog_replica/log/log.py:140)", "log"),
-        ("take (tidelog_replica/partition.py:7)", "replication"),
+        ("append (tidelog_replica/storage/log.py:140)", "log"),
+        ("take (tidelog_replica/partition/partition.py:7)", "replication"),
         ("route (tidelog_gateway/core/router.py:7)", "gateway"),
         ("send (tidelog/client/producer.py:7)", "client"),
         ("<module> (json/__init__.py:7)", "other"),

@@ -20,8 +20,9 @@ from tidelog_gateway.core import lookups, router
 from tidelog_gateway.core.asking import SHARE
 from tidelog_gateway.core.fair_share import FairShare
 from tidelog_gateway.core.read_window import ReadWindow, WindowSettings
-from tidelog_replica import copy_reads, requests
-from tidelog_replica.core.groups import checks
+from tidelog_replica import requests
+from tidelog_replica.coordinators.groups import validation as checks
+from tidelog_replica.copies import reads as copy_reads
 
 SECURITY = Path(__file__).resolve().parents[2] / "docs" / "security.md"
 OF_CLIENTS = PORTS["gateway"]["client"]

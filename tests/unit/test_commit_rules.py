@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tidelog.types import PartitionState, ServerState
-from tidelog_replica.core.leader import Leader
+from tidelog_replica.replication.leader import Leader
 
 LAG = 10.0
 LIVES = {"r1": 1, "r2": 2, "r3": 3, "r4": 4, "r5": 5}

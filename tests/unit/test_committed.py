@@ -13,8 +13,8 @@ from test_recovery import check_prefix, damaged
 from test_repair import PATH as COPY
 from test_repair import VALUES, break_header, filled, happened, segments
 from tidelog.types import TopicConfig
-from tidelog_replica.log.committed import Committed
-from tidelog_replica.log.log import CorruptLog, Log
+from tidelog_replica.storage.high_watermark_checkpoint import Committed
+from tidelog_replica.storage.log import CorruptLog, Log
 
 LAST = SEGMENTS[-1]
 LAZY = TopicConfig(flush="os", segment_max_bytes=400)

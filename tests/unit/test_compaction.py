@@ -26,7 +26,8 @@ from tidelog.records import (
     stamp_prefix,
 )
 from tidelog.types import TopicConfig
-from tidelog_replica.core.compaction import (
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.compaction_rule import (
     LatestOffsets,
     compactable_end,
     dirty_part,
@@ -34,9 +35,8 @@ from tidelog_replica.core.compaction import (
     roll_age_ms,
     tombstones,
 )
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.core.retention import Extent
-from tidelog_replica.log.log import CorruptLog, Log
+from tidelog_replica.storage.log import CorruptLog, Log
+from tidelog_replica.storage.retention_rule import Extent
 
 CONFIG = TopicConfig(segment_max_bytes=600, cleanup="compact", tombstone_retention_ms=1000)
 NOW = 10_000

@@ -12,11 +12,11 @@ from tidelog.majority import find_odd_copies
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import Digest, ScrubServer, ScrubStatus
-from tidelog_replica.copy_checks import AGAIN_S, MOST_TRIES
-from tidelog_replica.core.copies import why_kept
-from tidelog_replica.log.compaction import Compaction
-from tidelog_replica.log.log import Log
+from tidelog_replica.copies.checks import AGAIN_S, MOST_TRIES
+from tidelog_replica.replication.odd_copies import why_kept
 from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.compaction import Compaction
+from tidelog_replica.storage.log import Log
 
 PATH = f"/data/{KEY.topic_id}-0"
 VALUES = [f"{number:02}".encode() * 20 for number in range(12)]

@@ -11,9 +11,9 @@ from simulation.sim_disk import SimDisk
 from tidelog.errors import CorruptBatch
 from tidelog.records import check_batch, read_header
 from tidelog.types import TopicConfig
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log.log import CorruptLog, Log
-from tidelog_replica.log.tail import Tail
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.log import CorruptLog, Log
+from tidelog_replica.storage.tail_cache import Tail
 
 CONFIG = TopicConfig(segment_max_bytes=400, cleanup="compact,delete")
 COUNT = 18

@@ -15,11 +15,11 @@ from test_compaction import NOW, keyed, log_of, records, stamped, stored, table
 from tidelog.records import NO_CHAIN, NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, Read
-from tidelog_replica.log.damage import Close, Fill, Hole, Misfit, SetAside
-from tidelog_replica.log.deletions import Compacted
-from tidelog_replica.log.files import COMPACTED, TOMBSTONES
-from tidelog_replica.log.log import Log
 from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.checkpoint_files import COMPACTED, TOMBSTONES
+from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.recovery.damage import Close, Fill, Hole, Misfit, SetAside
+from tidelog_replica.storage.tombstones import Compacted
 
 CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=300, cleanup="compact", tombstone_retention_ms=1000)
 DATA = f"/data/{KEY.topic_id}-0"

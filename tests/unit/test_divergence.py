@@ -12,8 +12,8 @@ from itertools import takewhile
 from random import Random
 
 import pytest
-from tidelog_replica.core.epochs import EpochCache, divergence
-from tidelog_replica.core.follower import Follower, agreed_end
+from tidelog_replica.replication.follower import Follower, agreed_end
+from tidelog_replica.replication.leader_epochs import EpochCache, divergence
 
 Line = list[int]
 """The leader epoch of each record of a log, by its offset."""

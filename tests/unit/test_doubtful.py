@@ -24,16 +24,16 @@ from simulation.sim_disk import SimDisk
 from test_encryption import CONFIG, OF_OLD
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import TopicConfig
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log import log as log_module
-from tidelog_replica.log.checkpoint import Checkpoint
-from tidelog_replica.log.doubtful import DoubtfulLog, WriteTail, read_place, tail_path
-from tidelog_replica.log.files import RESET
-from tidelog_replica.log.log import Log
-from tidelog_replica.log.origin import Origin
-from tidelog_replica.log.recovery import EPOCHS, MARK, recover
-from tidelog_replica.log.reset import begin, finish
-from tidelog_replica.log.sealed import SealedDisk
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage import log as log_module
+from tidelog_replica.storage.checkpoint_files import RESET
+from tidelog_replica.storage.encryption.files import SealedDisk
+from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.log_start_checkpoint import Origin
+from tidelog_replica.storage.offset_checkpoint import Checkpoint
+from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, WriteTail, read_place, tail_path
+from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK, recover
+from tidelog_replica.storage.recovery.reset import begin, finish
 
 BIG = TopicConfig(segment_max_bytes=1 << 20)
 HELD = batches(0, 1, [1, 2, 1, 3, 1, 1])

@@ -7,9 +7,9 @@ from logs import END, PATH, STORED, batches, content, flush, set_mark
 from simulation.sim_disk import SimDisk
 from test_encryption import NONE, OF_OLD, build, files, open_sealed, segments
 from tidelog.records import read_header
-from tidelog_replica.log.log import CorruptLog
-from tidelog_replica.log.sealed import BEGINNING, HEAD_BYTES, PAGE_BYTES, read_pages, stored_bytes
-from tidelog_replica.rekeying import rekey
+from tidelog_replica.storage.encryption.files import BEGINNING, HEAD_BYTES, PAGE_BYTES, read_pages, stored_bytes
+from tidelog_replica.storage.encryption.rotation import rekey
+from tidelog_replica.storage.log import CorruptLog
 
 IN_A_PAGE = (*range(140), *range(140, PAGE_BYTES, 397))
 """All bytes of a key page that say something, and some of those that do not."""

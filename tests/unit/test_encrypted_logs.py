@@ -29,10 +29,8 @@ from tidelog.disk import Disk
 from tidelog.errors import CorruptBatch
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
-from tidelog_replica.keys import Cipher, Keyring
-from tidelog_replica.log.log import Log
-from tidelog_replica.log.scrub import Scrub
-from tidelog_replica.log.sealed import (
+from tidelog_replica.node import ReplicaNode
+from tidelog_replica.storage.encryption.files import (
     BEGINNING,
     SEGMENT,
     SealedDisk,
@@ -42,7 +40,9 @@ from tidelog_replica.log.sealed import (
     stored_bytes,
     unwrap,
 )
-from tidelog_replica.node import ReplicaNode
+from tidelog_replica.storage.encryption.keyring import Cipher, Keyring
+from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.segment_scrub import Scrub
 
 KEYS = Keyring({"k": b"k" * 32}, "k")
 EXTRA_BYTES = 4 * (stored_bytes(1000) - 1000)

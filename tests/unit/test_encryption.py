@@ -17,18 +17,18 @@ from tidelog.fingerprints import fingerprint_of, unpack
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.config import ReplicaConfig
-from tidelog_replica.files import OpenFiles
-from tidelog_replica.keys import Cipher, Keyring, load_keys, parse
-from tidelog_replica.log import sealed
-from tidelog_replica.log.damage import Close, Fill, SetAside
-from tidelog_replica.log.index import IndexCache
-from tidelog_replica.log.log import CorruptLog, Log
-from tidelog_replica.log.scrub import Scrub, Target
-from tidelog_replica.log.sealed import BEGINNING, PAGE_BYTES, SealedDisk, read_pages, stored_bytes
-from tidelog_replica.log.tail import TailCache
-from tidelog_replica.opening import HeldBack, OpenLog
-from tidelog_replica.rekeying import rekey
+from tidelog_replica.maintenance.log_opener import HeldBack, OpenLog
 from tidelog_replica.server import use_current_key
+from tidelog_replica.storage.encryption import files as sealed
+from tidelog_replica.storage.encryption.files import BEGINNING, PAGE_BYTES, SealedDisk, read_pages, stored_bytes
+from tidelog_replica.storage.encryption.keyring import Cipher, Keyring, load_keys, parse
+from tidelog_replica.storage.encryption.rotation import rekey
+from tidelog_replica.storage.index import IndexCache
+from tidelog_replica.storage.log import CorruptLog, Log
+from tidelog_replica.storage.open_files import OpenFiles
+from tidelog_replica.storage.recovery.damage import Close, Fill, SetAside
+from tidelog_replica.storage.segment_scrub import Scrub, Target
+from tidelog_replica.storage.tail_cache import TailCache
 
 OLD, NEW, OTHER = (bytes([number]) * 32 for number in (1, 2, 3))
 OF_OLD = Keyring({"old": OLD}, "old")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache, divergence
+from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, EpochCache, divergence
 
 
 def test_an_empty_cache_knows_nothing():

@@ -25,16 +25,16 @@ from logs import (
 from simulation.sim_disk import SimDisk
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
-from tidelog_replica.core.compaction import LatestOffsets
-from tidelog_replica.core.epochs import EpochCache
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log import reset
-from tidelog_replica.log.compaction import Compaction, source_of
-from tidelog_replica.log.damage import BeginBehind, Close, Fill, Hole, SetAside, StartOver
-from tidelog_replica.log.log import CorruptLog, Log
-from tidelog_replica.log.origin import Origin
-from tidelog_replica.log.recall import Recall
-from tidelog_replica.log.scrub import Scrub, Target
+from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.compaction import Compaction, source_of
+from tidelog_replica.storage.compaction_rule import LatestOffsets
+from tidelog_replica.storage.log import CorruptLog, Log
+from tidelog_replica.storage.log_start_checkpoint import Origin
+from tidelog_replica.storage.producer_rebuild import Recall
+from tidelog_replica.storage.recovery import reset
+from tidelog_replica.storage.recovery.damage import BeginBehind, Close, Fill, Hole, SetAside, StartOver
+from tidelog_replica.storage.segment_scrub import Scrub, Target
 
 CALLS = ("open", "read", "write_atomic", "rename", "unlink", "listdir", "mkdir", "rmtree", "sync_dir")
 OF_FILES = ("size", "pread", "pwritev", "truncate", "sync")

@@ -11,10 +11,10 @@ from random import Random
 import pytest
 from simulation.sim_disk import SimDisk
 from tidelog.disk import File, RealDisk
-from tidelog_replica.files import OpenFiles
+from tidelog_replica.effects import Outbox, StartJob, Stop
 from tidelog_replica.jobs import run_job
-from tidelog_replica.outbox import Outbox, StartJob, Stop
-from tidelog_replica.tidying import KEY, Tidying
+from tidelog_replica.maintenance.file_pool import KEY, Tidying
+from tidelog_replica.storage.open_files import OpenFiles
 
 
 def make(limit: int, *names: str) -> tuple[SimDisk, OpenFiles, list[File]]:

@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 from tidelog.records import BatchHeader, NewRecord, encode_batch, read_header
-from tidelog_replica.core.epochs import EpochCache
-from tidelog_replica.core.follower import Follower, agreed_end, fault_of
+from tidelog_replica.replication.follower import Follower, agreed_end, fault_of
+from tidelog_replica.replication.leader_epochs import EpochCache
 
 Log = tuple[list[tuple[int, int]], int]
 """Epoch entries and log end."""

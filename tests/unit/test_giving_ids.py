@@ -25,8 +25,8 @@ from tidelog.wire.messages import (
 )
 from tidelog_controller.core.recovery import first_of_share
 from tidelog_gateway.requests import Requests
-from tidelog_replica.core.transactions.records import ProducerRecord
-from tidelog_replica.core.transactions.task_producers import record_of_batch
+from tidelog_replica.coordinators.transactions.records import ProducerRecord
+from tidelog_replica.coordinators.transactions.task_producers import record_of_batch
 
 
 class Shell(FakeShell):

@@ -21,8 +21,8 @@ from tidelog.wire.messages import (
     Message,
     OffsetAnswer,
 )
-from tidelog_replica import group_metrics
-from tidelog_replica.group_metrics import FarEnds, samples
+from tidelog_replica.observability import group_metrics
+from tidelog_replica.observability.group_metrics import FarEnds, samples
 from toy_controller import KEY
 
 ALL = ("r1", "r2", "r3")

@@ -22,8 +22,8 @@ from tidelog.wire.messages import (
     ListGroupsAnswer,
     Message,
 )
-from tidelog_replica.core.groups.group import Topic, Topics
-from tidelog_replica.core.groups.records import Stored
+from tidelog_replica.coordinators.groups.group import Topic, Topics
+from tidelog_replica.coordinators.groups.records import Stored
 
 # --- topics --------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import struct
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidelog_replica.log.index import HEAD_BYTES, INTERVAL_BYTES, IndexCache, SparseIndex, Summary, read_summary
+from tidelog_replica.storage.index import HEAD_BYTES, INTERVAL_BYTES, IndexCache, SparseIndex, Summary, read_summary
 
 placed = st.lists(st.tuples(st.integers(1, 5), st.integers(64, 6000), st.integers(0, 50)), max_size=40)
 

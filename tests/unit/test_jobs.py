@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from tidelog.types import TopicPartition
+from tidelog_replica.effects import Outbox, StartJob
 from tidelog_replica.jobs import run_job
-from tidelog_replica.outbox import Outbox, StartJob
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

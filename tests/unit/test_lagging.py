@@ -15,7 +15,7 @@ from tidelog_controller.core.balance import Balance, BalanceSettings
 from tidelog_controller.core.lagging import Lags
 from tidelog_controller.core.placement import Placement
 from tidelog_controller.core.state import MetadataState
-from tidelog_replica.lagging import follower_lags
+from tidelog_replica.partition.lag import follower_lags
 
 SERVERS = ("r1", "r2", "r3")
 

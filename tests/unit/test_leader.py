@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tidelog.types import PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
-from tidelog_replica.core.epochs import EpochCache, divergence
-from tidelog_replica.core.leader import Leader
+from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.leader_epochs import EpochCache, divergence
 
 LAG = 10.0
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.errors import ConfigError
-from tidelog_replica.lives import IDS_AHEAD, KEPT, KEPT_OLDER, Lives
+from tidelog_replica.registration.incarnations import IDS_AHEAD, KEPT, KEPT_OLDER, Lives
 
 
 def begin(disk: SimDisk, name: str, *, boot: str = "monday", cluster: str = "c", node: str = "r1") -> Lives:

@@ -12,9 +12,9 @@ from simulation.sim_disk import SimDisk
 from tidelog.disk import RealDisk
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
-from tidelog_replica.log.index import IndexCache
-from tidelog_replica.log.log import Log
-from tidelog_replica.log.tail import Tail
+from tidelog_replica.storage.index import IndexCache
+from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.tail_cache import Tail
 
 OS = TopicConfig(segment_max_bytes=500, flush="os")
 

@@ -10,12 +10,12 @@ from logs import PATH, batches, flush, open_log, produced, take_snapshot
 from retired import ALL, COUNT, HEADERS, STORED, built, check, filled
 from simulation.sim_disk import SimDisk
 from tidelog.records import NO_CHAIN, chain_after, read_header
-from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.jobs import run_job
-from tidelog_replica.log.log import CorruptLog, Log
-from tidelog_replica.log.segment import Segment
-from tidelog_replica.log.snapshots import Snapshots
-from tidelog_replica.log.tail import Tail
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.log import CorruptLog, Log
+from tidelog_replica.storage.producer_snapshots import Snapshots
+from tidelog_replica.storage.segment import Segment
+from tidelog_replica.storage.tail_cache import Tail
 
 # --- producers -------------------------------------------------------------------------------------------
 

@@ -10,12 +10,12 @@ from retired import COUNT, HEADERS, STORED, at_each_step, built, chain_to, check
 from simulation.sim_disk import SimDisk
 from tidelog.records import NO_CHAIN
 from tidelog.types import TopicConfig
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log.files import LOG_START, RESET
-from tidelog_replica.log.log import CorruptLog, Log
-from tidelog_replica.log.origin import Origin
-from tidelog_replica.log.recovery import EPOCHS, MARK
-from tidelog_replica.log.segment import Segment
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.checkpoint_files import LOG_START, RESET
+from tidelog_replica.storage.log import CorruptLog, Log
+from tidelog_replica.storage.log_start_checkpoint import Origin
+from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK
+from tidelog_replica.storage.segment import Segment
 
 # --- retention -------------------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from tidelog.counting import Histogram
 from tidelog.metrics import FREE_S, REST, Metric, MetricsPage, Sample
 from tidelog_controller import metrics as controller
 from tidelog_gateway import metrics as gateway
-from tidelog_replica import group_metrics
-from tidelog_replica import metrics as replica
+from tidelog_replica.observability import group_metrics
+from tidelog_replica.observability import metrics as replica
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 ALL = [*controller.METRICS, *replica.METRICS, *gateway.METRICS]

@@ -20,8 +20,8 @@ from tidelog.wire.messages import (
     ReadAnswer,
     Watch,
 )
-from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.segment import CorruptLog
 
 
 def read_values(answer: ReadAnswer) -> list[bytes | None]:

@@ -9,7 +9,7 @@ from replica_net import KEY, Net, cluster
 from tidelog.effects import CONTROLLER, Call, Post
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, Message, Notify, NotifyPart
-from tidelog_replica.outbox import NOTICE_MAX_BYTES, Outbox
+from tidelog_replica.effects import NOTICE_MAX_BYTES, Outbox
 from tidelog_replica.settings import ReplicaSettings
 
 

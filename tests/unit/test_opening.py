@@ -9,8 +9,8 @@ import pytest
 from replica_net import KEY, Net, cluster, code
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import HandOver
-from tidelog_replica.opening import AT_ONCE, DeleteLog, OpenLog
-from tidelog_replica.outbox import StartJob
+from tidelog_replica.effects import StartJob
+from tidelog_replica.maintenance.log_opener import AT_ONCE, DeleteLog, OpenLog
 
 PATH = f"/data/{KEY.topic_id}-0"
 

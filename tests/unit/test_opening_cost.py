@@ -8,7 +8,7 @@ import pytest
 from logs import PATH, SMALL, batches, flush
 from simulation.sim_disk import SimDisk
 from tidelog.disk import File
-from tidelog_replica.log.log import Log
+from tidelog_replica.storage.log import Log
 
 
 class CountingDisk(SimDisk):

@@ -6,9 +6,9 @@ from functools import partial
 
 from logs import PATH, after_power_losses, build
 from simulation.sim_disk import SimDisk
-from tidelog_replica.log.damage import StartOver
-from tidelog_replica.log.files import PENDING_LOSSES
-from tidelog_replica.log.pending_losses import LostRange, PendingLosses
+from tidelog_replica.storage.checkpoint_files import PENDING_LOSSES
+from tidelog_replica.storage.recovery.damage import StartOver
+from tidelog_replica.storage.recovery.pending_losses import LostRange, PendingLosses
 
 FILE = f"{PATH}/{PENDING_LOSSES}"
 KNOWN, POSSIBLE = LostRange(3, 10, 13, False), LostRange(3, 13, 20, True)

@@ -13,9 +13,9 @@ from test_cddl import schema
 from tidelog.errors import ProtocolError
 from tidelog.records import MAX_OFFSET, BatchHeader, Codec, NewRecord, encode_batch, read_header
 from tidelog.types import SHARE_IDS
-from tidelog_replica.core import producers
-from tidelog_replica.core.producers import ProducerState, Refused, Written
-from tidelog_replica.core.stable import Open
+from tidelog_replica.replication import producer_state as producers
+from tidelog_replica.replication.producer_state import ProducerState, Refused, Written
+from tidelog_replica.replication.transaction_index import Open
 
 
 def header(

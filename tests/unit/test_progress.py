@@ -11,7 +11,7 @@ from tidelog.effects import Post
 from tidelog.levels import NEWEST, PROGRESS
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, FetchPart, Notify, NotifyPart, Progress
-from tidelog_replica.core import progress
+from tidelog_replica.replication import progress
 
 
 def sparse(flush: str = "os", level: int = NEWEST, **options: Any) -> Net:

@@ -9,10 +9,10 @@ from retired import COUNT, HEADERS, STORED, filled
 from simulation.sim_disk import SimDisk
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import EpochOffset, Fetch
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log import log as log_module
-from tidelog_replica.log.recall import Recall
-from tidelog_replica.log.segment import CorruptLog, Segment
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage import log as log_module
+from tidelog_replica.storage.producer_rebuild import Recall
+from tidelog_replica.storage.segment import CorruptLog, Segment
 
 CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=400)
 

@@ -28,7 +28,7 @@ from logs import (
 )
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.records import HEADER_BYTES, read_header
-from tidelog_replica.log.log import CorruptLog, Log
+from tidelog_replica.storage.log import CorruptLog, Log
 
 
 def at_each_step(action: Callable[[Log], None], check: Callable[[Log], None], prepare: Callable[[], SimDisk]) -> None:

@@ -22,10 +22,10 @@ from logs import (
 )
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.records import read_header
-from tidelog_replica.files import OpenFiles
-from tidelog_replica.log.log import CorruptLog, Log
-from tidelog_replica.log.tail import TailCache
-from tidelog_replica.opening import OpenLog
+from tidelog_replica.maintenance.log_opener import OpenLog
+from tidelog_replica.storage.log import CorruptLog, Log
+from tidelog_replica.storage.open_files import OpenFiles
+from tidelog_replica.storage.tail_cache import TailCache
 
 
 def test_no_index_outlives_the_segment_that_it_described():

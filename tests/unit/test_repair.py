@@ -12,8 +12,8 @@ from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.errors import TimedOut, refuse
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Read, ReadAnswer
-from tidelog_replica.log.log import Log
-from tidelog_replica.repair import STALLED_S
+from tidelog_replica.maintenance.log_repairer import STALLED_S
+from tidelog_replica.storage.log import Log
 
 PATH = f"/data/{KEY.topic_id}-0"
 SMALL = TopicConfig(min_insync_replicas=1, segment_max_bytes=400)
@@ -297,7 +297,7 @@ def test_a_topic_deleted_while_its_log_is_damaged_or_being_closed_goes():
 
 
 def _raise(net: Net) -> None:
-    from tidelog_replica.log.segment import CorruptLog
+    from tidelog_replica.storage.segment import CorruptLog
 
     raise CorruptLog(f"{PATH}/{segments(net, 'r1')[0]}", "found by a test")
 

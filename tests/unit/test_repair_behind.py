@@ -7,7 +7,7 @@ from replica_net import Net
 from test_repair import PATH, SMALL, VALUES, break_header, cluster, files, filled, happened, lives_through, segments
 from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import LogSnapshot, LogSnapshotAnswer, Message, Read
-from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.replication.producer_state import ProducerState
 
 
 def left_behind(net: Net, *damaged: int, count: int = 2) -> int:

@@ -12,7 +12,7 @@ from tidelog.failure_detector import Patience
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Hello
-from tidelog_replica.outbox import StartFlush, StartJob, Stop
+from tidelog_replica.effects import StartFlush, StartJob, Stop
 from tidelog_replica.shell import Shell
 from trio.testing import wait_all_tasks_blocked
 

@@ -25,13 +25,13 @@ from tidelog.records import (
 from tidelog.types import TopicConfig, TopicPartition
 from tidelog.wire import codec
 from tidelog.wire.messages import MetricsAnswer, UnreadablePlace
-from tidelog_replica.log import scrub
-from tidelog_replica.log.log import Log
-from tidelog_replica.log.scrub import Scrub, Target
-from tidelog_replica.outbox import StartJob
-from tidelog_replica.scrubbing import KEY as SCRUBBER
-from tidelog_replica.scrubbing import MOST_PLACES
+from tidelog_replica.effects import StartJob
+from tidelog_replica.maintenance.scrubber import KEY as SCRUBBER
+from tidelog_replica.maintenance.scrubber import MOST_PLACES
 from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage import segment_scrub as scrub
+from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.segment_scrub import Scrub, Target
 
 PATH = f"/data/{KEY.topic_id}-0"
 VALUES = [f"{number:02}".encode() * 20 for number in range(12)]

@@ -10,9 +10,9 @@ from simulation.sim_disk import SimDisk
 from tidelog.errors import ProtocolError
 from tidelog.records import NewRecord, decode_batch, encode_batch, encode_marker, read_header, stamp_prefix
 from tidelog.types import TopicConfig
-from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.core.stable import LogTransactions, is_aborted
-from tidelog_replica.log.log import Log
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.replication.transaction_index import LogTransactions, is_aborted
+from tidelog_replica.storage.log import Log
 
 CONFIG = TopicConfig(cleanup="compact", segment_max_bytes=1024)
 

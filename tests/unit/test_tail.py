@@ -5,8 +5,8 @@ from __future__ import annotations
 from logs import PATH, batch, content
 from simulation.sim_disk import SimDisk
 from tidelog.types import TopicConfig
-from tidelog_replica.log.log import Log
-from tidelog_replica.log.tail import Tail, TailCache
+from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.tail_cache import Tail, TailCache
 
 
 def grow(tail: Tail, base: int, count: int) -> int:

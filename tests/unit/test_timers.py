@@ -1,8 +1,8 @@
-"""The timers of a replica server: ``core/timers.py``."""
+"""The timers of a replica server: ``timers.py``."""
 
 from __future__ import annotations
 
-from tidelog_replica.core.timers import Timers
+from tidelog_replica.timers import Timers
 
 
 def test_a_turn_before_its_own_cannot_set_an_owner_to_what_is_over() -> None:

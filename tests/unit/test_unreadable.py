@@ -11,7 +11,7 @@ from logs import PATH, SEGMENTS, SMALL, STORED, batches, build, content, epochs_
 from simulation.sim_disk import SimDisk
 from tidelog.disk import File
 from tidelog_replica.jobs import run_job
-from tidelog_replica.log.log import CorruptLog, Log
+from tidelog_replica.storage.log import CorruptLog, Log
 
 
 class BadSector(SimDisk):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tidelog.types import PartitionState, ServerState
-from tidelog_replica.core.leader import Leader
-from tidelog_replica.core.vouching import ASKED_S
+from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.read_index import ASKED_S
 
 LIVES = {"r1": 1, "r2": 2, "r3": 3}
 NEVER = -math.inf

@@ -11,7 +11,7 @@ import pytest
 from tidelog.metrics import COMMON, Metric
 from tidelog_controller import metrics as controller
 from tidelog_gateway import metrics as gateway
-from tidelog_replica import metrics as replica
+from tidelog_replica.observability import metrics as replica
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 ALERTS = runpy.run_path(str(DEPLOY / "alerts.py"))["ALERTS"]

@@ -15,8 +15,8 @@ from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.records import NewRecord, encode_batch, read_header
 from tidelog.types import PRODUCER_WINDOW, Acks
 from tidelog.wire.messages import ProduceAck, Produced, ProducePart
-from tidelog_replica.core.producers import ProducerState, Refused
-from tidelog_replica.leading import Leading
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.replication.producer_state import ProducerState, Refused
 
 WINDOW = [batch(sequence) for sequence in range(PRODUCER_WINDOW)]
 DEATHS = 1000

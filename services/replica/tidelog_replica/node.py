@@ -2,29 +2,29 @@
 
 Inputs are methods that take ``now`` (seconds); each returns the effects it brings about, in order. The parts:
 
-    Session      registration, broker epoch, heartbeats          ``session.py``
-    Assignment   metadata to partitions and their roles          ``assignment.py``
-    Changes      of them, those that are not acted on yet        ``changes.py``
-    Partition    one log, its producers and its role             ``partition.py``, ``leading.py``, ``following.py``
-    Upstreams    the fetch loops to the leaders' servers         ``upstream.py``
-    Repairs      logs that are damaged                           ``repair.py``
+    Session      registration, broker epoch, heartbeats          ``registration/session.py``
+    Assignment   metadata to partitions and their roles          ``assignment/assignment.py``
+    Changes      of them, those that are not acted on yet        ``assignment/pending_changes.py``
+    Partition    one log, its producers and its role             ``partition/partition.py``, ``leader.py``, …
+    Upstreams    the fetch loops to the leaders' servers         ``fetcher/fetcher.py``
+    Repairs      logs that are damaged                           ``maintenance/log_repairer.py``
     Requests     what followers and clients ask                  ``requests.py``
-    Leadership   whether leaders here may serve clients          ``leadership.py``
-    Isolation    what they took without controllers              ``isolation.py``
-    Outbox       effects and unanswered calls                    ``outbox.py``
-    Petitions    what the controller is asked for partitions     ``petitions.py``
-    Proposals    what a leader asks the controller               ``proposals.py``
-    Groups       consumer groups                                 ``coordinating.py``
-    Transactions their coordinator                               ``transacting.py``
-    Marking      their part at the leaders                       ``marking.py``
-    Checkpoints  high watermarks on their way to the disk        ``checkpoints.py``
+    Leadership   whether leaders here may serve clients          ``assignment/leadership.py``
+    Isolation    what they took without controllers              ``assignment/isolation.py``
+    Outbox       effects and unanswered calls                    ``effects.py``
+    Petitions    what the controller is asked for partitions     ``assignment/controller_reports.py``
+    Proposals    what a leader asks the controller               ``assignment/isr_proposals.py``
+    Groups       consumer groups                                 ``coordinators/groups/service.py``
+    Transactions their coordinator                               ``coordinators/transactions/service.py``
+    Marking      their part at the leaders                       ``coordinators/transactions/markers.py``
+    Checkpoints  high watermarks on their way to the disk        ``maintenance/checkpointer.py``
     Jobs         long disk work in threads                       ``jobs.py``
-    Cleaning     retention, compaction                           ``cleaning.py``
-    Scrubbing    segments are read again                         ``scrubbing.py``
-    CopyChecks   copies are compared with the other replicas'    ``copy_checks.py``
-    CopyReads    copies are read for a client's comparison       ``copy_reads.py``
-    Tidying      files that are never flushed are                ``tidying.py``
-    Room         what becomes of a full disk                     ``room.py``
+    Cleaning     retention, compaction                           ``maintenance/log_cleaner.py``
+    Scrubbing    segments are read again                         ``maintenance/scrubber.py``
+    CopyChecks   copies are compared with the other replicas'    ``copies/checks.py``
+    CopyReads    copies are read for a client's comparison       ``copies/reads.py``
+    Tidying      files that are never flushed are                ``maintenance/file_pool.py``
+    Room         what becomes of a full disk                     ``maintenance/disk_space.py``
 
 Every input that may have moved a partition touches it; when the input is over each touched partition is settled
 once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set.
@@ -57,49 +57,49 @@ from tidelog.wire.messages import (
     WriteMarker,
 )
 
-from tidelog_replica.assignment import Assignment
-from tidelog_replica.changes import TIMER as CHANGES_TIMER
-from tidelog_replica.checkpoints import TIMER as CHECKPOINT_TIMER
-from tidelog_replica.checkpoints import Checkpoints
-from tidelog_replica.cleaning import TIMER as CLEANING_TIMER
-from tidelog_replica.cleaning import Cleaning
-from tidelog_replica.coordinating import KINDS as GROUP_KINDS
-from tidelog_replica.coordinating import Groups
-from tidelog_replica.copy_checks import TIMER as COPY_CHECKS_TIMER
-from tidelog_replica.copy_checks import CopyChecks
-from tidelog_replica.copy_reads import CopyReads
-from tidelog_replica.core.groups.group import Group
-from tidelog_replica.core.timers import Timers
-from tidelog_replica.doubts import TIMER as DOUBTS_TIMER
-from tidelog_replica.isolation import Isolation
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.assignment.controller_reports import TIMER as PETITIONS_TIMER
+from tidelog_replica.assignment.controller_reports import Petitions
+from tidelog_replica.assignment.isolation import Isolation
+from tidelog_replica.assignment.isr_proposals import TIMER as PROPOSALS_TIMER
+from tidelog_replica.assignment.isr_proposals import Proposals
+from tidelog_replica.assignment.leadership import TIMER as LEADERSHIP_TIMER
+from tidelog_replica.assignment.leadership import Leadership
+from tidelog_replica.assignment.pending_changes import TIMER as CHANGES_TIMER
+from tidelog_replica.coordinators.groups.group import Group
+from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
+from tidelog_replica.coordinators.groups.service import Groups
+from tidelog_replica.coordinators.transactions.markers import TIMER as MARKERS_TIMER
+from tidelog_replica.coordinators.transactions.markers import Marking
+from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
+from tidelog_replica.coordinators.transactions.service import Transactions
+from tidelog_replica.copies.checks import TIMER as COPY_CHECKS_TIMER
+from tidelog_replica.copies.checks import CopyChecks
+from tidelog_replica.copies.reads import CopyReads
+from tidelog_replica.effects import LOOP, Effect, Outbox, StartFlush, StartJob
+from tidelog_replica.fetcher.fetcher import TIMER as LEADER_TIMER
+from tidelog_replica.fetcher.fetchers import Upstreams
 from tidelog_replica.jobs import Job
-from tidelog_replica.leadership import TIMER as LEADERSHIP_TIMER
-from tidelog_replica.leadership import Leadership
-from tidelog_replica.lives import Lives
-from tidelog_replica.log.log import Flush
-from tidelog_replica.marking import TIMER as MARKERS_TIMER
-from tidelog_replica.marking import Marking
-from tidelog_replica.opening import TIMER as OPENING_TIMER
-from tidelog_replica.outbox import LOOP, Effect, Outbox, StartFlush, StartJob
-from tidelog_replica.partition import Partition
-from tidelog_replica.petitions import TIMER as PETITIONS_TIMER
-from tidelog_replica.petitions import Petitions
-from tidelog_replica.proposals import TIMER as PROPOSALS_TIMER
-from tidelog_replica.proposals import Proposals
-from tidelog_replica.repair import TIMER as REPAIR_TIMER
+from tidelog_replica.maintenance.checkpointer import TIMER as CHECKPOINT_TIMER
+from tidelog_replica.maintenance.checkpointer import Checkpoints
+from tidelog_replica.maintenance.disk_space import TIMER as ROOM_TIMER
+from tidelog_replica.maintenance.disk_space import Room
+from tidelog_replica.maintenance.doubtful_tails import TIMER as DOUBTS_TIMER
+from tidelog_replica.maintenance.file_pool import Tidying
+from tidelog_replica.maintenance.log_cleaner import TIMER as CLEANING_TIMER
+from tidelog_replica.maintenance.log_cleaner import Cleaning
+from tidelog_replica.maintenance.log_opener import TIMER as OPENING_TIMER
+from tidelog_replica.maintenance.log_repairer import TIMER as REPAIR_TIMER
+from tidelog_replica.maintenance.scrubber import TIMER as SCRUBBING_TIMER
+from tidelog_replica.maintenance.scrubber import Scrubbing
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.registration.session import TIMER as SESSION_TIMER
+from tidelog_replica.registration.session import Random, Session
 from tidelog_replica.requests import Requests
-from tidelog_replica.room import TIMER as ROOM_TIMER
-from tidelog_replica.room import Room
-from tidelog_replica.scrubbing import TIMER as SCRUBBING_TIMER
-from tidelog_replica.scrubbing import Scrubbing
-from tidelog_replica.session import TIMER as SESSION_TIMER
-from tidelog_replica.session import Random, Session
 from tidelog_replica.settings import ReplicaSettings
-from tidelog_replica.tidying import Tidying
-from tidelog_replica.transacting import KINDS as TRANSACTION_KINDS
-from tidelog_replica.transacting import Transactions
-from tidelog_replica.upstream import TIMER as LEADER_TIMER
-from tidelog_replica.upstreams import Upstreams
+from tidelog_replica.storage.log import Flush
+from tidelog_replica.timers import Timers
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 

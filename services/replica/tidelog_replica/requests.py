@@ -1,7 +1,7 @@
 """What others ask of this server: followers of its leaderships, and clients through a gateway.
 
 Followers are served as long as this life is registered. Clients of a leader are served only while nobody else can
-lead, too: a leader that is cut off must not serve beside its successor for ever (``leadership.py``).
+lead, too: a leader that is cut off must not serve beside its successor for ever (``assignment/leadership.py``).
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from tidelog.wire.messages import (
     TailRead,
 )
 
-from tidelog_replica.assignment import Assignment
-from tidelog_replica.core.throttle import BITE_BYTES
-from tidelog_replica.isolation import Isolation
-from tidelog_replica.leadership import Leadership
-from tidelog_replica.leading import Leading
-from tidelog_replica.outbox import Outbox
-from tidelog_replica.partition import FAULTS, Partition
-from tidelog_replica.reading import Reading
-from tidelog_replica.session import Session
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.assignment.isolation import Isolation
+from tidelog_replica.assignment.leadership import Leadership
+from tidelog_replica.effects import Outbox
+from tidelog_replica.fetcher.throttle import BITE_BYTES
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.partition import FAULTS, Partition
+from tidelog_replica.partition.reads import Reading
+from tidelog_replica.registration.session import Session
 from tidelog_replica.settings import ReplicaSettings
 
 SHARE_MIN_BYTES = 64 << 10

@@ -46,17 +46,17 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.config import ReplicaConfig
-from tidelog_replica.coordinating import KINDS as GROUP_KINDS
-from tidelog_replica.files import OpenFiles
-from tidelog_replica.health import why_not_ready
-from tidelog_replica.keys import Keyring, load_keys
-from tidelog_replica.log.sealed import SealedDisk
-from tidelog_replica.metrics import metrics_page
+from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
+from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
+from tidelog_replica.maintenance.file_pool import open_files_of
 from tidelog_replica.node import ReplicaNode
-from tidelog_replica.rekeying import rekey
+from tidelog_replica.observability.health import why_not_ready
+from tidelog_replica.observability.metrics import metrics_page
 from tidelog_replica.shell import DiskFailed, Shell
-from tidelog_replica.tidying import open_files_of
-from tidelog_replica.transacting import KINDS as TRANSACTION_KINDS
+from tidelog_replica.storage.encryption.files import SealedDisk
+from tidelog_replica.storage.encryption.keyring import Keyring, load_keys
+from tidelog_replica.storage.encryption.rotation import rekey
+from tidelog_replica.storage.open_files import OpenFiles
 
 ALLOWED = {
     "replica": frozenset({Fetch.OP, Progress.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP})

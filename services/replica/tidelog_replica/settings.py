@@ -9,8 +9,74 @@ from tidelog.config import setting
 from tidelog.errors import ConfigError
 from tidelog.types import TopicConfig
 
-from tidelog_replica.core.groups.settings import GroupSettings
-from tidelog_replica.core.transactions.settings import TransactionSettings
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Every setting's meaning and range is in its metadata."""
+
+    heartbeat_ms: int = setting(3000, "How often members of consumer groups are to heartbeat.", 10, 60_000)
+    session_min_ms: int = setting(6000, "Shortest session timeout that a member may ask for.", 10, 3_600_000)
+    session_max_ms: int = setting(1_800_000, "Longest session timeout that a member may ask for.", 10, 86_400_000)
+    offsets_retention_ms: int = setting(
+        604_800_000,
+        "The positions of a group that has had no members, and no commits, for so long are forgotten.",
+        1,
+        1 << 50,
+    )
+    max_groups: int = setting(10_000, "Most groups of one partition of __groups.", 1, 1 << 20)
+    principal_max_groups: int = setting(
+        2000, "Most groups of one partition of __groups that one principal has begun.", 1, 1 << 20
+    )
+    max_members: int = setting(1000, "Most members of one group.", 1, 1 << 16)
+    principal_max_members: int = setting(
+        2000, "Most members of groups of one partition of __groups that one principal has.", 1, 1 << 20
+    )
+    max_topics: int = setting(256, "Most topics that one member subscribes to.", 1, 1 << 16)
+    max_metadata_bytes: int = setting(4096, "Longest text that a member may commit with a position.", 0, 1 << 16)
+    max_joins_per_s: int = setting(
+        500, "Most joins per second that one partition of __groups takes; more are told to come again.", 1, 1 << 20
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """Every setting's meaning and range is in its metadata."""
+
+    timeout_max_ms: int = setting(
+        900_000, "Longest time-out of a transaction: readers may have to wait so long for it.", 10, 86_400_000
+    )
+    staged_timeout_ms: int = setting(
+        3_600_000,
+        "A staged transaction that is prepared, and that nobody commits for so long, is aborted.",
+        10,
+        1 << 50,
+    )
+    retention_ms: int = setting(
+        604_800_000,
+        "An application that had no transaction and began no numbered batch for so long is forgotten.",
+        10,
+        1 << 50,
+    )
+    visible_wait_ms: int = setting(
+        2000,
+        "The answer to a commit waits so long for its markers, then it names the partitions without one.",
+        0,
+        2500,
+    )
+    retry_ms: int = setting(100, "Pause before a leader that did not answer is told again.", 1, 60_000)
+    max_transactions: int = setting(
+        10_000, "Most transactions and applications of one partition of __transactions.", 1, 1 << 20
+    )
+    principal_max_applications: int = setting(
+        2000, "Most applications of one partition of __transactions that one principal has begun.", 1, 1 << 20
+    )
+    principal_max_open: int = setting(
+        5000, "Most transactions of one partition of __transactions that one principal has open.", 1, 1 << 20
+    )
+    max_partitions: int = setting(1000, "Most partitions of one transaction.", 1, 1 << 16)
+    batches_kept: int = setting(
+        100, "Of so many batches of an application is known, one by one, that they are committed.", 1, 10_000
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ from tidelog.transport import Transport
 from tidelog.types import NodeId, ServerState, TopicPartition
 from tidelog.wire.messages import Digest, Hello, Message, MetadataUpdate
 
+from tidelog_replica.effects import Effect, Stop
 from tidelog_replica.jobs import Job, run_job
-from tidelog_replica.log.log import Flush
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
-from tidelog_replica.outbox import Effect, Stop
+from tidelog_replica.storage.log import Flush
 
 FLUSHES_AT_ONCE = 16
 DISTRUST_RETRY_S = 1.0

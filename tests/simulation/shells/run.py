@@ -17,7 +17,7 @@ from tidelog.records import decode_batch, split
 from tidelog.types import TopicConfig
 from tidelog.verify.checker import check
 from tidelog.verify.history import OK, History, Send
-from tidelog_replica.log.log import Log
+from tidelog_replica.storage.log import Log
 
 from simulation.ghost import Violation
 from simulation.loop import stream

@@ -18,7 +18,7 @@ import trio
 from tidelog.counting import Histogram
 from tidelog.disk import Disk
 from tidelog.metrics import MetricsPage
-from tidelog_replica.files import OpenFiles
+from tidelog_replica.storage.open_files import OpenFiles
 
 from simulation.loop import stream
 from simulation.options import CONTROLLER_SETTINGS, REPLICA_SETTINGS

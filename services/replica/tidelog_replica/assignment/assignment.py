@@ -1,0 +1,469 @@
+"""Which partitions this server has, and in which role: the metadata brought down to earth.
+
+Updates are kept in an image from the first watch on, but acted on only in a registered life and from the
+registration's own index on: what is older was decided about a former life of this server (also in late answers). A
+partition's state is acted on once, when its epoch is newer than the last; where many change, in shares.
+
+Data is deleted only when a delta *names* its topic id as deleted, which is final, in every life; or when the state of
+the partition names others, and not this server, as its replicas and learners (also what an earlier life has left). A
+whole image without the topic, however new, only ends the role (``partition_unassigned``): a node never deletes data
+because its metadata looks empty. Topics deleted while this server was away stay on its disk until somebody removes
+them. A partition that returns while its old copy is being deleted begins with an empty one.
+
+A partition that *rests* (it is paused) is closed when all of its log is durable, whatever the flush policy, so that
+this server's end in order is one for it too. It is opened again, and recovered, as after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.disk import Disk
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
+from tidelog.wire.image import apply_update
+from tidelog.wire.messages import MetadataUpdate
+
+from tidelog_replica.assignment.pending_changes import Changes
+from tidelog_replica.effects import Outbox
+from tidelog_replica.fetcher.fetchers import Upstreams
+from tidelog_replica.maintenance.doubtful_tails import Doubts
+from tidelog_replica.maintenance.log_opener import Opened, Openings
+from tidelog_replica.maintenance.log_repairer import Repairs
+from tidelog_replica.partition.lag import follower_lags
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.registration.session import Session
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.index import IndexCache
+from tidelog_replica.storage.log import Flush
+from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
+from tidelog_replica.storage.segment import CorruptLog
+from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.timers import Timers
+
+
+class Assignment:
+    """``touch`` tells the owner that a partition's input has to be settled."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        disk: Disk,
+        directory: str,
+        session: Session,
+        upstreams: Upstreams,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+    ) -> None:
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.servers: dict[NodeId, ServerState] = {}
+        """Of the image that was acted on; every ``Leader`` looks into this same dict."""
+        self._node = node
+        tails = TailCache(settings.tail_cache_bytes)
+        indexes = IndexCache(settings.index_cache_bytes)
+        self.openings = Openings(
+            node,
+            disk,
+            directory,
+            tails,
+            indexes,
+            outbox,
+            timers,
+            self._on_open,
+            self._on_broken,
+            session,
+            self._level,
+        )
+        self.repairs = Repairs(node, disk, self.openings.path, session, settings, outbox, timers, self._reopen)
+        self.doubts = Doubts(
+            node,
+            disk,
+            self.openings.path,
+            session,
+            settings,
+            outbox,
+            timers,
+            self._reopen,
+            self._repair,
+            self._level,
+        )
+        self._session = session
+        session.seen = lambda: (self._image.index, self._term)
+        session.highest_id = lambda: max((p.producers.highest_id for p in self.partitions.values()), default=0)
+        session.lags = lambda now: follower_lags(self.partitions.values(), now)
+        self._upstreams = upstreams
+        self._settings = settings
+        self._outbox = outbox
+        self._touch = touch
+        self._image = ClusterImage()
+        self._term = 0
+        """Raft's, of the image."""
+        self._acted_on: dict[str, TopicState] = {}
+        """Topics as the partitions here know them, but for what is in ``_changes``."""
+        self._changes = Changes(settings.changes_at_once, timers)
+        self._ending: dict[TopicPartition, Partition] = {}
+        """Deleted or damaged, with a flush under way in a thread."""
+        self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}
+        """Of those, the ones that this server has a part in again."""
+        self._retiring: dict[TopicPartition, None] = {}
+        """Those of ``_ending`` whose copies stay: they are to rest."""
+        self._disk, self._directory = disk, directory
+        self._found: dict[TopicPartition, None] = {}
+        """Copies of earlier lives that are not in use yet."""
+        self.counts = outbox.counts
+        self.catching_up: dict[TopicPartition, float] = {}
+        """Replicas here that follow and are not in sync, and since when that is known here."""
+
+    def start(self) -> None:
+        """Look what earlier lives have left. Raises ``OSError``."""
+        for name in self._disk.listdir(self._directory):
+            topic_id, dash, number = name.rpartition("-")
+            if dash and number.isdecimal():
+                self._found[TopicPartition(topic_id, int(number))] = None
+
+    def refusal(self, key: TopicPartition) -> TidelogError:
+        """Why a partition that is not open here serves nobody."""
+        if key in self.repairs:
+            return self.repairs.refusal(key)
+        if key in self.doubts:
+            return self.doubts.refusal(key)
+        topic = self._acted_on.get(key.topic_id)
+        if topic is not None and key.partition < len(topic.partitions) and topic.partitions[key.partition].rests:
+            return refuse("TOPIC_PAUSED", f"{topic.name}/{key.partition} is paused: nothing is written or read")
+        if key in self.openings:
+            return self.openings.refusal(key)
+        if key in self._retiring:
+            return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
+        return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
+
+    def has_moved_on(self, key: TopicPartition, leader_epoch: int) -> bool:
+        """Whether the partition is deleted, or has a newer leader epoch, in the newest metadata. Where many
+        partitions change, these are known before this partition's change takes effect here."""
+        topic = self._acted_on.get(key.topic_id)
+        return topic is None or topic.partitions[key.partition].leader_epoch > leader_epoch
+
+    def has_copy(self, key: TopicPartition) -> bool:
+        """Whether the newest metadata give this server a copy of the partition, open or not."""
+        states = [t.partitions[key.partition] for t in self._image.topics if t.topic_id == key.topic_id]
+        return any(self._node in (*state.replicas, *state.learners) for state in states)
+
+    def topic_name(self, topic_id: str) -> str:
+        """Its name as far as it is known here, else its id."""
+        topic = self._acted_on.get(topic_id)
+        return topic_id if topic is None else topic.name
+
+    def _level(self) -> int:
+        return self._image.level
+
+    @property
+    def image(self) -> ClusterImage:
+        """All of the metadata, as far as it is known here."""
+        return self._image
+
+    @property
+    def unopened(self) -> int:
+        """Logs that are yet to be opened."""
+        return len(self.openings) - self.openings.held_back
+
+    @property
+    def offline(self) -> int:
+        """Logs that are damaged or doubtful, or cannot be opened."""
+        return len(self.repairs) + len(self.doubts) + self.openings.held_back
+
+    @property
+    def all_open(self) -> bool:
+        """Every log that this server has a part in is open, or does not open."""
+        known = self._session.registered and self._image.index >= self._session.index
+        return known and not (len(self.openings) or len(self._changes))
+
+    # --- metadata ----------------------------------------------------------------------------------------
+
+    def on_metadata(self, update: MetadataUpdate, now: float) -> None:
+        """News. A whole image older than what is known (from a controller that lags) is passed over, as are the
+        deltas after it until they are newer. Raises ``ProtocolError``."""
+        old = self._image
+        if update.index <= old.index or not (update.whole or old.index):
+            return
+        self._image, self._term = apply_update(old, update), update.term
+        self._upstreams.level = self._image.level
+        if not update.whole:
+            there = {topic.topic_id for topic in self._image.topics}
+            for topic in old.topics:
+                if topic.topic_id not in there:
+                    self._delete_topic(topic)
+        self.act(now)
+
+    def act(self, now: float) -> None:
+        """Bring roles into line with the image, as far as topics have changed since: the first share."""
+        if not self._session.registered or self._image.index < self._session.index:
+            return
+        servers = {server.node: server for server in self._image.servers}
+        if servers != self.servers:
+            self.servers.clear()
+            self.servers.update(servers)
+            self._reconsider(now)
+        topics = {topic.topic_id: topic for topic in self._image.topics}
+        for topic_id in [known for known in self._acted_on if known not in topics]:
+            topic = self._acted_on.pop(topic_id)
+            for number in range(len(topic.partitions)):
+                self._unassign(TopicPartition(topic_id, number))
+        for topic_id, topic in topics.items():
+            known = self._acted_on.get(topic_id)
+            if known is topic:
+                continue
+            self._acted_on[topic_id] = topic
+            if known is None or known.config != topic.config:
+                self._configure(topic, now)
+            self._changes.add(known, topic)
+        self.go_on(now)
+
+    def go_on(self, now: float) -> None:
+        """The next share of what has changed."""
+        for key in self._changes.take(now):
+            if (topic := self._acted_on.get(key.topic_id)) is not None:
+                self._assign(topic, key, topic.partitions[key.partition], now)
+        self.openings.begin()
+
+    def _configure(self, topic: TopicState, now: float) -> None:
+        for number in range(len(topic.partitions)):
+            partition = self.partitions.get(TopicPartition(topic.topic_id, number))
+            if partition is not None and partition.config != topic.config:
+                partition.configure(topic.config, now)
+                self._touch(partition)
+
+    def _reconsider(self, now: float) -> None:
+        """A server is back, or in another life: a follower that waits to join an ISR may do so now."""
+        for partition in self.partitions.values():
+            leading = partition.leading
+            if leading is not None and len(leading.core.isr) < len(leading.core.replicas):
+                leading.core.on_tick(now)
+                self._touch(partition)
+
+    def leave(self, now: float) -> None:
+        """The server is about to end: others are to lead, and not to wait for it."""
+        self._upstreams.leave()
+        for partition in self.partitions.values():
+            partition.leaving, partition.petition_at = True, now
+            if partition.leading is not None:
+                partition.leading.leaves = True
+                partition.petition_at = now + self._settings.isr_retry_s
+            self._touch(partition)
+
+    def on_room(self, now: float) -> None:
+        """The disk has become full, or has room again."""
+        if self._outbox.full:
+            self._upstreams.clear()
+        for partition in self.partitions.values():
+            partition.petition_at = now
+            self._upstreams.follow(partition, now)
+            self._touch(partition)
+
+    def end_life(self, reason: str) -> None:
+        """This server's life at the controller is over: no role goes on."""
+        self._acted_on.clear()
+        self._changes.clear()
+        self._upstreams.clear()
+        self.openings.unwant_all()
+        self.repairs.unassign_all()
+        self.doubts.unassign_all()
+        for partition in self.partitions.values():
+            partition.retire(reason)
+
+    # --- partitions --------------------------------------------------------------------------------------
+
+    def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
+        if self._node not in state.replicas + state.learners:
+            places = (self.partitions, self.openings, self.repairs, self.doubts, self._found, self._retiring)
+            held = any(key in place for place in places)
+            if not (held and state.sealing):
+                self._returning.pop(key, None)
+                if held:
+                    self._remove(key)
+                return  # while it is sealed after a rescue this copy may be the newest: it is reported
+        if state.rests:
+            self._rest(topic, key, state, now)
+            return
+        self._found.pop(key, None)
+        partition = self.partitions.get(key)
+        if partition is not None:
+            self._act_on(partition, state, now)
+        elif key in self._ending and key not in self.repairs:
+            self._returning[key] = (topic.config, state)
+        elif key in self.repairs:
+            self.repairs.on_state(key, topic.config, state, now)
+        elif key in self.doubts:
+            self.doubts.on_state(key, topic.config, state, now)
+        else:
+            self.openings.want(key, topic.config, state)
+
+    def _rest(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
+        """Close its log, if it is open, as soon as it is durable. What is being opened or repaired is closed then."""
+        partition = self.partitions.pop(key, None)
+        self._returning.pop(key, None)
+        self.catching_up.pop(key, None)
+        if partition is not None:
+            self._upstreams.unfollow(key)
+            self._outbox.jobs.forget(key)
+            partition.retire(f"{topic.name}/{key.partition} is paused", "TOPIC_PAUSED")
+            self._ending[key], self._retiring[key] = partition, None
+            self._close_durable(partition, now)
+        elif key in self.repairs:
+            self.repairs.on_state(key, topic.config, state, now)
+        elif key in self.doubts:
+            self.doubts.on_state(key, topic.config, state, now)
+        elif key in self.openings:
+            self.openings.want(key, topic.config, state)
+
+    def _close_durable(self, partition: Partition, now: float) -> None:
+        """Close a log that is to rest, or begin the flush that it needs before."""
+        key = partition.key
+        if partition.flushing or self._outbox.stopping:
+            return
+        flush = partition.log.begin_flush(whole=True)
+        if flush is not None:
+            partition.flushing = True
+            self._outbox.start_flush(key, flush)
+            return
+        del self._ending[key], self._retiring[key]
+        self._found[key] = None
+        self._close(partition, now)
+        self._outbox.event(
+            "partition_paused", topic_id=key.topic_id, partition=key.partition, log_end=partition.log.end
+        )
+        back = self._returning.pop(key, None)
+        if back is not None:
+            self._found.pop(key)
+            self._reopen(key, *back)
+
+    def _act_on(self, partition: Partition, state: PartitionState, now: float) -> None:
+        partition.on_state(state, self._session.broker_epoch, now)
+        self._upstreams.follow(partition, now)
+        self._touch(partition)
+        key = partition.key
+        if self._node in state.isr:
+            if key in self.catching_up:
+                self.counts.catch_ups.observe(now - self.catching_up.pop(key))
+        elif self._node in state.replicas + state.target:
+            self.catching_up.setdefault(key, now)
+
+    def _on_open(
+        self, key: TopicPartition, opened: Opened, config: TopicConfig, state: PartitionState | None, now: float
+    ) -> None:
+        log, producers = opened.log, opened.producers
+        topic = self._acted_on.get(key.topic_id)
+        config = config if topic is None else topic.config  # it may have changed meanwhile
+        log.configure(config)
+        if log.forgets:
+            self._outbox.event("producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=log.start)
+        partition = Partition(key, config, self._node, log, self.servers, self._settings, self._outbox, producers)
+        self.partitions[key] = partition
+        if state is not None and state.rests:
+            self._rest(self._acted_on[key.topic_id], key, state, now)
+        elif state is not None:
+            self._act_on(partition, state, now)
+
+    def _on_broken(
+        self,
+        key: TopicPartition,
+        error: CorruptLog | DoubtfulLog,
+        config: TopicConfig,
+        state: PartitionState | None,
+        now: float,
+    ) -> None:
+        if isinstance(error, DoubtfulLog):
+            self.doubts.begin(key, config, state, error, now)
+            return
+        if isinstance(error.doubt, DoubtfulLog):
+            self.doubts.begin(key, config, state, error.doubt, now, damage=error)
+            return
+        self._repair(key, error, config, state, now)
+
+    def _repair(
+        self, key: TopicPartition, error: CorruptLog, config: TopicConfig, state: PartitionState | None, now: float
+    ) -> None:
+        reason = f"damaged log: {error}"
+        self._outbox.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
+        self.repairs.begin(key, config, state, error, now)
+
+    def _reopen(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
+        self.openings.want(key, config, state)
+        self.openings.begin()
+
+    def on_damaged(self, partition: Partition, error: CorruptLog, now: float) -> None:
+        """A partition has met damage in its log, and is offline: the log is closed, and repaired."""
+        key = partition.key
+        del self.partitions[key]
+        self._upstreams.unfollow(key)
+        self._outbox.jobs.forget(key)
+        self.repairs.begin(key, partition.config, partition.state, error, now, closed=False)
+        if partition.flushing:
+            self._ending[key] = partition
+        else:
+            self._close(partition, now)
+
+    def _close(self, partition: Partition, now: float) -> None:
+        try:
+            partition.log.write_high_watermark(partition.high_watermark)
+            partition.log.remember_high_watermark(partition.high_watermark)
+            partition.log.close()
+        except OSError as error:
+            self._outbox.stop(f"{self.openings.path(partition.key)}: {error}")
+        else:
+            self.repairs.on_closed(partition.key, now)
+
+    def _unassign(self, key: TopicPartition) -> None:
+        """This server has no part in it any more; the data stays."""
+        partition = self.partitions.get(key)
+        self.catching_up.pop(key, None)
+        self.openings.unwant(key)
+        self.repairs.unassign(key)
+        self.doubts.unassign(key)
+        self._upstreams.unfollow(key)
+        if partition is not None and partition.state is not None:
+            partition.retire(f"{self._node} is no replica of it")
+            self._outbox.event("partition_unassigned", topic_id=key.topic_id, partition=key.partition)
+
+    def _delete_topic(self, topic: TopicState) -> None:
+        """The committed metadata has named the topic id as deleted."""
+        self._acted_on.pop(topic.topic_id, None)
+        for number in range(len(topic.partitions)):
+            self._returning.pop(TopicPartition(topic.topic_id, number), None)
+            self._remove(TopicPartition(topic.topic_id, number))
+
+    def _remove(self, key: TopicPartition) -> None:
+        """This server has no copy any more."""
+        self.catching_up.pop(key, None)
+        self._found.pop(key, None)
+        self._retiring.pop(key, None)
+        partition = self.partitions.get(key)
+        if partition is None:  # not here; or on its way, damaged, left over from an earlier life
+            self.repairs.forget(key)
+            self.doubts.forget(key)
+            if key not in self._ending:
+                self.openings.delete(key, None)
+            return
+        self._unassign(key)
+        del self.partitions[key]
+        if partition.flushing:
+            self._ending[key] = partition
+        else:
+            self.openings.delete(key, partition.log)
+
+    def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> None:
+        """No thread works any more on the log of a partition that is not in use."""
+        partition = self._ending.pop(key, None)
+        if partition is None:
+            return
+        partition.on_flushed(flush, error)
+        if key in self.repairs:
+            self._close(partition, now)
+        elif key in self._retiring:
+            self._ending[key] = partition
+            self._close_durable(partition, now)
+        else:
+            self.openings.delete(key, partition.log)
+            back = self._returning.pop(key, None)
+            if back is not None:
+                self._reopen(key, *back)

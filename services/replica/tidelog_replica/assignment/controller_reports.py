@@ -1,0 +1,139 @@
+"""What this server has to tell the controller of its partitions, or to ask for them, until it has had its effect.
+
+    Seal        a sealed log's end; the partition says it again every heartbeat while the sealing lasts
+    HandOver    others must go on without this server, which ends or has a full disk, or leads while its disk stalls;
+                until they do.
+                A leader that ends takes no more batches and waits for what it has to be committed, but not for long.
+                And ``ready``, where the successor of a transfer has everything; again until it leads
+    ReportLoss  records were cut that were committed, or may have been. Each is sent until the controllers have
+                recorded it, or refuse it for good
+
+All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
+matter: the metadata tells what came of them. Losses are kept until the controller has them, on the disk too, and one
+call is under way at a time. There may be one for each partition of the server, after unclean elections in all of
+them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+
+from tidelog.effects import CONTROLLER
+from tidelog.errors import TidelogError
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.codec import in_shares
+from tidelog.wire.messages import HandOver, Message, ReportLoss, Seal, SealPart, SuspectPart
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.registration.session import Session
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.recovery.pending_losses import LostRange
+from tidelog_replica.timers import Timers
+
+TIMER = "petitions"
+"""First part of the timer key."""
+TRANSFER = "transfer"
+"""Reason of those that are ``ready``."""
+FINAL = ("UNKNOWN_TOPIC", "NOT_REPLICA", "MALFORMED")
+"""Refusals of a loss report that no repetition changes. Every other refusal may pass, as when the controllers'
+metadata have gone back, or a release does not match."""
+
+Loss = tuple[TopicPartition, LostRange]
+
+
+class Petitions:
+    """The owner calls ``gather`` for every partition that an input touched, then ``send``. ``partitions``: a live
+    view of all that are open."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        partitions: Mapping[TopicPartition, Partition],
+    ) -> None:
+        self._node = node
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._partitions = partitions
+        self._seals: list[SealPart] = []
+        self._hand_overs: dict[str, list[SuspectPart]] = {}
+        """By reason."""
+        self._losses: deque[Loss] = deque()
+        self._reporting = False
+        self._report_at = 0.0
+
+    def gather(self, partition: Partition, now: float) -> None:
+        """What is due of a partition."""
+        if partition.may_petition:
+            self._gather(partition, now)
+        if losses := partition.take_losses():
+            self._losses += [(partition.key, lost) for lost in losses]
+
+    def _gather(self, partition: Partition, now: float) -> None:
+        key, state, log, leading = partition.key, partition.state, partition.log, partition.leading
+        relieved = leading is not None and leading.take_relief()
+        if state is not None and (relieved or now >= partition.petition_at):
+            if partition.is_sealed:
+                last, highest, after = log.epoch_at(log.end), partition.highest_epoch, partition.could_follow
+                self._seals.append(SealPart(*key, state.leader_epoch, log.end, last, highest, after))
+                partition.petition_at = now + self._settings.heartbeat_s
+            elif partition.hands_over:
+                cause = "disk_full" if self._outbox.full else "disk_stalled"
+                reason = "shutdown" if partition.leaving else cause
+                part = SuspectPart(*key, state.epoch, state.leader_epoch)
+                self._hand_overs.setdefault(reason, []).append(part)
+                partition.petition_at = now + self._settings.isr_retry_s
+            elif leading is not None and leading.is_relieved:
+                part = SuspectPart(*key, state.epoch, state.leader_epoch)
+                self._hand_overs.setdefault(TRANSFER, []).append(part)
+                partition.petition_at = now + self._settings.isr_retry_s
+
+    def send(self, now: float) -> None:
+        """The end of an input."""
+        life = self._session.broker_epoch
+        if self._seals:
+            seals, self._seals = self._seals, []
+            for share in in_shares(seals):
+                self._call(Seal(self._node, life, share))
+        if self._hand_overs:
+            hand_overs, self._hand_overs = self._hand_overs, {}
+            for reason, parts in hand_overs.items():
+                for some in in_shares(parts):
+                    self._call(HandOver(self._node, life, reason, some, ready=reason == TRANSFER))
+        if self._losses and not self._reporting and self._session.registered:
+            if now >= self._report_at:
+                self._report(self._losses[0], life)
+            else:
+                self._timers.set((TIMER, ""), self._report_at)
+
+    def _call(self, message: Message) -> None:
+        timeout_s = self._settings.controller_timeout_s
+        self._outbox.call(CONTROLLER, message, timeout_s, lambda answer, now: None)
+
+    def _report(self, loss: Loss, life: int) -> None:
+        key, lost = loss
+        self._reporting = True
+        message = ReportLoss(self._node, life, *key, lost.leader_epoch, lost.start, lost.end, lost.possible)
+        done = partial(self._on_reported, loss)
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _on_reported(self, loss: Loss, answer: Message | TidelogError, now: float) -> None:
+        """Forget the report if the controllers have recorded it, or will never do so."""
+        self._reporting = False
+        if isinstance(answer, TidelogError) and answer.code not in FINAL:
+            self._report_at = now + self._settings.controller_retry_s
+            return
+        if self._losses and self._losses[0] is loss:
+            self._losses.popleft()
+        key, lost = loss
+        partition = self._partitions.get(key)
+        if partition is not None:
+            partition.on_loss_reported(lost)

@@ -1,0 +1,73 @@
+"""Batches that leaders here appended while no controller answered, and what the controllers changed meanwhile.
+
+A leader that goes on without controllers (``assignment/leadership.py``) uses the settings that it knows. When the
+controllers are back, the first metadata show what has changed on the other side. For each partition that committed
+records since the session lapsed this server then logs
+
+    topic_deleted_meanwhile     the topic is gone, and with it these records, which may have been acknowledged
+    settings_changed_meanwhile  the topic has other settings: these records were taken under the former ones
+
+Records that an unclean election has cost are reported to the controllers by the replica that cuts them
+(``assignment/controller_reports.py``).
+"""
+
+from __future__ import annotations
+
+from tidelog.types import ClusterImage, TopicPartition, TopicState
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.registration.session import Session
+
+NEWS_S = 30.0
+"""Seconds after the session was resumed from which on newer metadata are taken for changes that were made since."""
+
+
+class Isolation:
+    """Of one server. The owner calls ``on_batch`` for every batch that a leader here takes without a session."""
+
+    def __init__(self, session: Session, outbox: Outbox) -> None:
+        self._session = session
+        self._outbox = outbox
+        self._taken: dict[TopicPartition, tuple[Partition, int]] = {}
+        """Partitions that took batches, and where their logs ended before the first of them."""
+
+    def on_batch(self, partition: Partition) -> None:
+        """A leader here takes a batch while its session has lapsed. It is not in the log yet."""
+        self._taken.setdefault(partition.key, (partition, partition.log.end))
+
+    def on_metadata(self, before: ClusterImage, after: ClusterImage, now: float) -> None:
+        """The metadata are newer."""
+        if not self._taken or before is after:
+            return
+        if self._session.live(now) and now >= self._session.resumed_at + NEWS_S:
+            self._taken.clear()
+            return
+        old = {topic.topic_id: topic for topic in before.topics}
+        new = {topic.topic_id: topic for topic in after.topics}
+        for key, (partition, start) in list(self._taken.items()):
+            if key.topic_id not in new:
+                self._tell("topic_deleted_meanwhile", partition, start)
+                del self._taken[key]
+            elif key.topic_id in old:
+                changes = _changes(old[key.topic_id], new[key.topic_id], key.partition)
+                if changes:
+                    self._tell("settings_changed_meanwhile", partition, start, changes=changes)
+
+    def _tell(self, event: str, partition: Partition, start: int, **fields: str) -> None:
+        if partition.high_watermark <= start:
+            return
+        where = {"topic_id": partition.key.topic_id, "partition": partition.key.partition}
+        self._outbox.event(event, **where, start=start, end=partition.high_watermark, **fields)
+
+
+def _changes(before: TopicState, after: TopicState, number: int) -> str:
+    """The settings of a partition that differ, as text; "" where none does."""
+    old, new = _settings(before, number), _settings(after, number)
+    return ", ".join(f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name])
+
+
+def _settings(topic: TopicState, number: int) -> dict[str, str]:
+    state = topic.partitions[number]
+    flags = {"read_only": state.read_only, "paused": state.paused}
+    return topic.config.texts() | {name: str(value).lower() for name, value in flags.items()}

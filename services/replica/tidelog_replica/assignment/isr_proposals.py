@@ -1,0 +1,124 @@
+"""What the leaders here ask the controller one by one: another ISR, and whether they still lead.
+
+When a server fails, every leader that it followed has a proposal. Only some of them are on their way at a time, so
+that neither heartbeats nor the controller suffer from them. Where no controller answers, the rest waits until one is
+there, or for ``isr_retry_s``: ten thousand calls that fail at once, again and again, leave no time to find one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+from tidelog.effects import CONTROLLER
+from tidelog.errors import TidelogError
+from tidelog.types import NodeId
+from tidelog.wire.messages import AlterIsr, AlterIsrAnswer, ConfirmLeader, Done, Message
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.registration.session import Session
+from tidelog_replica.replication.isr_proposal import Proposal
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.timers import Timers
+
+AT_ONCE = 64
+TIMER = ("proposals", "")
+NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
+"""Answers that tell nothing of the proposal: another one would get the same."""
+
+
+class Proposals:
+    """The owner calls ``on_tick`` when ``TIMER`` is due; ``touch`` tells it whose input has to be settled."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+    ) -> None:
+        self._node = node
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._unanswered = 0
+        self._held_until = -inf
+        self._waiting: deque[tuple[Partition, Leading, Proposal]] = deque()
+
+    def on_settled(self, partition: Partition, leading: Leading, now: float) -> None:
+        """The leader's input is over. Put an ISR proposal that is due to the controller, when its turn comes, and
+        have the controller say that this is still the leader, where no follower can."""
+        if (proposal := leading.core.due_proposal(now)) is not None:
+            self._waiting.append((partition, leading, proposal))
+            self.on_tick(now)
+        if leading.core.due_confirmation(now):
+            message = ConfirmLeader(self._node, self._session.broker_epoch, *partition.key, leading.core.leader_epoch)
+            done = partial(self._on_confirmation, partition, leading, now)
+            self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def on_controller_up(self, now: float) -> None:
+        """There is a link to the active controller."""
+        self._held_until = -inf
+        self.on_tick(now)
+
+    def on_tick(self, now: float) -> None:
+        """Send those whose turn it is."""
+        if now < self._held_until:
+            self._timers.set(TIMER, self._held_until)
+            return
+        while self._waiting and self._unanswered < AT_ONCE:
+            partition, leading, proposal = self._waiting.popleft()
+            if partition.leading is leading and leading.core.proposal is proposal:  # else it is settled
+                self._call(partition, leading, proposal)
+
+    def _call(self, partition: Partition, leading: Leading, proposal: Proposal) -> None:
+        self._unanswered += 1
+        message = AlterIsr(
+            self._node,
+            self._session.broker_epoch,
+            *partition.key,
+            leading.core.leader_epoch,
+            proposal.epoch,
+            proposal.isr,
+            proposal.cause,
+            proposal.evidence,
+        )
+        done = partial(self._on_isr_answer, partition, leading, proposal)
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _on_isr_answer(
+        self, partition: Partition, leading: Leading, proposal: Proposal, answer: Message | TidelogError, now: float
+    ) -> None:
+        self._unanswered -= 1
+        if isinstance(answer, TidelogError) and answer.code in NOT_HEARD:
+            self._held_until = now + self._settings.isr_retry_s
+        self.on_tick(now)
+        if partition.leading is not leading:
+            return
+        state = partition.state
+        if state is not None and state.target and isinstance(answer, AlterIsrAnswer):
+            pass  # replicas may have come or gone: the metadata says which
+        elif isinstance(answer, AlterIsrAnswer) and state is not None and answer.epoch > state.epoch:
+            left = tuple(n for n in state.replicas if n in state.isr + state.elr and n not in answer.isr)
+            new = replace(state, epoch=answer.epoch, isr=answer.isr, elr=left)  # at most; the metadata says who
+            partition.on_state(new, self._session.broker_epoch, now)
+        elif isinstance(answer, TidelogError) and answer.code in ("NOT_LEADER", "FENCED_LEADER_EPOCH"):
+            partition.step_down(answer.message)
+        leading.core.on_proposal_unanswered(proposal, now)
+        self._touch(partition)
+
+    def _on_confirmation(
+        self, partition: Partition, leading: Leading, sent: float, answer: Message | TidelogError, now: float
+    ) -> None:
+        if partition.leading is leading:
+            leading.core.on_confirmation(sent, isinstance(answer, Done), now)
+            self._touch(partition)

@@ -1,0 +1,157 @@
+"""Whether a leader here may serve its clients: the lease of its leadership, and how it is kept without controllers.
+
+A leader serves its clients while one of these holds:
+
+    session     the controllers cannot have ended this server's session (``registration/session.py``)
+    voters      every replica that the controllers could elect has confirmed the leadership, no longer than the
+                session time-out ago. The proof is that of linearizable reads, for a time in the past
+                (``replication/read_index.py``)
+
+The voters are the maximal ISR and the ELR; all replicas where unclean election is on; with commit rule ``quorum`` a
+majority of the replicas, this leader included. A leader that is the only voter needs nobody. So the loss of the
+controllers stops no leader that reaches its voters. A leader that is cut off from one voter stops, whether the
+controllers are dead or elect that voter at this moment. ``docs/decisions/0026-leaders-without-controllers.md`` says
+what this promises and what it does not.
+
+A leader without voters confirms itself (``confirm_alone``). Acks, bounded reads and coordinators rely on that. A
+linearizable read, or a request for the latest offset, relies on it only where the partition has a single replica.
+Elsewhere unclean elections may have been allowed meanwhile, so all other replicas or the controllers have to answer.
+
+No voter is asked while the session lasts. Afterwards voters are asked on demand: when a request comes, and the last
+confirmation is older than half of the session time-out. Followers that fetch records confirm by their fetches. Idle
+followers are notified, at most once every ``ROUND_S`` for all partitions that ask together: one message for each
+server, however many partitions there are, and none for partitions that are not used. A request that finds no
+confirmation is refused with ``NOT_LEADER`` and the reason; gateways repeat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId, TopicPartition
+
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.registration.session import Session
+from tidelog_replica.timers import Timers
+
+TIMER = ("leadership", "")
+ROUND_S = 0.1
+"""Least pause between two rounds of notices to voters."""
+SILENT_S = 1.0
+"""A voter that does not answer for so long is reported."""
+
+
+class Leadership:
+    """The owner calls ``on_tick`` when ``TIMER`` is due. ``touch`` has the owner settle a partition's input."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        assignment: Assignment,
+        session: Session,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+    ) -> None:
+        self._node = node
+        self._assignment = assignment
+        self._session = session
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._round_at = 0.0
+        """When voters may be asked again."""
+        self._in_demand: dict[TopicPartition, Partition] = {}
+        """Partitions whose voters are asked in the next round."""
+        self._refused: dict[TopicPartition, float] = {}
+        """Partitions that refused a request because their voters had not confirmed, and since when. Perhaps the
+        voters had not been asked: a voter counts as silent if it does not answer for ``SILENT_S``."""
+        self._reported: dict[NodeId, None] = {}
+        """Silent voters that are in this server's log."""
+
+    def refused(self, now: float) -> int:
+        """Return how many partitions refuse their clients because of silent voters. Partitions without requests are
+        not counted."""
+        if self._session.live(now):
+            return 0
+        return sum(bool(self._silent(key, since, now)) for key, since in self._refused.items())
+
+    def _silent(self, key: TopicPartition, since: float, now: float) -> tuple[NodeId, ...]:
+        partition = self._assignment.partitions.get(key)
+        leading = None if partition is None else partition.leading
+        return () if leading is None or now < since + SILENT_S else leading.core.unconfirmed(since)
+
+    def lapsed_s(self, now: float) -> float:
+        """Return for how long the session has been over, s."""
+        return self._session.lapsed_s(now)
+
+    def refuse(self, partition: Partition, now: float) -> TidelogError | None:
+        """Return why the leader of ``partition`` here may not serve clients now; None if it may, or if another
+        server leads."""
+        leading = partition.leading
+        if leading is None:
+            return None
+        if self._session.live(now):
+            if self._refused or self._reported:
+                self._refused, self._reported = {}, {}
+            return None
+        if self._assignment.has_moved_on(partition.key, leading.core.leader_epoch):
+            return refuse("NOT_LEADER", "the partition has a newer leader epoch", leader="")
+        core, timeout_s = leading.core, self._session.timeout_s
+        self.confirm_alone(partition, now)
+        if core.unconfirmed(now - timeout_s / 2):
+            self._ask(partition, now)
+        silent = core.unconfirmed(now - timeout_s)
+        if not silent:
+            self._refused.pop(partition.key, None)
+            return None
+        self._report(partition.key, leading, now)
+        text = (
+            f"{self._node} has had no session with the controllers for {self._session.lapsed_s(now):.1f} s, and"
+            f" {', '.join(silent)} did not confirm its leadership in the last {timeout_s:g} s"
+        )
+        return refuse("NOT_LEADER", text, leader="")
+
+    def _report(self, key: TopicPartition, leading: Leading, now: float) -> None:
+        """Log which voters are silent, each once."""
+        since = self._refused.get(key)
+        if since is None or not leading.core.unconfirmed(since):
+            self._refused[key] = now
+            return
+        for node in self._silent(key, since, now):
+            if node not in self._reported:
+                self._reported[node] = None
+                lapsed_s = round(self._session.lapsed_s(now), 1)
+                self._outbox.event("leadership_unconfirmed", voter=node, lapsed_s=lapsed_s)
+
+    def confirm_alone(self, partition: Partition, now: float) -> None:
+        """Have a leader without voters confirm itself, also for readers that wait already. To be called only while
+        this server has no session."""
+        assert not self._session.live(now)
+        leading = partition.leading
+        if leading is None or leading.core.needs_voters:
+            return
+        if not self._assignment.has_moved_on(partition.key, leading.core.leader_epoch):
+            leading.core.confirm_alone(now)
+
+    def _ask(self, partition: Partition, now: float) -> None:
+        """Ask the voters of a partition, now or in the next round."""
+        self._in_demand[partition.key] = partition
+        if now < self._round_at:
+            self._timers.set(TIMER, self._round_at)
+        else:
+            self.on_tick(now)
+
+    def on_tick(self, now: float) -> None:
+        """Ask the voters of all partitions in demand."""
+        in_demand, self._in_demand = self._in_demand, {}
+        self._round_at = now + ROUND_S
+        for key, partition in in_demand.items():
+            leading = partition.leading
+            if leading is not None and self._assignment.partitions.get(key) is partition:
+                leading.core.ask_voters(now)
+                self._touch(partition)

@@ -1,0 +1,2 @@
+"""Consumer groups: what their coordinator decides. The log and the network around it:
+``coordinators/groups/service.py``."""

@@ -1,0 +1,418 @@
+"""The coordinator of the consumer groups of one partition of ``__groups``, for one leader epoch of it.
+
+Everything that it knows is in the log: what an input changes comes out of ``take_entries`` as records, and the caller
+answers nobody before these are committed (also a refusal, and also an answer that changes nothing, may tell of what
+was written just before). So what anybody was ever told is in the log that the next coordinator reads, and a
+coordinator that is none any more, but does not know it yet, can tell nothing new.
+
+    begin      with what the log says; every member gets a full session timeout, since nobody knows when its last
+               heartbeat was
+    handle     a request: the answer, or the refusal, which changes nothing
+    on_topics  topics came, grew or went: targets move, positions in what is gone are forgotten
+    on_tick    members that were silent, or did not give up what they had to, are out; groups that nobody has used
+               for ``offsets_retention_ms`` are forgotten
+
+Nobody is put out while nothing can be written (``postpone``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable
+
+from tidelog.bounds import why_over
+from tidelog.counting import count
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import YEAR_2025_MS, NodeId, TopicPartition
+from tidelog.wire.messages import (
+    CommitOffsets,
+    DeleteGroup,
+    DescribeGroup,
+    DescribeGroupAnswer,
+    Done,
+    FetchOffsets,
+    FetchOffsetsAnswer,
+    GroupHeartbeat,
+    GroupHeartbeatAnswer,
+    GroupInfo,
+    JoinGroup,
+    JoinGroupAnswer,
+    LeaveGroup,
+    ListGroups,
+    ListGroupsAnswer,
+    Message,
+    WriteMarker,
+)
+
+from tidelog_replica.coordinators.groups.group import Group, Member, Topics
+from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, Stored
+from tidelog_replica.coordinators.groups.validation import check_commit, check_join, check_name
+from tidelog_replica.coordinators.groups.views import describe_member, position_of, positions_of, shares_of
+from tidelog_replica.coordinators.tally import Tally
+from tidelog_replica.counters import Counts
+from tidelog_replica.settings import GroupSettings
+from tidelog_replica.timers import Timers
+
+SWEEP_S = 60.0
+"""Pause between two looks for groups that nobody uses."""
+POSTPONED_S = 1.0
+SWEEP = "sweep"
+
+READS = (FetchOffsets, ListGroups, DescribeGroup)
+"""They change nothing, and whoever does not lead any more must not answer them."""
+WRITES = (JoinGroup, LeaveGroup, CommitOffsets, DeleteGroup)
+KINDS = (*READS, *WRITES, GroupHeartbeat)
+"""Those of clients; ``WriteMarker`` comes from the coordinator of a transaction."""
+
+
+class Coordinator:
+    """The coordinator of the groups of one partition of ``__groups``. ``now`` is the caller's clock in seconds,
+    ``wall_ms`` the wall clock in ms since 1970."""
+
+    def __init__(self, node: NodeId, settings: GroupSettings, topics: Topics, counts: Counts) -> None:
+        self._counts = counts
+        self.groups: dict[str, Group] = {}
+        self._node = node
+        self._settings = settings
+        self._topics = topics
+        self._timers = Timers()
+        self._entries: list[Entry] = []
+        self._joins, self._joins_until = 0, 0.0
+        self._begun, self._members = Tally(), Tally()
+        """Groups that each principal has begun, and its members."""
+
+    def begin(self, stored: Stored, now: float) -> None:
+        """Take on what the log says."""
+        for name, record in stored.groups.items():
+            self.groups[name] = Group(name, record, self._members)
+            self._begun.add(record.principal)
+        for (name, member), entry in sorted(stored.members.items()):
+            self._group(name).restore(member, entry)
+        for (name, partition), offset in stored.offsets.items():
+            self._group(name).offsets[partition] = offset
+        for (name, producer_id), held in stored.pending.items():
+            self._group(name).pending[producer_id] = held
+        for group in list(self.groups.values()):
+            for restored in group.members.values():
+                restored.expires_at = now + restored.session_ms / 1000
+                restored.must_by = now + restored.rebalance_ms / 1000 if restored.leaving else restored.must_by
+            self._revise(group, now)
+        self._timers.set(SWEEP, now + SWEEP_S)
+
+    # --- time, and the world around ----------------------------------------------------------------------
+
+    def on_topics(self, topics: Topics, now: float) -> None:
+        """The metadata has these topics now."""
+        before, self._topics = self._topics, topics
+        names = {*before.by_name, *topics.by_name}
+        moved = {name for name in names if before.by_name.get(name) != topics.by_name.get(name)}
+        for group in list(self.groups.values()) if moved else ():
+            if any(moved.intersection(member.topics) for member in group.members.values()) or any(
+                not topics.has(partition) for partition in group.offsets
+            ):
+                self._revise(group, now)
+
+    def _revise(self, group: Group, now: float) -> None:
+        """The topics may be others than they were."""
+        gone = sorted(p for p in group.offsets if not self._topics.has(p))
+        group.forget_offsets(gone)
+        if group.members:
+            group.retarget(self._topics, now)
+        self._touch(group)
+
+    def on_tick(self, now: float, wall_ms: int) -> None:
+        """Everything that is due; afterwards ``deadline`` is later than ``now``."""
+        for key in self._timers.take(now):
+            self._on_timer(key, now, wall_ms)
+
+    def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
+        if key == SWEEP:
+            self._sweep(wall_ms)
+            self._timers.set(SWEEP, now + SWEEP_S)
+            return
+        member = self._member_of(key)
+        if member is not None and member.deadline <= now:
+            assert isinstance(key, tuple)
+            self._counts.group_expelled += 1
+            self._remove(self.groups[key[0]], member, now, wall_ms)
+        elif member is not None:
+            self._timers.set(key, member.deadline)
+
+    def _member_of(self, key: Hashable) -> Member | None:
+        """Whose timer it is, if it is still a member."""
+        group = self.groups.get(key[0]) if isinstance(key, tuple) else None
+        return None if group is None or not isinstance(key, tuple) else group.members.get(key[1])
+
+    def _remove(self, group: Group, member: Member, now: float, wall_ms: int) -> None:
+        group.remove(member.name, wall_ms)
+        group.retarget(self._topics, now)
+        self._touch(group)
+
+    def postpone(self, now: float) -> None:
+        """Nothing can be written now: who would be out has time to be heard again when that is over."""
+        later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
+        for key in self._timers.take(now):
+            member = self._member_of(key)
+            if member is not None:
+                member.expires_at, member.must_by = max(member.expires_at, later), max(member.must_by, later)
+            self._timers.set(key, now + POSTPONED_S)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` has something to do."""
+        return self._timers.deadline()
+
+    def _sweep(self, wall_ms: int) -> None:
+        for group in list(self.groups.values()):
+            if not group.members and group.last_ms() + self._settings.offsets_retention_ms <= wall_ms:
+                group.forget_offsets(sorted(group.offsets))
+                self._touch(group)
+
+    def take_entries(self) -> list[Entry]:
+        """What has to be written before anybody is answered, in this order."""
+        entries, self._entries = self._entries, []
+        return entries
+
+    def _touch(self, group: Group) -> None:
+        """Something was done to a group: step by step, so that what one step frees is written before the next."""
+        self._counts.group_generations += group.begins_generation
+        self._entries += group.take_entries()
+        if group.is_vain and self.groups.pop(group.name, None) is not None:
+            self._begun.drop(group.principal)
+        for member in group.members.values():
+            self._timers.set((group.name, member.name), member.deadline)
+
+    def _group(self, name: str, wall_ms: int = 0, principal: str = "") -> Group:
+        """The group of that name, new where there is none, and then the principal's. A new one counts its generations
+        from the seconds since 2025 on: after a rescue whose survivor did not know the topic, none of an earlier group
+        of that name is given again."""
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = Group(name, tally=self._members)
+            group.principal = principal
+            self._begun.add(principal)
+            group.generation = max(0, wall_ms - YEAR_2025_MS) // 1000
+        return group
+
+    # --- requests ----------------------------------------------------------------------------------------
+
+    def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
+        """The answer to a request of ``KINDS``, for when what was written is committed."""
+        try:
+            match message:
+                case JoinGroup():
+                    return self._join(message, now, wall_ms)
+                case GroupHeartbeat():
+                    return self._heartbeat(message, now)
+                case LeaveGroup():
+                    return self._leave(message, now, wall_ms)
+                case CommitOffsets():
+                    return self._commit(message, wall_ms)
+                case FetchOffsets():
+                    return self._fetch(message)
+                case ListGroups():
+                    return self._list(message)
+                case DescribeGroup():
+                    return self._describe(message)
+                case DeleteGroup():
+                    return self._delete(message)
+                case WriteMarker():
+                    return self._settle(message)
+                case _:
+                    raise refuse("UNSUPPORTED", f"a coordinator does not know {message.OP}")
+        except TidelogError as error:
+            if isinstance(message, CommitOffsets):
+                count(self._counts.group_commit_refusals, error.code)
+            return error
+
+    def _join(self, asked: JoinGroup, now: float, wall_ms: int) -> JoinGroupAnswer:
+        check_join(asked, self._settings)
+        group = self.groups.get(asked.group)
+        member = None if group is None else group.members.get(asked.member)
+        about = (asked.topics, asked.session_timeout_ms, asked.rebalance_timeout_ms)
+        if group is None or member is None:
+            self._admit(asked, group, now)
+            group = self._group(asked.group, wall_ms, asked.principal)
+            member = Member(asked.member, asked.instance, asked.node, *about, principal=asked.principal)
+            group.use(asked.assignor)
+            group.add(member)
+            group.retarget(self._topics, now)
+            group.release(member, set(), now)  # what a static member is not to have any more, this process never had
+        elif member.instance != asked.instance:
+            raise refuse("INVALID_GROUP", f"{asked.member} joined as another static member: {member.instance!r}")
+        elif (member.topics, member.session_ms, member.rebalance_ms) != about or asked.assignor not in (
+            "",
+            group.assignor,
+        ):
+            member.topics, member.session_ms, member.rebalance_ms = about
+            group.use(asked.assignor)
+            group.note(member)
+            group.retarget(self._topics, now)
+        if group.has_news:
+            self._touch(group)
+        self._hear(group, member, now)
+        return JoinGroupAnswer(
+            member.generation,
+            min(self._settings.heartbeat_ms, member.session_ms // 3),
+            shares_of(member.assigned, self._topics),
+        )
+
+    def _admit(self, asked: JoinGroup, group: Group | None, now: float) -> None:
+        """Whether there is room for one more member. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
+        limits = self._settings
+        if group is None:
+            self._check_room(asked.principal)
+        takes_over = group is not None and asked.instance in group.instances
+        if group is not None and len(group.members) >= limits.max_members and not takes_over:
+            raise refuse("GROUP_FULL", f"{asked.group} has {limits.max_members} members: it takes no more")
+        held, most = self._members.of(asked.principal), limits.principal_max_members
+        over = why_over(asked.principal, "members of groups", held, "settings.groups.principal_max_members", most)
+        if over is not None and not takes_over:
+            raise over
+        if now >= self._joins_until:
+            self._joins, self._joins_until = 0, now + 1.0
+        if self._joins >= limits.max_joins_per_s:
+            raise refuse("OVERLOADED", f"the coordinator takes {limits.max_joins_per_s} joins per second")
+        self._joins += 1
+
+    def _check_room(self, principal: str) -> None:
+        """Whether there is room for one more group. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``."""
+        limits = self._settings
+        held, most = self._begun.of(principal), limits.principal_max_groups
+        over = why_over(principal, "groups", held, "settings.groups.principal_max_groups", most)
+        if over is not None:
+            raise over
+        if len(self.groups) >= limits.max_groups:
+            raise refuse("GROUP_FULL", f"the coordinator has {limits.max_groups} groups: it takes no more")
+
+    def _heartbeat(self, asked: GroupHeartbeat, now: float) -> GroupHeartbeatAnswer:
+        group, member = self._find(asked.group, asked.member, asked.instance)
+        if asked.generation > member.generation:
+            raise refuse("FENCED_GENERATION", f"{asked.member} is in generation {member.generation}")
+        self._hear(group, member, now)
+        if asked.generation == member.generation and member.leaving:
+            owned = {TopicPartition(share.topic_id, number) for share in asked.owned for number in share.partitions}
+            group.release(member, owned, now)
+            self._touch(group)
+        return GroupHeartbeatAnswer(member.generation, shares_of(member.assigned, self._topics))
+
+    def _hear(self, group: Group, member: Member, now: float) -> None:
+        """The member lives."""
+        member.expires_at, member.away = now + member.session_ms / 1000, False
+        self._timers.set((group.name, member.name), member.deadline)
+
+    def _leave(self, asked: LeaveGroup, now: float, wall_ms: int) -> Done:
+        check_name(asked.group)
+        group = self.groups.get(asked.group)
+        member = None if group is None else group.members.get(asked.member)
+        if group is None or member is None:
+            return Done()
+        if asked.keep and member.instance:
+            member.away = True
+            group.release(member, set(), now)
+            self._touch(group)
+        else:
+            self._remove(group, member, now, wall_ms)
+        return Done()
+
+    def _commit(self, asked: CommitOffsets, wall_ms: int) -> Done:
+        check_commit(asked, self._settings, self._topics)
+        offsets = {
+            TopicPartition(p.topic_id, p.partition): OffsetRecord(
+                p.offset, p.leader_epoch, p.metadata, wall_ms, asked.member, asked.generation
+            )
+            for p in asked.positions
+        }
+        if asked.member:
+            group, member = self._find(asked.group, asked.member, asked.instance)
+            if asked.generation != member.generation:
+                raise refuse("FENCED_GENERATION", f"{asked.member} is in generation {member.generation}")
+            for partition in offsets:
+                if not group.owns(member, partition):
+                    raise refuse("FENCED_GENERATION", f"{partition.topic_id}/{partition.partition} is not its own")
+        else:
+            found = self.groups.get(asked.group)
+            if found is not None and found.members:
+                raise refuse("GROUP_NOT_EMPTY", f"{asked.group} has {len(found.members)} members: only they commit")
+            if found is None:
+                self._check_room(asked.principal)
+            group = self._group(asked.group, wall_ms, asked.principal)
+        if asked.transaction:
+            group.hold(asked.producer_id, asked.producer_epoch, offsets)
+        else:
+            group.commit(offsets)
+            self._counts.group_commits += 1
+        self._touch(group)
+        return Done()
+
+    def _settle(self, asked: WriteMarker) -> Done:
+        """A transaction has ended: its positions count, or are forgotten."""
+        for group in list(self.groups.values()):
+            held = group.pending.get(asked.producer_id)
+            if held is not None and held.epoch <= asked.producer_epoch:
+                group.settle(asked.producer_id, asked.commit)
+                self._counts.group_commits += asked.commit
+                group.forget_offsets(sorted(p for p in held.offsets if not self._topics.has(p)))
+                self._touch(group)
+        return Done()
+
+    def _fetch(self, asked: FetchOffsets) -> FetchOffsetsAnswer:
+        check_name(asked.group)
+        group = self.groups.get(asked.group)
+        if group is None:
+            return FetchOffsetsAnswer()
+        shares = ((share.topic_id, number) for share in asked.parts for number in share.partitions)
+        wanted = list(dict.fromkeys(TopicPartition(*each) for each in shares))
+        if group.pending and group.is_unstable(wanted or [p for h in group.pending.values() for p in h.offsets]):
+            raise refuse("UNSTABLE_OFFSETS", f"a transaction that moves positions of {asked.group} is not at its end")
+        if not asked.parts:
+            return FetchOffsetsAnswer(positions_of(group))
+        return FetchOffsetsAnswer(tuple(position_of(p, group.offsets[p]) for p in wanted if p in group.offsets))
+
+    def _list(self, asked: ListGroups) -> ListGroupsAnswer:
+        names = sorted(self.groups)
+        first = bisect_right(names, asked.after) if asked.after else 0
+        end = first + asked.most if asked.most else len(names)
+        groups = (self.groups[name] for name in names[first:end])
+        infos = tuple(GroupInfo(g.name, g.state, len(g.members), self._node) for g in groups)
+        return ListGroupsAnswer(infos, more=end < len(names))
+
+    def _describe(self, asked: DescribeGroup) -> DescribeGroupAnswer:
+        group = self._known(asked.group)
+        members = (group.members[name] for name in sorted(group.members))
+        return DescribeGroupAnswer(
+            group.name,
+            group.state,
+            group.generation,
+            group.assignor,
+            self._node,
+            tuple(describe_member(member, self._topics) for member in members),
+            positions_of(group),
+        )
+
+    def _delete(self, asked: DeleteGroup) -> Done:
+        group = self._known(asked.group)
+        if group.members:
+            raise refuse("GROUP_NOT_EMPTY", f"{asked.group} has {len(group.members)} members")
+        if group.pending:
+            raise refuse("UNSTABLE_OFFSETS", f"a transaction that moves positions of {asked.group} is not at its end")
+        group.forget_offsets(sorted(group.offsets))
+        self._touch(group)
+        return Done()
+
+    def _known(self, name: str) -> Group:
+        check_name(name)
+        group = self.groups.get(name)
+        if group is None:
+            raise refuse("UNKNOWN_GROUP", f"there is no group {name!r}")
+        return group
+
+    def _find(self, name: str, member: str, instance: str) -> tuple[Group, Member]:
+        """A member. Raises ``UNKNOWN_MEMBER``, ``FENCED_INSTANCE``."""
+        check_name(name)
+        group = self.groups.get(name)
+        found = None if group is None else group.members.get(member)
+        if group is not None and found is not None:
+            return group, found
+        if group is not None and instance in group.instances:
+            raise refuse("FENCED_INSTANCE", f"{instance} is {group.instances[instance]} now, not {member}")
+        raise refuse("UNKNOWN_MEMBER", f"{name} has no member {member}, or no more: join again")

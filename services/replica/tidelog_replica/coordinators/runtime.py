@@ -1,0 +1,373 @@
+"""Coordinators on the partitions of an internal topic that this server leads: a state machine meets its log.
+
+    reading   a new leader reads its log from the begin to where its leader epoch begins, a bite at a time, so that
+              others are served in between; requests are refused with ``NOT_COORDINATOR`` until then
+    serving   a request changes the core, what it changed is appended as records, and the answer waits until the log
+              is committed up to there: also that of a request which changed nothing, since it may tell of records
+              that are not committed yet. Answers that only a leader may give wait besides for the proof that nobody
+              else led when the requests came
+
+A role that ends takes its coordinator with it: who waits for an answer hears ``NOT_COORDINATOR`` with an unknown
+outcome. All requests may be repeated.
+
+Nothing is appended while the leader would take no produce (too few in sync, handing over, a full or stalled disk):
+requests that may change something are refused as a produce would be, and what is due is put off."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from tidelog.errors import CorruptBatch, TidelogError, refuse
+from tidelog.records import NewRecord, decode_columns, encode_batch, read_header
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import Message
+
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.assignment.leadership import Leadership
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.partition.purgatory import Waiters, earlier
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.timers import Timers
+
+BITE_BYTES = 256 << 10
+BITE_PAUSE_S = 0.001
+UNREADY_PAUSE_S = 0.05
+"""A coordinator that could begin, but for what a produce would be refused for, looks again after so long."""
+BATCH_BYTES = 256 << 10
+
+Entry = tuple[bytes, bytes | None]
+"""Key and value of a record."""
+
+
+class Core(Protocol):
+    """The state machine of one partition, for one leader epoch of it."""
+
+    def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
+        """The answer, for when what was written is committed."""
+
+    def take_entries(self) -> list[Entry]:
+        """What has to be written before anybody is answered, in this order."""
+
+    def on_tick(self, now: float, wall_ms: int) -> None:
+        """Everything that is due."""
+
+    def postpone(self, now: float) -> None:
+        """Nothing can be written now: what is due is due later."""
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` has something to do."""
+
+
+class Store(Protocol):
+    """The records of a partition, the last of each key."""
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """The next one. Raises ``ValueError``: it is of a newer version."""
+
+
+C = TypeVar("C", bound=Core)
+S = TypeVar("S", bound=Store)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An answer that waits: for what is written, and (``came``) for the proof that nobody else led then."""
+
+    end: int
+    deadline: float
+    source: int
+    id: int | None
+    answer: Message | TidelogError
+    came: float
+
+
+@dataclass(slots=True)
+class Led(Generic[C, S]):
+    """A partition of the topic that this server leads."""
+
+    partition: Partition
+    leading: Leading
+    read_to: int
+    """The log is known up to here."""
+    written: int
+    """Nobody is answered before the log is committed up to here."""
+    stored: S
+    core: C | None = None
+    """None: the log is not read yet."""
+    broken: str = ""
+    """Why it cannot be read."""
+    waiting: Waiters[Waiting] = field(default_factory=Waiters)
+    unproved: list[Waiting] = field(default_factory=list)
+
+    @property
+    def is_led(self) -> bool:
+        """The role has not ended."""
+        return self.partition.leading is self.leading
+
+
+class Coordinated(ABC, Generic[C, S]):
+    """``touch`` tells the owner that a partition's input has to be settled."""
+
+    TOPIC: ClassVar[str]
+    TIMER: ClassVar[str]
+
+    def __init__(
+        self,
+        node: NodeId,
+        assignment: Assignment,
+        leadership: Leadership,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._node = node
+        self._assignment = assignment
+        self._leadership = leadership
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._wall_ms = wall_ms
+        self._led: dict[TopicPartition, Led[C, S]] = {}
+        self.topic_id = ""
+        """Of the internal topic; "": there is none yet."""
+        self.partitions = 0
+
+    # --- of each kind ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _store(self) -> S:
+        """For the records of a log."""
+
+    @abstractmethod
+    def _make(self, led: Led[C, S], now: float) -> C:
+        """A core that begins with what was stored."""
+
+    @abstractmethod
+    def _on_begun(self, led: Led[C, S], core: C) -> None:
+        """It has read its log: say so."""
+
+    @abstractmethod
+    def _on_unreadable(self, led: Led[C, S]) -> None:
+        """It cannot: say so."""
+
+    @abstractmethod
+    def _number(self, message: Message) -> int:
+        """Which partition's coordinator a request is for."""
+
+    @abstractmethod
+    def _changes(self, message: Message) -> bool:
+        """The request may change something."""
+
+    def _needs_proof(self, message: Message, wrote: bool) -> bool:
+        """Only who leads may answer it, and what it wrote does not prove that."""
+        return not self._changes(message)
+
+    def _holds_back(self, led: Led[C, S], message: Message, waiting: Waiting, now: float) -> bool:
+        """Whether the subclass keeps the answer, until something else than the log has come so far."""
+        return False
+
+    def _on_due(self, led: Led[C, S], core: C, now: float) -> None:
+        """Everything that is due, while something can be written."""
+        core.on_tick(now, self._wall_ms())
+
+    def _on_moved(self, led: Led[C, S], core: C, now: float) -> None:
+        """The log is committed further, perhaps."""
+
+    def _due(self) -> float | None:
+        """When something is due that is no coordinator's."""
+        return None
+
+    # --- inputs ------------------------------------------------------------------------------------------
+
+    def on_metadata(self, now: float) -> None:
+        """The metadata is another."""
+        if not self.topic_id:
+            for topic in self._assignment.image.topics:
+                if topic.name == self.TOPIC:
+                    self.topic_id, self.partitions = topic.topic_id, len(topic.partitions)
+
+    def on_settled(self, partition: Partition, now: float) -> None:
+        """A partition's input is over: its role may have changed, its log be committed further."""
+        if partition.key.topic_id != self.topic_id:
+            return
+        led = self._led.get(partition.key)
+        if led is not None and not led.is_led:
+            self._resign(led)
+            led = None
+        if led is not None:
+            self._wake(led)
+            if led.core is not None:
+                self._on_moved(led, led.core, now)
+        elif partition.leading is not None:
+            leading = partition.leading
+            end = leading.core.epoch_start
+            self._led[partition.key] = Led(partition, leading, partition.log.start, end, self._store())
+            self._timers.set((self.TIMER, ""), now + BITE_PAUSE_S)
+
+    def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
+        """A request for a coordinator."""
+        led = self._find(message, now)
+        if isinstance(led, TidelogError):
+            self._outbox.answer(source, id, led)
+            return
+        assert led.core is not None
+        before = led.written
+        answer = led.core.handle(message, now, self._wall_ms())
+        self._write(led)
+        came = -inf
+        if self._needs_proof(message, led.written > before):
+            came = now
+            led.leading.core.ask_confirmation(now)
+        waiting = Waiting(led.written, now + self._settings.ack_timeout_s, source, id, answer, came)
+        if not self._holds_back(led, message, waiting, now):
+            led.waiting.add(waiting)
+        self._touch(led.partition)
+        self._set_timer(now)
+
+    def on_source_closed(self, source: int) -> None:
+        """Nobody waits at the other end of this link any more."""
+        for led in self._led.values():
+            led.waiting.drop(source)
+            led.unproved = [waiting for waiting in led.unproved if waiting.source != source]
+
+    def on_tick(self, now: float) -> None:
+        """Everything that is due."""
+        for led in list(self._led.values()):
+            if not led.is_led:
+                self._resign(led)
+                continue
+            self._expire(led, now)
+            if led.core is None:
+                self._read(led, now)
+            elif self._refusal(led) is not None:
+                led.core.postpone(now)
+            else:
+                self._on_due(led, led.core, now)
+                self._write(led)
+            self._touch(led.partition)
+        self._set_timer(now)
+
+    def _set_timer(self, now: float) -> None:
+        due = self._due()
+        for led in self._led.values():
+            due = earlier(due, led.waiting.deadline)
+            due = earlier(due, min((waiting.deadline for waiting in led.unproved), default=None))
+            if led.core is not None:
+                due = earlier(due, led.core.deadline())
+            elif not led.broken:
+                due = earlier(due, now + (BITE_PAUSE_S if led.read_to < led.written else UNREADY_PAUSE_S))
+        self._timers.set((self.TIMER, ""), due)
+
+    # --- who is asked ------------------------------------------------------------------------------------
+
+    def _find(self, message: Message, now: float) -> Led[C, S] | TidelogError:
+        """The coordinator that is asked, if it may take the request on now."""
+        if not self.partitions:
+            return refuse("NOT_COORDINATOR", f"{self._node} knows of no {self.TOPIC} yet")
+        number = self._number(message)
+        led = self._led.get(TopicPartition(self.topic_id, number))
+        if led is None or not led.is_led:
+            return refuse("NOT_COORDINATOR", f"{self._node} does not lead {self.TOPIC}/{number}")
+        if (unconfirmed := self._leadership.refuse(led.partition, now)) is not None:
+            return refuse("NOT_COORDINATOR", unconfirmed.message)
+        if led.core is None:
+            why = led.broken or "it has not read its log yet"
+            return refuse("NOT_COORDINATOR", f"{self._node} leads {self.TOPIC}/{number}, but {why}")
+        refusal = self._refusal(led) if self._changes(message) else None
+        return refusal or led
+
+    def _refusal(self, led: Led[C, S]) -> TidelogError | None:
+        """Why nothing can be written now."""
+        try:
+            led.leading.admit()
+        except TidelogError as error:
+            return error
+        return None
+
+    # --- the log -----------------------------------------------------------------------------------------
+
+    def _read(self, led: Led[C, S], now: float) -> None:
+        """One more bite of the log; after the last one the coordinator begins."""
+        end = led.leading.core.epoch_start
+        if led.broken:
+            return
+        if led.read_to < end:
+            led.partition.guard(self._take, led)
+        if led.read_to < end or led.broken or self._refusal(led) is not None:
+            return
+        led.core = self._make(led, now)
+        led.stored = self._store()
+        self._write(led)
+        self._on_begun(led, led.core)
+
+    def _take(self, led: Led[C, S]) -> None:
+        log, end = led.partition.log, led.leading.core.epoch_start
+        led.read_to = max(led.read_to, log.start)
+        try:
+            for batch in log.read(led.read_to, BITE_BYTES, end):
+                columns = decode_columns(batch)
+                for key, value in zip(columns.keys, columns.values, strict=True):
+                    led.stored.take(key, value)
+                led.read_to = columns.header.end_offset
+        except (CorruptBatch, ValueError) as error:
+            led.broken = str(error)
+            self._on_unreadable(led)
+
+    def _write(self, led: Led[C, S]) -> None:
+        """Append what the core has changed."""
+        assert led.core is not None
+        entries = led.core.take_entries()
+        stamp = self._wall_ms()
+        while entries:
+            size = count = 0
+            while count < len(entries) and (not count or size < BATCH_BYTES):
+                size += _size(entries[count])
+                count += 1
+            records = [NewRecord(value, key, stamp) for key, value in entries[:count]]
+            batch = encode_batch(records)
+            led.written = led.leading.append(batch, read_header(batch))
+            del entries[:count]
+
+    # --- answers -----------------------------------------------------------------------------------------
+
+    def _wake(self, led: Led[C, S]) -> None:
+        """Answer those whose records are committed, and for whom it is proved that nobody else led."""
+        leader = led.leading.core
+        ready = [*led.unproved, *led.waiting.wake(leader.high_watermark)]
+        led.unproved = []
+        for waiting in ready:
+            if waiting.came > leader.fresh_at:
+                led.unproved.append(waiting)
+            else:
+                self._outbox.answer(waiting.source, waiting.id, waiting.answer)
+
+    def _expire(self, led: Led[C, S], now: float) -> None:
+        late = [*led.waiting.expire(now), *(waiting for waiting in led.unproved if waiting.deadline <= now)]
+        led.unproved = [waiting for waiting in led.unproved if waiting.deadline > now]
+        self._fail(
+            late, "REQUEST_TIMED_OUT", "what the request changed is not committed yet, or who leads not proved"
+        )
+
+    def _resign(self, led: Led[C, S]) -> None:
+        """The role is over."""
+        del self._led[led.partition.key]
+        self._fail([*led.waiting.take_all(), *led.unproved], "NOT_COORDINATOR", f"{self._node} leads no more")
+        led.unproved = []
+
+    def _fail(self, waiting: list[Waiting], code: str, message: str) -> None:
+        for one in waiting:
+            self._outbox.answer(one.source, one.id, refuse(code, message, unknown_outcome=True))
+
+
+def _size(entry: Entry) -> int:
+    key, value = entry
+    return len(key) + len(value or b"")

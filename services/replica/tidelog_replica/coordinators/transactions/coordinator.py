@@ -1,0 +1,518 @@
+"""The coordinator of the transactions of one partition of ``__transactions``, for one leader epoch of it.
+
+A transaction is known by its application, and, where it is one of many that are *staged*, by the name that its
+worker chose; and by its producer id and epoch, which its batches carry. (KIP-98; the epoch goes up with every
+transaction, as KIP-890 has it, so that nothing late of one can be taken for part of the next.)
+
+    begin       [nothing | committed | aborted] -> open      a new epoch. What is open is aborted first: its writer
+                                                             is fenced, and the new one waits (``TRANSACTION_ENDING``)
+    enrol       open                                         a leader asks before it takes the first batch; the
+                                                             partition is part of it from then on
+    prepare     open -> prepared                             staged ones only: nothing is enrolled any more
+    end         open | prepared -> aborting                  also when its time is over
+                open -> committing                           decided, for good
+    commit      prepared, many of them -> committing         by one record, that of the application, which says also
+                                                             which batch that was: a batch is committed once
+    (markers)   committing -> committed                      when every leader has the marker in its committed log
+                aborting -> aborted                          a staged one is forgotten then
+
+Everything that it knows is in the log, as with groups: nobody is answered before what was written is committed, and
+no leader is told of an end that is not (``on_committed``). So whoever coordinates next finds every decision that
+anybody has heard of, and does what is left of it: markers may be told twice. No coordinator that is none any more can
+tell a marker that the next one would not.
+
+Invariants: an epoch ends in one way; a marker is told only of what is decided; a transaction ends only when all its
+partitions have the marker, so that no two of one producer are in one log; per application a batch is committed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from tidelog.bounds import why_over
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
+    CommitStaged,
+    Done,
+    EndTransaction,
+    EnrolPartition,
+    InitTaskProducer,
+    ListTransactions,
+    Message,
+    PrepareTransaction,
+    StagedCommitted,
+    TaskProducer,
+    TransactionBegun,
+    TransactionEnded,
+)
+
+from tidelog_replica.coordinators.transactions.applications import Applications
+from tidelog_replica.coordinators.transactions.records import (
+    AppRecord,
+    Entry,
+    ProducerRecord,
+    Stored,
+    app_entry,
+    producer_entry,
+    slot_entry,
+)
+from tidelog_replica.coordinators.transactions.task_producers import record_of_batch
+from tidelog_replica.coordinators.transactions.transaction import (
+    ENDED,
+    ENDING,
+    LIVE,
+    MAX_STAGED,
+    Marker,
+    Slot,
+    check_begin,
+    check_name,
+)
+from tidelog_replica.coordinators.transactions.views import tell
+from tidelog_replica.settings import TransactionSettings
+from tidelog_replica.timers import Timers
+
+REQUESTS = (
+    BeginTransaction,
+    EndTransaction,
+    PrepareTransaction,
+    CommitStaged,
+    AbortStaged,
+    EnrolPartition,
+    InitTaskProducer,
+)
+KINDS = (*REQUESTS, ListTransactions)
+MAX_EPOCH = (1 << 16) - 2
+"""The marker of the last transaction of a producer id begins another epoch."""
+SWEEP_S = 60.0
+SOON_S = 0.001
+"""The end of a transaction that another one waits for is written so soon after, with all that has ended by then."""
+LATER_S = 0.1
+"""Every other end waits so long, or for the begin of the next transaction of its application: both are one write
+then. The end of a staged transaction does not wait. A new coordinator that finds no end in the log tells the markers
+again, which changes nothing."""
+POSTPONED_S = 1.0
+SWEEP = "sweep"
+
+
+class Coordinator:
+    """The coordinator of the transactions of one partition of ``__transactions``. ``now`` is the caller's clock in
+    seconds, ``wall_ms`` the wall clock in ms since 1970."""
+
+    def __init__(self, settings: TransactionSettings) -> None:
+        self.slots: dict[tuple[str, str], Slot] = {}
+        self.apps: dict[str, AppRecord] = {}
+        self.task_producers: dict[str, ProducerRecord] = {}
+        """By application: the producers of its latest numbered batch (``task_producers.py``)."""
+        self._producers: dict[int, Slot] = {}
+        self._applications = Applications()
+        self._open: dict[str, dict[int, None]] = {}
+        """Producer ids of the transactions of each principal that are not over."""
+        self._settings = settings
+        self._timers = Timers()
+        self._entries: list[Entry] = []
+        self._undecided: list[Slot] = []
+        """Their decisions are among the entries."""
+        self._uncommitted: list[Slot] = []
+        """Their decisions are written, in this order, and not known to be committed."""
+        self._telling: dict[tuple[str, str], Slot] = {}
+        """Their leaders are to be told now."""
+        self.finished: list[tuple[tuple[str, str], str]] = []
+        """What has come to its end since the owner looked, and how."""
+
+    def begin(self, stored: Stored, end: int, now: float, wall_ms: int) -> None:
+        """Take on what the log says, which ends at ``end``."""
+        self.apps = dict(stored.apps)
+        self.task_producers = dict(stored.producers)
+        for app, batches in self.apps.items():
+            self._applications.hold(app, batches.principal)
+        for app, producers in self.task_producers.items():
+            self._applications.hold(app, producers.principal)
+        for (app, staged), record in stored.slots.items():
+            known = self.apps.get(app)
+            state = record.state
+            if known is not None and known.deciding.get(staged) == record.producer_id:
+                state = "committing"
+            left_ms = max(1, min(record.until_ms - wall_ms, self._patience_ms(state, record.timeout_ms)))
+            slot = Slot(
+                app,
+                staged,
+                record.producer_id,
+                record.epoch,
+                state,
+                record.owner,
+                record.timeout_ms,
+                record.until_ms if state == record.state else wall_ms,
+                now + left_ms / 1000,
+                dict.fromkeys(sorted(record.parts)),
+                principal=record.principal,
+            )
+            self._applications.hold(app, record.principal)
+            self.slots[slot.key] = self._producers[slot.producer_id] = slot
+            if state in LIVE + ENDING:
+                self._count(slot)
+            if state in ENDING:
+                slot.left, slot.decided_at = dict(slot.parts), end
+                self._uncommitted.append(slot)
+            elif state in LIVE:
+                self._timers.set(slot.key, slot.expires_at)
+        self._timers.set(SWEEP, now + SWEEP_S)
+
+    def _patience_ms(self, state: str, timeout_ms: int) -> int:
+        return self._settings.staged_timeout_ms if state == "prepared" else timeout_ms
+
+    # --- the log -----------------------------------------------------------------------------------------
+
+    def take_entries(self) -> list[Entry]:
+        """What has to be written before anybody is answered, in this order."""
+        entries, self._entries = self._entries, []
+        return entries
+
+    def on_written(self, end: int) -> None:
+        """The entries that were taken lie below ``end``."""
+        for slot in self._undecided:
+            slot.decided_at = end
+        self._uncommitted += self._undecided
+        self._undecided = []
+
+    def on_committed(self, high_watermark: int) -> None:
+        """The log is committed up to there: what is decided may be told."""
+        while self._uncommitted:
+            slot = self._uncommitted[0]
+            assert slot.decided_at is not None
+            if slot.decided_at > high_watermark:
+                return
+            del self._uncommitted[0]
+            slot.is_decided = True
+            self._telling[slot.key] = slot
+            self._discount(slot)
+
+    # --- markers -----------------------------------------------------------------------------------------
+
+    def take_markers(self, now: float) -> list[Marker]:
+        """Who is to be told, and of what; each comes back by ``on_marker``."""
+        telling, self._telling = self._telling, {}
+        markers: list[Marker] = []
+        for slot in telling.values():
+            for partition in [partition for partition in slot.left if partition not in slot.asked]:
+                slot.asked[partition] = None
+                commit = slot.state == "committing"
+                markers.append(Marker(slot.app, slot.staged, partition, slot.producer_id, slot.epoch, commit))
+            if not slot.left:
+                self._timers.set(slot.key, now + SOON_S)
+        return markers
+
+    def on_marker(self, marker: Marker, done: bool, now: float, *, awaited: bool = False) -> None:
+        """The leader has it in its committed log; or it did not say so, and is told again. ``awaited``: somebody
+        waits for the end of the transaction."""
+        slot = self.slots.get((marker.app, marker.staged))
+        if slot is None or (slot.producer_id, slot.epoch) != (marker.producer_id, marker.epoch):
+            return
+        slot.asked.pop(marker.partition, None)
+        if done:
+            slot.left.pop(marker.partition, None)
+            self._discount(slot)
+        if not slot.left:
+            self._timers.set(slot.key, now + (SOON_S if awaited or slot.staged else LATER_S))
+        elif not done:
+            self._timers.set(slot.key, now + self._settings.retry_ms / 1000)
+
+    def decided_by(self, asked: Message) -> list[Slot]:
+        """The transactions that a commit has decided and whose markers are not all in; none of another request."""
+        if isinstance(asked, EndTransaction) and asked.commit:
+            found = [self._producers.get(asked.producer_id)]
+        elif isinstance(asked, CommitStaged):
+            found = [self.slots.get((asked.app, name)) for name in dict.fromkeys(asked.staged)]
+        else:
+            return []
+        return [slot for slot in found if slot is not None and slot.state == "committing" and slot.left]
+
+    # --- time --------------------------------------------------------------------------------------------
+
+    def on_tick(self, now: float, wall_ms: int) -> None:
+        """Everything that is due; afterwards ``deadline`` is later than ``now``."""
+        for key in self._timers.take(now):
+            self._on_timer(key, now, wall_ms)
+
+    def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
+        if key == SWEEP:
+            self._sweep(wall_ms)
+            self._timers.set(SWEEP, now + SWEEP_S)
+            return
+        slot = self.slots.get(key) if isinstance(key, tuple) else None
+        if slot is None:
+            return
+        if slot.state in LIVE:
+            if slot.expires_at <= now:
+                self._decide(slot, "aborting", wall_ms)
+            else:
+                self._timers.set(key, slot.expires_at)
+        elif slot.is_over:
+            self._finish(slot, wall_ms)
+        elif slot.state in ENDING and slot.is_decided:
+            self._telling[slot.key] = slot
+
+    def postpone(self, now: float) -> None:
+        """Nothing can be written now: what is due is due when that is over."""
+        for key in self._timers.take(now):
+            self._timers.set(key, now + POSTPONED_S)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` has something to do."""
+        return self._timers.deadline()
+
+    def _sweep(self, wall_ms: int) -> None:
+        """Forget who has done nothing for long."""
+        before = wall_ms - self._settings.retention_ms
+        for slot in [slot for slot in self.slots.values() if slot.state in ("committed", "aborted")]:
+            if slot.until_ms < before:
+                self._forget(slot)
+        for app, record in list(self.apps.items()):
+            if record.ms < before and not any(name in record.deciding for a, name in self.slots if a == app):
+                del self.apps[app]
+                self._applications.release(app)
+                self._entries.append(app_entry(app, None))
+        for app in [app for app, record in self.task_producers.items() if record.timestamp_ms < before]:
+            del self.task_producers[app]
+            self._applications.release(app)
+            self._entries.append(producer_entry(app, None))
+
+    # --- one transaction ---------------------------------------------------------------------------------
+
+    def _write(self, slot: Slot) -> None:
+        self._entries.append(slot_entry(slot.app, slot.staged, slot.record()))
+
+    def _decide(self, slot: Slot, state: str, wall_ms: int) -> None:
+        slot.decide(state, wall_ms)
+        self._undecided.append(slot)
+        self._write(slot)
+
+    def _finish(self, slot: Slot, wall_ms: int) -> None:
+        """Write down that it is over."""
+        slot.state = ENDED[slot.state]
+        self.finished.append((slot.key, slot.state))
+        if slot.staged:
+            self._forget(slot)
+            return
+        slot.parts, slot.until_ms = {}, wall_ms
+        self._write(slot)
+
+    def _forget(self, slot: Slot) -> None:
+        del self.slots[slot.key]
+        self._applications.release(slot.app)
+        self._producers.pop(slot.producer_id, None)
+        self._entries.append(slot_entry(slot.app, slot.staged, None))
+
+    # --- requests ----------------------------------------------------------------------------------------
+
+    def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
+        """The answer to a request of ``KINDS``, for when what was written is committed."""
+        if isinstance(message, ListTransactions):
+            return tell(message, self.slots.values(), self.apps, self._settings.staged_timeout_ms)
+        try:
+            check_name(getattr(message, "app", ""))
+            match message:
+                case BeginTransaction():
+                    return self._begin(message, now, wall_ms)
+                case EnrolPartition():
+                    return self._enrol(message)
+                case PrepareTransaction():
+                    return self._prepare(message, now, wall_ms)
+                case EndTransaction():
+                    return self._end(message, wall_ms)
+                case CommitStaged():
+                    return self._commit(message, wall_ms)
+                case AbortStaged():
+                    return self._abort(message.app, message.staged, wall_ms)
+                case InitTaskProducer():
+                    return self._init_task_producer(message, wall_ms)
+                case _:
+                    raise refuse("UNSUPPORTED", f"a coordinator of transactions does not know {message.OP}")
+        except TidelogError as error:
+            return error
+
+    def _begin(self, asked: BeginTransaction, now: float, wall_ms: int) -> TransactionBegun:
+        limits = self._settings
+        check_begin(asked, limits)
+        slot = self.slots.get((asked.app, asked.staged))
+        if slot is not None and slot.state in LIVE:
+            if slot.owner == asked.owner:
+                return TransactionBegun(slot.producer_id, slot.epoch)
+            self._decide(slot, "aborting", wall_ms)
+        elif slot is not None and slot.is_over:
+            self._finish(slot, wall_ms)
+            slot = self.slots.get(slot.key)
+        if slot is not None and slot.state in ENDING:
+            raise refuse("TRANSACTION_ENDING", f"the transaction of {asked.app} before is not at its end yet")
+        if slot is None:
+            self._check_room(asked.app, asked.principal)
+        self._check_open(asked.principal)
+        id, epoch = asked.producer_id, 0
+        if slot is not None and slot.epoch < MAX_EPOCH:
+            id, epoch = slot.producer_id, slot.epoch + 1
+        if not id or (id in self._producers and self._producers[id] is not slot):
+            raise refuse("INVALID_TRANSACTION", f"producer id {id} is none of its own")
+        if slot is not None:
+            self._producers.pop(slot.producer_id)
+        else:
+            self._applications.hold(asked.app, asked.principal)
+        until_ms, until = wall_ms + asked.timeout_ms, now + asked.timeout_ms / 1000
+        slot = Slot(asked.app, asked.staged, id, epoch, "open", asked.owner, asked.timeout_ms, until_ms, until)
+        slot.principal = asked.principal
+        self._count(slot)
+        self.slots[slot.key] = self._producers[id] = slot
+        self._timers.set(slot.key, until)
+        self._write(slot)
+        return TransactionBegun(id, epoch)
+
+    def _check_room(self, app: str, principal: str) -> None:
+        """Whether there is room for one more record of the application. Raises ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
+        if app not in self._applications:
+            held, most = self._applications.tally.of(principal), self._settings.principal_max_applications
+            over = why_over(principal, "applications", held, "settings.transactions.principal_max_applications", most)
+            if over is not None:
+                raise over
+        known = len(self.slots) + len(self.apps) + len(self.task_producers)
+        if known >= self._settings.max_transactions:
+            raise refuse("OVERLOADED", f"the coordinator has {self._settings.max_transactions} transactions")
+
+    def _check_open(self, principal: str) -> None:
+        """Whether the principal may have one more transaction. Raises ``LIMIT_EXCEEDED``."""
+        held, most = len(self._open.get(principal, ())), self._settings.principal_max_open
+        over = why_over(principal, "open transactions", held, "settings.transactions.principal_max_open", most)
+        if over is not None:
+            raise over
+
+    def _count(self, slot: Slot) -> None:
+        if slot.principal:
+            self._open.setdefault(slot.principal, {})[slot.producer_id] = None
+
+    def _discount(self, slot: Slot) -> None:
+        """A transaction that is over counts no more, whether or not its end is written."""
+        mine = self._open.get(slot.principal)
+        if slot.is_over and mine is not None:
+            mine.pop(slot.producer_id, None)
+            if not mine:
+                del self._open[slot.principal]
+
+    def _find(self, app: str, producer_id: int, epoch: int) -> Slot:
+        """The transaction. Raises ``UNKNOWN_TRANSACTION``, ``FENCED_PRODUCER``."""
+        slot = self._producers.get(producer_id)
+        if slot is None or slot.app != app or epoch > slot.epoch:
+            raise refuse("UNKNOWN_TRANSACTION", f"{app} has no transaction of producer {producer_id} epoch {epoch}")
+        if epoch < slot.epoch:
+            raise refuse("FENCED_PRODUCER", f"{app} has begun another transaction: it is at epoch {slot.epoch}")
+        return slot
+
+    def _enrol(self, asked: EnrolPartition) -> Done:
+        slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
+        if slot.state != "open":
+            raise self._over(slot)
+        partition = TopicPartition(asked.topic_id, asked.partition)
+        if partition not in slot.parts:
+            if len(slot.parts) >= self._settings.max_partitions:
+                text = f"a transaction has at most {self._settings.max_partitions} partitions"
+                raise refuse("INVALID_TRANSACTION", text)
+            slot.parts[partition] = None
+            self._write(slot)
+        return Done()
+
+    def _over(self, slot: Slot) -> TidelogError:
+        if slot.state in ("aborting", "aborted"):
+            return refuse(
+                "TRANSACTION_ABORTED", f"the transaction of {slot.app} is aborted: perhaps it took too long"
+            )
+        return refuse("INVALID_TRANSACTION", f"the transaction of {slot.app} is {slot.state}: it takes nothing more")
+
+    def _prepare(self, asked: PrepareTransaction, now: float, wall_ms: int) -> Done:
+        slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
+        if not slot.staged:
+            raise refuse("INVALID_TRANSACTION", "only staged transactions are prepared")
+        if slot.state == "open":
+            slot.state = "prepared"
+            slot.until_ms = wall_ms + self._settings.staged_timeout_ms
+            slot.expires_at = now + self._settings.staged_timeout_ms / 1000
+            self._timers.set(slot.key, slot.expires_at)
+            self._write(slot)
+        elif slot.state != "prepared":
+            raise self._over(slot)
+        return Done()
+
+    def _end(self, asked: EndTransaction, wall_ms: int) -> TransactionEnded:
+        try:
+            slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
+        except TidelogError as error:
+            if error.code == "UNKNOWN_TRANSACTION" and not asked.commit:
+                return TransactionEnded(False)
+            raise
+        if slot.staged and asked.commit:
+            raise refuse("INVALID_TRANSACTION", "staged transactions are committed together, by commit_staged")
+        if slot.state in LIVE:
+            self._decide(slot, "committing" if asked.commit else "aborting", wall_ms)
+        committed = slot.state in ("committing", "committed")
+        if asked.commit and not committed:
+            raise self._over(slot)
+        return TransactionEnded(committed)
+
+    # --- numbered batches without a transaction ----------------------------------------------------------
+
+    def _init_task_producer(self, asked: InitTaskProducer, wall_ms: int) -> TaskProducer:
+        known = self.task_producers.get(asked.app)
+        record = record_of_batch(known, asked, wall_ms)
+        if record is None:
+            return TaskProducer(0, 0, 0)
+        if known is None:
+            self._check_room(asked.app, asked.principal)
+            self._applications.hold(asked.app, asked.principal)
+        if record is not known:
+            record = record._replace(principal=self._applications.owner(asked.app))
+            self.task_producers[asked.app] = record
+            self._entries.append(producer_entry(asked.app, record))
+        return TaskProducer(record.first_id + asked.task, record.epoch, record.timestamp_ms)
+
+    # --- what was staged ---------------------------------------------------------------------------------
+
+    def _commit(self, asked: CommitStaged, wall_ms: int) -> StagedCommitted:
+        names = tuple(dict.fromkeys(asked.staged))
+        known = self.apps.get(asked.app, AppRecord((), 0, {}, 0))
+        others = [name for app, name in self.slots if app == asked.app and name not in names] if asked.alone else []
+        if asked.batch in known.done:
+            self._abort(asked.app, (*names, *others), wall_ms)
+            return StagedCommitted(True)
+        if asked.batch < known.floor:
+            text = f"batches of {asked.app} below {known.floor} may be committed or not: that is too long ago"
+            raise refuse("INVALID_TRANSACTION", text)
+        if len(names) > MAX_STAGED or "" in names:
+            raise refuse("INVALID_TRANSACTION", f"1 to {MAX_STAGED} staged transactions are committed at a time")
+        slots = [self.slots.get((asked.app, name)) for name in names]
+        missing = [n for n, slot in zip(names, slots, strict=True) if slot is None or slot.state != "prepared"]
+        if missing:
+            text = f"not prepared, or not any more: {', '.join(missing[:5])}: stage batch {asked.batch} again"
+            raise refuse("UNKNOWN_TRANSACTION", text, missing=len(missing))
+        if asked.app not in self.apps:
+            self._check_room(asked.app, asked.principal)
+            self._applications.hold(asked.app, asked.principal)
+        deciding = {n: id for n, id in known.deciding.items() if (asked.app, n) in self.slots}
+        for slot in slots:
+            assert slot is not None
+            slot.decide("committing", wall_ms)
+            self._undecided.append(slot)
+            deciding[slot.staged] = slot.producer_id
+        done = sorted((*known.done, asked.batch))
+        floor = known.floor
+        while len(done) > self._settings.batches_kept:
+            floor = done.pop(0) + 1
+        owner = self._applications.owner(asked.app)
+        self.apps[asked.app] = record = AppRecord(tuple(done), floor, deciding, wall_ms, owner)
+        self._entries.append(app_entry(asked.app, record))
+        self._abort(asked.app, others, wall_ms)
+        return StagedCommitted(False)
+
+    def _abort(self, app: str, names: Iterable[str], wall_ms: int) -> Done:
+        for name in dict.fromkeys(names):
+            slot = self.slots.get((app, name)) if name else None
+            if slot is not None and slot.state in LIVE:
+                self._decide(slot, "aborting", wall_ms)
+        return Done()

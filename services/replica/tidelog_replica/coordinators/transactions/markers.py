@@ -1,0 +1,172 @@
+"""What leaders and coordinators of transactions have to do with each other, at the leaders: partitions are enrolled,
+markers written. Every marker is answered when the log is committed up to it, also one that was there before: then no
+other leader can be without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.records import encode_marker, read_header
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import Done, Message, WriteMarker
+
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.assignment.leadership import Leadership
+from tidelog_replica.coordinators.transactions.service import Transactions
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.partition.purgatory import Waiters, earlier
+from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, enrol
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.timers import Timers
+
+TIMER = "markers"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A marker that is written and not committed yet."""
+
+    end: int
+    deadline: float
+    source: int
+    id: int | None
+
+
+@dataclass(slots=True)
+class _Marked:
+    """The markers of one leader."""
+
+    leading: Leading
+    waiting: Waiters[_Waiting]
+
+
+class Marking:
+    """``touch`` tells the owner that a partition's input has to be settled."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        assignment: Assignment,
+        leadership: Leadership,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+        wall_ms: Callable[[], int],
+        transactions: Transactions,
+    ) -> None:
+        self._node = node
+        self._assignment = assignment
+        self._leadership = leadership
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._wall_ms = wall_ms
+        self._transactions = transactions
+        self.marked: dict[TopicPartition, _Marked] = {}
+        """Partitions with markers that are not known to be committed."""
+
+    # --- markers -----------------------------------------------------------------------------------------
+
+    def on_marker(self, source: int, id: int | None, message: WriteMarker, now: float) -> None:
+        """A coordinator says how a transaction has ended."""
+        key = TopicPartition(message.topic_id, message.partition)
+        partition = self._assignment.partitions.get(key)
+        if partition is None:
+            refusal = self._assignment.refusal(key)
+        elif partition.leading is None:
+            refusal = partition.refusal()
+        elif (unconfirmed := self._leadership.refuse(partition, now)) is not None:
+            refusal = unconfirmed
+        else:
+            self._mark(source, id, message, partition, partition.leading, now)
+            return
+        self._outbox.answer(source, id, refusal)
+
+    def _mark(
+        self, source: int, id: int | None, message: WriteMarker, partition: Partition, leading: Leading, now: float
+    ) -> None:
+        producer, epoch = message.producer_id, message.producer_epoch
+        end = leading.log_end
+        if partition.producers.needs_marker(producer, epoch):
+            try:
+                leading.admit_own()
+            except TidelogError as error:
+                self._outbox.answer(source, id, error)
+                return
+            leading.admission.on_marker(producer)
+            stamp = self._wall_ms()
+            batch = encode_marker(producer, epoch, commit=message.commit, timestamp_ms=stamp)
+            header = read_header(batch)
+            end = leading.append(batch, header)
+            partition.producers.record(header, end - 1)
+        marked = self.marked.get(partition.key)
+        if marked is None or marked.leading is not leading:
+            self._resign(partition.key)
+            marked = self.marked[partition.key] = _Marked(leading, Waiters())
+        marked.waiting.add(_Waiting(end, now + self._settings.ack_timeout_s, source, id))
+        self._touch(partition)
+        self._set_timer()
+
+    def on_settled(self, partition: Partition) -> None:
+        """The input of a partition that is ``marked`` is over: its markers may be committed, or its role over."""
+        marked = self.marked[partition.key]
+        if marked.leading is not partition.leading:
+            self._resign(partition.key)
+            return
+        for waiting in marked.waiting.wake(marked.leading.high_watermark):
+            self._outbox.answer(waiting.source, waiting.id, Done())
+        if not len(marked.waiting):
+            del self.marked[partition.key]
+
+    def on_source_closed(self, source: int) -> None:
+        """Nobody waits at the other end of this link any more."""
+        for marked in self.marked.values():
+            marked.waiting.drop(source)
+
+    def on_tick(self, now: float) -> None:
+        """Give up what takes too long: it will be told again."""
+        for marked in self.marked.values():
+            for waiting in marked.waiting.expire(now):
+                text = "the marker is not committed yet"
+                self._outbox.answer(waiting.source, waiting.id, _unknown("REQUEST_TIMED_OUT", text))
+        self.marked = {key: marked for key, marked in self.marked.items() if len(marked.waiting)}
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        due = None
+        for marked in self.marked.values():
+            due = earlier(due, marked.waiting.deadline)
+        self._timers.set((TIMER, ""), due)
+
+    def _resign(self, key: TopicPartition) -> None:
+        marked = self.marked.pop(key, None)
+        for waiting in marked.waiting.take_all() if marked is not None else ():
+            self._outbox.answer(waiting.source, waiting.id, _unknown("NOT_LEADER", f"{self._node} leads no more"))
+
+    # --- enrolment ---------------------------------------------------------------------------------------
+
+    def enrol(self, partition: Partition, leading: Leading, now: float) -> None:
+        """Ask the coordinators what the admission of batches wants to know."""
+        questions, leading.admission.questions = leading.admission.questions, []
+        for question in questions:
+            coordinator = self._transactions.coordinator_of(question.app)
+            message = enrol(self._node, *partition.key, question)
+
+            def done(answer: Message | TidelogError, now: float, question: Question = question) -> None:
+                partition.guard(question.done, answer, now)
+                self._touch(partition)
+
+            if coordinator is None:
+                done(refuse("NOT_COORDINATOR", f"nobody is known to coordinate {question.app}"), now)
+            else:
+                self._outbox.call(coordinator, message, ASK_TIMEOUT_S, done)
+
+
+def _unknown(code: str, text: str) -> TidelogError:
+    return refuse(code, text, unknown_outcome=True)

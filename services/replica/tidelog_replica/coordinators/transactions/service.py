@@ -1,0 +1,267 @@
+"""The transactions whose partition of ``__transactions`` this server leads: ``core/transactions`` on
+``coordinators/runtime.py``; and the leaders, who are told how they have ended until they have it in their logs.
+
+A partition is enrolled only when the metadata here have its topic. Whoever coordinates after this server has been
+elected later, and so knows at least as much: a topic that it does not know is deleted, and needs no marker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+from tidelog.client.core.partitioner import partition_of
+from tidelog.errors import TidelogError, refuse
+from tidelog.levels import TASK_PRODUCERS
+from tidelog.types import TRANSACTIONS, TopicState
+from tidelog.wire.messages import (
+    BeginTransaction,
+    Done,
+    EnrolPartition,
+    InitTaskProducer,
+    ListTransactions,
+    Message,
+    StagedCommitted,
+    TransactionEnded,
+    WriteMarker,
+)
+
+from tidelog_replica.coordinators.runtime import Coordinated, Led, Waiting
+from tidelog_replica.coordinators.transactions.coordinator import KINDS as KINDS
+from tidelog_replica.coordinators.transactions.coordinator import Coordinator
+from tidelog_replica.coordinators.transactions.records import Stored
+from tidelog_replica.coordinators.transactions.transaction import ENDING, LIVE, Marker, Slot
+from tidelog_replica.coordinators.transactions.views import told_shares
+
+TIMER = "transactions"
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """A request that waits."""
+
+    source: int
+    id: int | None
+    message: BeginTransaction
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The answer to a commit, which waits for the markers of what it has decided."""
+
+    led: Led[Coordinator, Stored]
+    waiting: Waiting
+    slots: tuple[Slot, ...]
+    until: float
+    """Then it names the partitions that have no marker yet."""
+
+
+class Transactions(Coordinated[Coordinator, Stored]):
+    """The coordinators of transactions on this server."""
+
+    TOPIC: ClassVar[str] = TRANSACTIONS
+    TIMER: ClassVar[str] = TIMER
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._seen: tuple[TopicState, ...] = ()
+        self._topics: dict[str, TopicState] = {}
+        self._begins: dict[tuple[str, str], _Begin] = {}
+        """Transactions that wait for the end of the one before, by application and staged name."""
+        self._finished: list[tuple[str, str]] = []
+        """Transactions that ended during this tick, by application and staged name. The ones that wait for them begin
+        after every coordinator of this server has done what is due."""
+        self._commits: list[_Commit] = []
+        self.ended = dict.fromkeys(("committed", "aborted"), 0)
+        """How many have come to their end here."""
+
+    def _store(self) -> Stored:
+        return Stored()
+
+    def _make(self, led: Led[Coordinator, Stored], now: float) -> Coordinator:
+        core = Coordinator(self._settings.transactions)
+        core.begin(led.stored, led.written, now, self._wall_ms())
+        return core
+
+    def _on_begun(self, led: Led[Coordinator, Stored], core: Coordinator) -> None:
+        fields = {"partition": led.partition.key.partition, "transactions": len(core.slots)}
+        self._outbox.event("transactions_coordinated", **fields, log_end=led.partition.log.end)
+
+    def _on_unreadable(self, led: Led[Coordinator, Stored]) -> None:
+        self._outbox.event("transactions_unreadable", partition=led.partition.key.partition, reason=led.broken)
+
+    def _number(self, message: Message) -> int:
+        if isinstance(message, ListTransactions) and not message.app:
+            return message.partition
+        return partition_of(getattr(message, "app", "").encode(), self.partitions)
+
+    def _changes(self, message: Message) -> bool:
+        return not isinstance(message, ListTransactions)
+
+    def _needs_proof(self, message: Message, wrote: bool) -> bool:
+        return not wrote
+
+    def ages(self) -> dict[str, list[float]]:
+        """Of all that are not at their end: for how many seconds each has been in its state."""
+        found: dict[str, list[float]] = {state: [] for state in LIVE + ENDING}
+        wall_ms, patience_ms = self._wall_ms(), self._settings.transactions.staged_timeout_ms
+        for led in self._led.values():
+            for slot in led.core.slots.values() if led.core is not None and led.is_led else ():
+                if slot.outcome in found:
+                    found[slot.outcome].append(max(0.0, (wall_ms - slot.since_ms(patience_ms)) / 1000))
+        return found
+
+    def topic(self, topic_id: str) -> TopicState | None:
+        """What the metadata says of a topic."""
+        if self._seen is not self._assignment.image.topics:
+            self._seen = self._assignment.image.topics
+            self._topics = {topic.topic_id: topic for topic in self._seen}
+        return self._topics.get(topic_id)
+
+    def coordinator_of(self, app: str) -> str | None:
+        """Who coordinates an application, as far as it is known here."""
+        topic = self.topic(self.topic_id)
+        if topic is None:
+            return None
+        return topic.partitions[partition_of(app.encode(), len(topic.partitions))].leader
+
+    def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
+        """A request for a coordinator."""
+        if isinstance(message, EnrolPartition) and self.topic(message.topic_id) is None:
+            text = f"{self._node} has not heard of topic {message.topic_id} yet"
+            self._outbox.answer(source, id, refuse("NOT_COORDINATOR", text))
+        elif isinstance(message, InitTaskProducer) and self._assignment.image.level < TASK_PRODUCERS:
+            self._outbox.answer(source, id, _level_too_low(self._assignment.image.level))
+        elif isinstance(message, BeginTransaction) and self._must_wait(message, now):
+            key = (message.app, message.staged)
+            self._dismiss(key)  # one at a time: who was before is fenced in any case
+            self._begins[key] = _Begin(source, id, message, now + self._settings.ack_timeout_s)
+            self._set_timer(now)
+        else:
+            super().on_request(source, id, message, now)
+
+    # --- decided, and visible ----------------------------------------------------------------------------
+
+    def _holds_back(self, led: Led[Coordinator, Stored], message: Message, waiting: Waiting, now: float) -> bool:
+        if led.core is None or isinstance(waiting.answer, TidelogError):
+            return False
+        slots = tuple(led.core.decided_by(message))
+        if slots:
+            until = now + self._settings.transactions.visible_wait_ms / 1000
+            self._commits.append(_Commit(led, waiting, slots, until))
+        return bool(slots)
+
+    def _release(self, now: float) -> None:
+        """Answer the commits whose markers are all in, and those that have waited for long enough. That the decision
+        is committed, and that nobody else coordinates, they wait for as any other answer."""
+        kept: list[_Commit] = []
+        for commit in self._commits:
+            pending = {partition for slot in commit.slots for partition in slot.left}
+            if (pending and now < commit.until) or not commit.led.is_led:
+                kept.append(commit)
+                continue
+            answer = commit.waiting.answer
+            assert isinstance(answer, TransactionEnded | StagedCommitted)
+            commit.led.waiting.add(replace(commit.waiting, answer=replace(answer, pending=told_shares(pending))))
+            self._wake(commit.led)
+        self._commits = kept
+
+    def _resign(self, led: Led[Coordinator, Stored]) -> None:
+        mine = [commit for commit in self._commits if commit.led is led]
+        self._commits = [commit for commit in self._commits if commit.led is not led]
+        for commit in mine:
+            led.waiting.add(commit.waiting)  # which are failed with the others
+        super()._resign(led)
+
+    # --- beginnings that wait ----------------------------------------------------------------------------
+
+    def _must_wait(self, message: BeginTransaction, now: float) -> bool:
+        """The transaction before is decided, but leaders have yet to hear of it: that takes a moment."""
+        led = self._find(message, now)
+        if isinstance(led, TidelogError) or led.core is None:
+            return False
+        slot = led.core.slots.get((message.app, message.staged))
+        return slot is not None and slot.state in ENDING and not slot.is_over
+
+    def _dismiss(self, key: tuple[str, str]) -> None:
+        """Who waits there does not get its turn; it may ask again."""
+        begin = self._begins.pop(key, None)
+        if begin is not None:
+            text = f"the transaction of {key[0]} before is not at its end yet"
+            self._outbox.answer(begin.source, begin.id, refuse("TRANSACTION_ENDING", text))
+
+    def on_source_closed(self, source: int) -> None:
+        """Nobody waits at the other end of this link any more."""
+        super().on_source_closed(source)
+        self._begins = {key: begin for key, begin in self._begins.items() if begin.source != source}
+        self._commits = [commit for commit in self._commits if commit.waiting.source != source]
+
+    def on_tick(self, now: float) -> None:
+        """Everything that is due."""
+        for key in [key for key, begin in self._begins.items() if begin.deadline <= now]:
+            self._dismiss(key)
+        self._release(now)
+        super().on_tick(now)
+        finished, self._finished = self._finished, []
+        for key in finished:
+            begin = self._begins.pop(key, None)
+            if begin is not None:
+                self.on_request(begin.source, begin.id, begin.message, now)
+
+    def _due(self) -> float | None:
+        times = [begin.deadline for begin in self._begins.values()] + [commit.until for commit in self._commits]
+        return min(times, default=None)
+
+    def _on_due(self, led: Led[Coordinator, Stored], core: Coordinator, now: float) -> None:
+        super()._on_due(led, core, now)
+        finished, core.finished = core.finished, []
+        for key, how in finished:
+            self.ended[how] += 1
+            self._finished.append(key)
+
+    def _write(self, led: Led[Coordinator, Stored]) -> None:
+        super()._write(led)
+        assert led.core is not None
+        led.core.on_written(led.written)
+
+    def _on_moved(self, led: Led[Coordinator, Stored], core: Coordinator, now: float) -> None:
+        before = core.deadline()
+        core.on_committed(led.leading.high_watermark)
+        for marker in core.take_markers(now):
+            self._tell(led, core, marker, now)
+        self._release(now)
+        if core.deadline() != before:
+            self._set_timer(now)
+
+    def _tell(self, led: Led[Coordinator, Stored], core: Coordinator, marker: Marker, now: float) -> None:
+        topic_id, number = marker.partition
+        topic = self.topic(topic_id)
+        leader = None if topic is None else topic.partitions[number].leader
+        if leader is None:
+            self._on_marker(core, marker, topic is None, now)
+            return
+        message = WriteMarker(self._node, topic_id, number, marker.producer_id, marker.epoch, marker.commit)
+        done = partial(self._on_told, led, core, marker)
+        self._outbox.call(leader, message, self._settings.ack_timeout_s, done)
+
+    def _on_told(
+        self,
+        led: Led[Coordinator, Stored],
+        core: Coordinator,
+        marker: Marker,
+        answer: Message | TidelogError,
+        now: float,
+    ) -> None:
+        if led.is_led and led.core is core:
+            self._on_marker(core, marker, isinstance(answer, Done), now)
+            self._release(now)
+            self._set_timer(now)
+
+    def _on_marker(self, core: Coordinator, marker: Marker, done: bool, now: float) -> None:
+        core.on_marker(marker, done, now, awaited=(marker.app, marker.staged) in self._begins)
+
+
+def _level_too_low(level: int) -> TidelogError:
+    text = f"producers of numbered batches need feature level {TASK_PRODUCERS}, the cluster is at {level}: upgrade it"
+    return refuse("UNSUPPORTED_LEVEL", f"{text}, and raise its level (tidelog features raise)", level=level)

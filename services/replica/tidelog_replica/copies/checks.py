@@ -1,0 +1,310 @@
+"""Comparing this server's copies with those of the other replicas, and giving up a copy that is the odd one.
+
+When the scrubber has read the log of a partition, it asks for a comparison. The disk then holds what this server
+believes, and the hash chains show whether the copies believe the same. Partitions are compared one at a time:
+
+    bounds    every other copy answers where its log begins and how far it is committed
+    edges     every copy answers with its hash chain at the greatest log start and at the smallest high watermark.
+              Equal chains at the end mean equal logs
+    search    a majority contradicts this copy, and the chains agree at the start: a member of the majority answers
+              with its chain where the segments of this log begin, until the segment with the first difference is
+              known
+    given up  that segment counts as damaged from then on: the partition goes offline here, resigns and is repaired
+              from the leader (``maintenance/log_repairer.py``)
+
+A server judges its own copy only, and only by answers from the leader epoch in which it leads or follows itself
+(``Partition.agreed_epoch``). ``tidelog.majority`` says which copy is the odd one, and ``replication/odd_copies.py``
+when it may be given up. A server repairs one copy at a time. It gives up the same copy at most ``MOST_TRIES`` times
+between two starts: after that the disk is not the cause. A difference below the log start of some replica is only
+reported, since the batches that differed are gone there.
+
+Each server remembers the differences that it has seen, for ``describe_metrics``, and compares again every
+``AGAIN_S`` until the odd copies have been seen to agree. It also remembers them while the partition is paused, or its
+log is being opened or repaired. It forgets them if it no longer has a copy of the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tidelog.errors import TidelogError
+from tidelog.levels import COPY_CHECKS
+from tidelog.majority import find_odd_copies
+from tidelog.types import NodeId, PartitionState, TopicPartition
+from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
+
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.replication.odd_copies import Edge, why_kept
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.segment import CorruptLog
+from tidelog_replica.timers import Timers
+
+TIMER = ("copy checks", "")
+AGAIN_S = 30.0
+"""Copies that differ are compared again so often."""
+MOST_TRIES = 2
+"""How often a server gives up one copy between two starts: first a segment; then, if that differs again, all of
+it."""
+POINTS = 60
+"""Offsets asked for at a time; below what a server answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """A comparison under way, with what must not have changed at its end."""
+
+    key: TopicPartition
+    partition: Partition
+    epoch: int
+    generation: int
+
+    def holds(self, partitions: Mapping[TopicPartition, Partition]) -> bool:
+        """Whether the log is open, in the same role, and was not cut since the comparison began."""
+        mine = self.partition
+        is_open = partitions.get(self.key) is mine and mine.agreed_epoch == self.epoch
+        return is_open and mine.log.generation == self.generation
+
+
+Answers = Mapping[NodeId, DigestAnswer]
+
+
+class CopyChecks:
+    """``touch`` tells the owner that a partition's input has to be settled."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        assignment: Assignment,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+    ) -> None:
+        self._node = node
+        self._assignment = assignment
+        self._timeout_s = settings.controller_timeout_s
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._waiting: dict[TopicPartition, None] = {}
+        """To be compared, in order."""
+        self._check: _Check | None = None
+        self._differing: dict[TopicPartition, DifferingCopies] = {}
+        self._again_at: dict[TopicPartition, float] = {}
+        """When each of ``_differing`` is compared again."""
+        self._tries: dict[TopicPartition, int] = {}
+        """How often the copy was given up."""
+
+    def want(self, key: TopicPartition, now: float) -> None:
+        """Compare the partition, after those that wait already."""
+        self._waiting[key] = None
+        self._next(now)
+
+    @property
+    def is_busy(self) -> bool:
+        """A comparison is under way."""
+        return self._check is not None
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` is wanted."""
+        return min(self._again_at.values()) if self._again_at else None
+
+    def on_tick(self, now: float) -> None:
+        """Compare again the copies that differed, where that is due. A log that is closed has its turn when it is
+        open again."""
+        for key in [key for key, due in self._again_at.items() if due <= now]:
+            if self._assignment.has_copy(key):
+                self._again_at[key] = now + AGAIN_S
+                self.want(key, now)
+            else:
+                self._forget(key)
+
+    def differing(self) -> tuple[DifferingCopies, ...]:
+        """The partitions whose copies were last seen to differ."""
+        return tuple(self._differing.values())
+
+    # --- one comparison ----------------------------------------------------------------------------------
+
+    def _next(self, now: float) -> None:
+        while self._check is None and self._waiting:
+            key = next(iter(self._waiting))
+            del self._waiting[key]
+            self._begin(key, now)
+
+    def _begin(self, key: TopicPartition, now: float) -> None:
+        partition = self._assignment.partitions.get(key)
+        if partition is None or partition.agreed_epoch < 0 or self._assignment.image.level < COPY_CHECKS:
+            return
+        others = [node for node in _holders(partition) if node != self._node]
+        if others:
+            self._check = check = _Check(key, partition, partition.agreed_epoch, partition.log.generation)
+            self._ask(check, others, (), self._on_bounds)
+
+    def _end(self, now: float) -> None:
+        self._check = None
+        self._next(now)
+
+    def _ask(
+        self,
+        check: _Check,
+        nodes: Sequence[NodeId],
+        offsets: Sequence[int],
+        done: Callable[[_Check, Answers, float], None],
+    ) -> None:
+        """Ask these replicas for their hash chains. When all have answered or failed, ``done`` gets the answers from
+        the leader epoch of the check. If the log here has changed meanwhile, the check ends instead."""
+        answers: dict[NodeId, Message | TidelogError] = {}
+
+        def take(node: NodeId, answer: Message | TidelogError, now: float) -> None:
+            answers[node] = answer
+            if len(answers) < len(nodes):
+                return
+            if not check.holds(self._assignment.partitions):
+                self._end(now)
+                return
+            found = {
+                node: answer
+                for node, answer in answers.items()
+                if isinstance(answer, DigestAnswer) and answer.role_epoch == check.epoch
+            }
+            done(check, found, now)
+
+        for node in nodes:
+            self._outbox.call(node, Digest(node, *check.key, tuple(offsets)), self._timeout_s, partial(take, node))
+
+    def _on_bounds(self, check: _Check, answers: Answers, now: float) -> None:
+        partition = check.partition
+        start = max([partition.log.start, *(answer.log_start for answer in answers.values())])
+        end = min([partition.high_watermark, *(answer.high_watermark for answer in answers.values())])
+        if not answers or end <= start:
+            self._end(now)
+        else:
+            self._ask(check, list(answers), (start, end), partial(self._on_edges, start, end))
+
+    def _on_edges(self, start: int, end: int, check: _Check, answers: Answers, now: float) -> None:
+        own = self._own_edges(check.partition, (start, end))
+        if own is None or not answers:
+            self._end(now)
+            return
+        at_start, at_end = (
+            {self._node: own[number]} | {node: edges[number] for node, edges in _edges(answers).items()}
+            for number in (0, 1)
+        )
+        if len(set(at_end.values())) == 1:
+            self._on_agreement(check, set(at_end))
+            self._end(now)
+            return
+        majority, odd = find_odd_copies(at_end, _state(check.partition).replicas)
+        below = len(set(at_start.values())) > 1
+        self._remember(DifferingCopies(*check.key, odd, tuple(at_end), start, end, below), now)
+        if self._node in odd and all(at_start[node] == own[0] for node in majority):
+            self._narrow(check, majority, start, end, now)
+        else:
+            self._end(now)
+
+    def _own_edges(self, partition: Partition, offsets: Sequence[int]) -> list[Edge] | None:
+        """The hash chain of the log here at these offsets; None if the log turns out to be damaged."""
+        edges: list[Edge] = []
+        whole = partition.guard(lambda: edges.extend(partition.log.chain_at(offset) for offset in offsets))
+        self._touch(partition)
+        return edges if whole else None
+
+    # --- the odd copy ------------------------------------------------------------------------------------
+
+    def _narrow(self, check: _Check, majority: tuple[NodeId, ...], low: int, high: int, now: float) -> None:
+        """The logs agree at ``low`` and differ at ``high``: ask for the chains where segments begin in between. If
+        none does, the difference is in one segment, which is given up."""
+        bases = [extent.base for extent in check.partition.log.extents() if low < extent.base < high]
+        points = bases[:: -(-len(bases) // POINTS)] if bases else []
+        if points:
+            self._ask(check, majority[:1], points, partial(self._on_points, majority, low, high, points))
+        else:
+            self._give_up(check, majority, low, high)
+            self._end(now)
+
+    def _on_points(
+        self,
+        majority: tuple[NodeId, ...],
+        low: int,
+        high: int,
+        points: Sequence[int],
+        check: _Check,
+        answers: Answers,
+        now: float,
+    ) -> None:
+        own = self._own_edges(check.partition, points)
+        theirs = next(iter(_edges(answers).values()), None)
+        if own is None or theirs is None:
+            self._end(now)
+            return
+        for point, mine, other in zip(points, own, theirs, strict=True):
+            if mine != other:
+                high = point
+                break
+            low = point
+        self._narrow(check, majority, low, high, now)
+
+    def _give_up(self, check: _Check, majority: tuple[NodeId, ...], low: int, high: int) -> None:
+        """The difference is in the segment that holds ``low``."""
+        key, partition, state = check.key, check.partition, _state(check.partition)
+        self._differing[key] = replace(self._differing[key], start=low, end=high)
+        kept = why_kept(self._node, state, majority, partition.config.min_insync_replicas)
+        if kept is None and len(self._assignment.repairs):
+            kept = "another copy of this server is being repaired"
+        if kept is None and self._outbox.full:
+            kept = "the disk is full"
+        if kept is None and self._tries.get(key, 0) >= MOST_TRIES:
+            kept = f"it was given up {MOST_TRIES} times since this server started, and differs again"
+        if kept is not None:
+            self._event("odd_copy_kept", key, reason=kept)
+            return
+        self._tries[key] = self._tries.get(key, 0) + 1
+        told = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
+        self._event("odd_copy_given_up", key, start=low, end=high, majority=list(majority))
+        partition.meet(CorruptLog(partition.log.segment_at(low).path, told))
+        self._touch(partition)
+
+    # --- what is remembered ------------------------------------------------------------------------------
+
+    def _remember(self, found: DifferingCopies, now: float) -> None:
+        key = TopicPartition(found.topic_id, found.partition)
+        known = self._differing.get(key)
+        if known is None or (known.odd, known.compared) != (found.odd, found.compared):
+            self._event("copies_differ", key, odd=list(found.odd), compared=list(found.compared))
+        self._differing[key] = found
+        self._timers.set(TIMER, self._again_at.setdefault(key, now + AGAIN_S))
+
+    def _on_agreement(self, check: _Check, compared: set[NodeId]) -> None:
+        """These copies agree. A known difference is over if every copy that had a part in it is among them, or no
+        longer belongs to the partition."""
+        known = self._differing.get(check.key)
+        if known is not None and set(known.odd or known.compared) & set(_holders(check.partition)) <= compared:
+            self._forget(check.key)
+            self._event("copies_agree", check.key, compared=sorted(compared))
+
+    def _forget(self, key: TopicPartition) -> None:
+        self._differing.pop(key, None)
+        self._again_at.pop(key, None)
+
+    def _event(self, name: str, key: TopicPartition, **fields: int | str | list[str]) -> None:
+        self._outbox.event(name, topic_id=key.topic_id, partition=key.partition, **fields)
+
+
+def _state(partition: Partition) -> PartitionState:
+    """Of a partition that has a role."""
+    assert partition.state is not None
+    return partition.state
+
+
+def _holders(partition: Partition) -> tuple[NodeId, ...]:
+    """The replicas and learners."""
+    state = _state(partition)
+    return (*state.replicas, *state.learners)
+
+
+def _edges(answers: Answers) -> dict[NodeId, list[Edge]]:
+    return {node: [(e.boundary, e.chain) for e in answer.entries] for node, answer in answers.items()}

@@ -1,0 +1,135 @@
+"""Reading a copy from the disk for a client that compares copies (``tidelog verify replicas``).
+
+The jobs run one at a time for the whole server, beside those that work on logs. A few requests wait; further ones
+are refused with ``OVERLOADED``. A request whose client has given up is not run. Damage that the jobs meet is repaired
+as usual (``maintenance/log_repairer.py``). The client sets the pace.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import CopyRead, Message, ReadCopy
+
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.storage.copy_reader import BatchesRead, ReadBatches
+from tidelog_replica.storage.segment import CorruptLog
+
+MOST_BYTES = 1 << 20
+"""Bytes that are read for one request; a single batch may be larger."""
+KEY = TopicPartition("", -2)
+"""The key of these jobs: they only read, so they need not wait for those that work on the log."""
+MOST_WAITING = 8
+"""Requests that wait besides the one under way. A client has one at a time at each server."""
+PATIENCE_S = 5.0
+"""Gateways wait so long for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A request that has not begun. ``until``: by then the gateway has given up, seconds of the own clock."""
+
+    source: int
+    id: int | None
+    asked: ReadCopy
+    until: float
+
+
+class CopyReads:
+    """``touch`` tells the owner that a partition's input has to be settled."""
+
+    def __init__(
+        self, node: NodeId, assignment: Assignment, outbox: Outbox, touch: Callable[[Partition], None]
+    ) -> None:
+        self._node = node
+        self._assignment = assignment
+        self._outbox = outbox
+        self._touch = touch
+        self._waiting: deque[_Waiting] = deque()
+
+    def read(self, source: int, id: int | None, asked: ReadCopy, now: float) -> None:
+        """Answer with fingerprints of the batches that are on the disk, once a job has read them."""
+        if len(self._waiting) >= MOST_WAITING:
+            text = f"{MOST_WAITING} reads of copies wait on {self._node}"
+            self._outbox.answer(source, id, refuse("OVERLOADED", text))
+            return
+        self._waiting.append(_Waiting(source, id, asked, now + PATIENCE_S))
+        self._go_on(now)
+
+    def on_source_closed(self, source: int) -> None:
+        """Nobody waits at the other end of this link any more."""
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.source != source)
+
+    def _go_on(self, now: float) -> None:
+        """Begin the next read, unless one is under way."""
+        while self._waiting and not self._outbox.jobs.busy(KEY):
+            waiting = self._waiting.popleft()
+            if now < waiting.until:
+                self._serve(waiting.source, waiting.id, waiting.asked)
+            else:
+                text = f"other reads of copies took {self._node} too long"
+                self._outbox.answer(waiting.source, waiting.id, refuse("REQUEST_TIMED_OUT", text))
+
+    def _serve(self, source: int, id: int | None, asked: ReadCopy) -> None:
+        key = TopicPartition(asked.topic_id, asked.partition)
+        partition = self._assignment.partitions.get(key)
+        if asked.node != self._node:
+            self._outbox.answer(source, id, refuse("NOT_REPLICA", f"this is {self._node}, not {asked.node}"))
+        elif partition is None or partition.offline is not None:
+            self._outbox.answer(
+                source, id, self._assignment.refusal(key) if partition is None else partition.refusal()
+            )
+        elif asked.offset < partition.log.start:
+            text = f"{asked.offset} is below the log start {partition.log.start}"
+            error = refuse("OFFSET_OUT_OF_RANGE", text, log_start=partition.log.start)
+            self._outbox.answer(source, id, error)
+        else:
+            self._begin(source, id, partition, asked)
+
+    def _begin(self, source: int, id: int | None, partition: Partition, asked: ReadCopy) -> None:
+        jobs: list[ReadBatches | None] = []
+        length = max(1, min(asked.max_bytes, MOST_BYTES))
+        partition.guard(
+            lambda: jobs.append(partition.log.begin_reading(asked.offset, partition.high_watermark, length))
+        )
+        self._touch(partition)
+        if not jobs:
+            self._outbox.answer(source, id, partition.refusal())
+        elif jobs[0] is None:
+            self._outbox.answer(source, id, _answer(partition, BatchesRead(asked.offset, 0, b"")))
+        else:
+            done = partial(self._on_read, source, id, partition, jobs[0])
+            self._outbox.jobs.start(KEY, jobs[0], done)
+
+    def _on_read(
+        self, source: int, id: int | None, partition: Partition, job: ReadBatches, result: object, now: float
+    ) -> None:
+        answer: Message | TidelogError
+        is_open = self._assignment.partitions.get(partition.key) is partition and partition.offline is None
+        if isinstance(result, BatchesRead):
+            answer = _answer(partition, result)
+        elif not is_open:
+            answer = self._assignment.refusal(partition.key)
+        elif not isinstance(result, CorruptLog):
+            answer = refuse("OFFLINE", f"the log on {self._node} cannot be read: {result}")
+        elif not partition.log.is_still(job.target, job.generation):
+            answer = _answer(partition, BatchesRead(job.offset, 0, b""))  # it was cut or compacted meanwhile
+        else:
+            partition.meet(result)
+            self._touch(partition)
+            answer = partition.refusal()
+        self._outbox.answer(source, id, answer)
+        self._go_on(now)
+
+
+def _answer(partition: Partition, read: BatchesRead) -> CopyRead:
+    return CopyRead(
+        partition.log.start, partition.high_watermark, read.next_offset, read.size, payload=read.fingerprints
+    )

@@ -1,1 +1,0 @@
-"""Consumer groups: what their coordinator decides. The log and the network around it: ``coordinating.py``."""

@@ -1,0 +1,83 @@
+"""What a follower thinks of a leader server, and tells the controller.
+
+A server that does not answer at all is suspected as a whole: reported at once, and again every
+``leader_report_interval_s`` until it answers. A partition that it does not serve, though it should, is reported by
+itself. Only partitions in whose ISR this server is: other reports do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidelog.effects import CONTROLLER
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.codec import in_shares
+from tidelog.wire.messages import ReportLeader, SuspectPart
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.settings import ReplicaSettings
+
+
+class Suspicion:
+    """Of one leader. ``followed``: a live view of what is followed there, kept by the caller."""
+
+    def __init__(
+        self,
+        leader: NodeId,
+        node: NodeId,
+        broker_epoch: int,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        followed: Mapping[TopicPartition, Partition],
+        now: float,
+    ) -> None:
+        self._leader = leader
+        self._node = node
+        self._broker_epoch = broker_epoch
+        self._settings = settings
+        self._outbox = outbox
+        self._followed = followed
+        self._reason = ""
+        """Why the whole server is thought dead; "" while it answers."""
+        self._report_at = now
+
+    def clear(self) -> None:
+        """It has answered, or was chosen since."""
+        self._reason = ""
+
+    def suspect(self, reason: str, now: float) -> None:
+        """The whole server does not answer."""
+        self._reason = reason
+        self.report(self._followed, reason, now)
+
+    def report(self, keys: Iterable[TopicPartition], reason: str, now: float) -> None:
+        """Tell the controller, unless it was told a moment ago."""
+        if now < self._report_at:
+            return
+        suspects = []
+        for key in keys:
+            state = self._followed[key].state
+            if state is not None and state.leader == self._leader and self._node in state.isr:
+                suspects.append(SuspectPart(*key, state.epoch, state.leader_epoch))
+        if not suspects:
+            return
+        self._report_at = now + self._settings.leader_report_interval_s
+        for parts in in_shares(suspects):
+            message = ReportLeader(self._node, self._broker_epoch, self._leader, reason, parts)
+            self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, lambda answer, now: None)
+        self._outbox.event("leader_suspected", leader=self._leader, reason=reason, partitions=len(suspects))
+
+    def report_again(self, now: float) -> None:
+        """The controller may not have heard of what is suspected."""
+        self._report_at = now
+
+    def on_tick(self, now: float) -> None:
+        """Repeat the report of a leader that still does not answer."""
+        if self._reason and self._report_at <= now:
+            self.report(self._followed, self._reason, now)
+            self._report_at = max(self._report_at, now + self._settings.leader_report_interval_s)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` has something to do."""
+        return self._report_at if self._reason else None

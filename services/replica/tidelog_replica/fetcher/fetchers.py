@@ -1,0 +1,154 @@
+"""All leader servers that are followed here, and who follows whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from tidelog.levels import PROGRESS
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.codec import payload_view
+from tidelog.wire.messages import Notify
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.fetcher.fetcher import Upstream
+from tidelog_replica.fetcher.throttle import Throttle
+from tidelog_replica.partition.follower import MORE, TELL, Following
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.registration.session import Session
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.timers import Timers
+
+
+class Upstreams:
+    """One ``Upstream`` per leader server; each partition is followed at one."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+    ) -> None:
+        self._node = node
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._bucket: Throttle | None = None
+        self._upstreams: dict[NodeId, Upstream] = {}
+        self._follows: dict[TopicPartition, NodeId] = {}
+        self._left = False
+        self.level = 1
+        """The cluster's feature level."""
+
+    def leave(self) -> None:
+        """The server is about to end: nothing is asked any more, so that no leader waits for it."""
+        self.clear()
+        self._left = True
+
+    def follow(self, partition: Partition, now: float) -> None:
+        """Ask the leader that the partition's role names, and no other; nobody, where it has no such role, or
+        there is no room for an answer."""
+        following, key = partition.following, partition.key
+        if self._left or self._outbox.full:
+            return
+        if following is None:
+            self.unfollow(key)
+            return
+        leader = following.core.leader
+        if self._follows.get(key) != leader:
+            self.unfollow(key)
+        self._follows[key] = leader
+        upstream = self._upstreams.get(leader)
+        if upstream is None:
+            upstream = self._upstreams[leader] = Upstream(
+                leader,
+                self._node,
+                self._session.broker_epoch,
+                self._settings,
+                self._outbox,
+                self._timers,
+                self._touch,
+                self._throttle(now),
+                now,
+            )
+        upstream.attach(partition, following.core.leader_epoch)
+        upstream.kick(now)
+
+    def _throttle(self, now: float) -> Throttle:
+        """One for the whole server."""
+        if self._bucket is None:
+            self._bucket = Throttle(self._settings.catchup_max_bytes_per_s, now)
+        return self._bucket
+
+    def unfollow(self, key: TopicPartition) -> None:
+        """The partition follows nobody."""
+        leader = self._follows.pop(key, None)
+        if leader is not None:
+            self._upstreams[leader].detach(key)
+
+    def confirm(self, partition: Partition, now: float) -> None:
+        """Readers may wait for a proof of the partition's leader."""
+        leader = self._follows.get(partition.key)
+        if leader is not None:
+            self._upstreams[leader].confirm(partition, now)
+
+    def kick(self, key: TopicPartition, now: float) -> None:
+        """The partition has something to ask its leader, if it follows one."""
+        self._kick([(key, False)], now)
+
+    def on_flushed(self, partition: Partition, now: float) -> None:
+        """The leader that it follows, if it follows one, is to know."""
+        self._kick([(partition.key, partition.following is not None and partition.following.may_tell)], now)
+
+    def _kick(self, named: Sequence[tuple[TopicPartition, bool]], now: float) -> None:
+        leaders: dict[NodeId, None] = {}
+        for key, tells in named:
+            leader = self._follows.get(key)
+            if leader is not None:
+                self._upstreams[leader].activate(key, tells and self.level >= PROGRESS)
+                leaders[leader] = None
+        for leader in leaders:
+            self._upstreams[leader].kick(now)
+
+    def on_notify(self, notify: Notify, partitions: Mapping[TopicPartition, Partition], now: float) -> None:
+        """Take what came with it, then ask or tell once for all of it."""
+        data, position = payload_view(notify.payload), 0
+        named = []
+        for part in notify.parts:
+            key = TopicPartition(part.topic_id, part.partition)
+            partition, batches = partitions.get(key), data[position : position + part.size]
+            position += part.size
+            if partition is not None and partition.following is not None:
+                outcome = partition.take(Following.on_notified, part, batches)
+                if outcome in (MORE, TELL):
+                    named.append((key, outcome == TELL))
+                self._touch(partition)
+        self._kick(named, now)
+
+    def on_down(self, leader: NodeId, now: float) -> None:
+        """The link to a server broke or could not be opened."""
+        upstream = self._upstreams.get(leader)
+        if upstream is not None:
+            upstream.on_down(now)
+
+    def on_controller_up(self, now: float) -> None:
+        """Another controller may be active, which has heard none of the reports."""
+        for upstream in self._upstreams.values():
+            upstream.report_again(now)
+
+    def on_tick(self, leader: NodeId, now: float) -> None:
+        """The timer of this name, a leader's, is due."""
+        upstream = self._upstreams.get(leader)
+        if upstream is not None:
+            upstream.on_tick(now)
+
+    def clear(self) -> None:
+        """Follow nobody: this server's life is over, or its disk is full."""
+        for upstream in self._upstreams.values():
+            upstream.close()
+        self._upstreams.clear()
+        self._follows.clear()

@@ -1,0 +1,161 @@
+"""Room on the disk: a reserve that is given up when the disk is full, so that what makes room again can go on.
+
+A full disk takes nothing, not even the few bytes that a server must write to start, to lead, or to let retention
+delete what has had its time. So a file of ``reserve_bytes`` stands in the data directory while there is plenty of
+room. Every ``CHECK_S``, and whenever half of the reserve was appended since, the server looks how much is free:
+
+    roomy   the reserve is made where, besides it, twice its size stays free
+    full    less than its size was free: the reserve is gone. Nothing is appended: producers are refused
+            (``DISK_FULL``), leaders are not asked for more, nothing is compacted or repaired. Where others are in
+            sync this server leaves them the partition; with commit rule ``quorum`` only what it leads, and only if
+            a majority of them asks for more: so nobody who is full, too, is elected again and again. Reads go on,
+            and so do deletions and retention, which is looked at often now; a follower, which hears nothing of its
+            leader, goes by the topic's itself
+    roomy   again where three times its size was free, and the reserve could be made
+
+The same look comes before a life writes its first byte; and where that finds no room all the same (a quota, no more
+inodes) the reserve goes, too, and it is tried once more. A write that meets a full disk in spite of all that, since
+others fill it faster, ends the process like any other that fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidelog.disk import Disk
+from tidelog.types import TopicPartition
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.storage.compaction import NO_ROOM
+from tidelog_replica.timers import Timers
+
+KEY = TopicPartition("", -3)
+"""Of the job: it works on no partition."""
+TIMER = ("room", "")
+NAME = "reserve"
+"""Of the file, in the data directory."""
+CHECK_S = 1.0
+"""Pause between two looks."""
+RETRY_S = 60.0
+"""Pause before a reserve that could not be made is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Make the reserve. No result; where there is no room for it after all, none is left."""
+
+    disk: Disk
+    path: str
+    size: int
+
+    def run(self) -> None:
+        """Make the file of the reserve; see ``Job``."""
+        try:
+            self.disk.allocate(self.path, self.size)
+        except OSError:
+            give_up(self.disk, self.path)
+            raise
+
+
+def give_up(disk: Disk, path: str) -> bool:
+    """Remove the reserve, if there is one; whether there was. That need not be durable."""
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class Room:
+    """Of one data directory. ``outbox.full`` is how the rest of the server knows. ``reserve_bytes`` 0: nothing is
+    looked at."""
+
+    def __init__(self, disk: Disk, directory: str, reserve_bytes: int, outbox: Outbox, timers: Timers) -> None:
+        self.free_bytes = 0
+        """As far as was looked."""
+        self._disk = disk
+        self._directory = directory
+        self._path = f"{directory}/{NAME}"
+        self._reserve_bytes = reserve_bytes
+        self._outbox = outbox
+        self._timers = timers
+        self._there = False
+        self._told = False
+        """Whether the owner knows the disk to be full."""
+        self._appended = 0
+        """When it was last looked."""
+        self._make_at = 0.0
+        self._due: float | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """No records are taken."""
+        return bool(self._outbox.full)
+
+    def start(self, now: float, begin: Callable[[], None]) -> None:
+        """Do what the life begins with. Raises ``OSError``."""
+        if self._reserve_bytes:
+            self._disk.mkdir(self._directory)
+            self._there = NAME in self._disk.listdir(self._directory)
+            self._due = now
+            self._look()
+        try:
+            begin()
+        except OSError as error:
+            if error.errno not in NO_ROOM or not self._give_up():
+                raise
+            if self._reserve_bytes:
+                self._become_full()
+                self._make_at = now + RETRY_S
+            begin()
+
+    def deadline(self) -> float | None:
+        """When ``on_input_over`` is wanted."""
+        return self._due
+
+    def on_input_over(self, now: float) -> bool:
+        """Look, if it is time, or much was appended. Whether the disk has become full, or roomy again."""
+        if self._due is None:
+            return False
+        counts = self._outbox.counts
+        appended = counts.produced_bytes + counts.replicated_bytes - self._appended
+        is_due = now >= self._due
+        if is_due:
+            self._due = now + CHECK_S
+            self._timers.set(TIMER, self._due)
+        if is_due or appended >= self._reserve_bytes // 2:
+            self._look()
+            size, jobs = self._reserve_bytes, self._outbox.jobs
+            if not self._there and self.free_bytes >= 3 * size and now >= self._make_at and not jobs.busy(KEY):
+                jobs.start(KEY, Allocate(self._disk, self._path, size), self._on_allocated)
+        told, self._told = self._told, bool(self._outbox.full)
+        return told != self._told
+
+    def _look(self) -> None:
+        counts = self._outbox.counts
+        self._appended = counts.produced_bytes + counts.replicated_bytes
+        self.free_bytes = self._disk.free(self._directory)
+        if self.free_bytes < self._reserve_bytes:
+            self._become_full()
+
+    def _become_full(self) -> None:
+        gave_up = self._give_up()
+        if not self._outbox.full:
+            self._outbox.event("disk_full", free_bytes=self.free_bytes, reserve_given_up=gave_up)
+        self._outbox.full = f"{self.free_bytes} bytes are free in {self._directory}"
+
+    def _give_up(self) -> bool:
+        self._there = False
+        return give_up(self._disk, self._path)
+
+    def _on_allocated(self, result: object, now: float) -> None:
+        if isinstance(result, OSError):
+            self._make_at = now + RETRY_S
+            self._outbox.event("reserve_failed", reason=str(result))
+            return
+        self._there = True
+        self._look()
+        if self._there and self._outbox.full:
+            self._outbox.full = ""
+            self._outbox.event("disk_roomy", free_bytes=self.free_bytes)

@@ -1,0 +1,445 @@
+"""Partitions whose log has a doubtful tail: nobody counts on them until the doubt is settled
+(``storage/recovery/doubtful_tail.py``).
+
+The log is closed. The partition serves and follows nobody, and goes through
+
+    reporting   a member of ISR or ELR reports the doubt. From then on the controller treats the copy as away: it is
+                neither elected nor counted, and other members that are back lead
+    asking      nobody leads: every other replica is asked for the batches that are missing here, members first. They
+                answer from a whole log, or from one that is doubtful elsewhere
+    settling    all that is missing was found; or the batch at some offset is whole on no member. Then the controller
+                is told where the log ends, and which records are possibly lost. When it has agreed, what was found is
+                written to the tail file, and the log is opened, cut
+    following   another leads, and has answered in its leader epoch: so it serves, and holds everything committed. The
+                controller is told that this copy gives up its tail; in a newer epoch the log is opened, cut
+
+A member that does not answer may hold what is missing, and may come back: the partition waits for it; where the end
+of the log is only torn, ``TORN_WAIT_S``. Other replicas are waited for ``OTHERS_WAIT_S``.
+Nothing of the log changes before the controller has agreed (decision 10), and what is known here is volatile: the
+next life finds the same tail and begins again.
+
+A tail that is damaged for sure, below the recovery point, goes the same way as long as nobody leads: it can be made
+whole, and is never cut. Where another leads, or what is missing is whole nowhere, it is repaired
+(``maintenance/log_repairer.py``).
+
+A cluster below feature level 4 knows nothing of doubt. There a copy that is the only member is cut, and the records
+are reported as lost; every other copy is handed over as lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from tidelog.disk import Disk
+from tidelog.effects import CONTROLLER
+from tidelog.errors import CorruptBatch, TidelogError, refuse
+from tidelog.levels import DOUBTFUL_TAILS
+from tidelog.records import check_batch, split
+from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
+from tidelog.wire.codec import payload_view
+from tidelog.wire.messages import (
+    HandOver,
+    Message,
+    ReadTail,
+    ReportDoubt,
+    ReportLoss,
+    SuspectPart,
+    TailRead,
+)
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.registration.session import Session
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, Place, ReadPlace, WriteTail
+from tidelog_replica.storage.segment import CorruptLog
+from tidelog_replica.timers import Timers
+
+TIMER = "doubts"
+"""First part of a doubt's timer key; the second is the partition."""
+OTHERS_WAIT_S = 5.0
+"""A replica that is no member of ISR or ELR is waited for at most so long …"""
+TORN_WAIT_S = 30.0
+"""… and a member, where the end of the log is only torn."""
+
+
+@dataclass(slots=True)
+class _Doubt:
+    config: TopicConfig
+    state: PartitionState | None
+    log: DoubtfulLog
+    needed: int
+    """The first offset from which on nothing is known yet."""
+    since: float
+    damage: CorruptLog | None = None
+    """The tail was durable for sure: it is made whole, or repaired (``maintenance/log_repairer.py``)."""
+    batches: list[bytes | Place] = field(default_factory=list)
+    """What was found, consecutive from the start of the doubt up to ``needed``."""
+    edge: tuple[str, int] = ("", 0)
+    """Path and position where the batch at ``needed`` begins if the log holds it."""
+    last_epoch: int = -1
+    """Leader epoch of the record before ``needed``; -1: there is none."""
+    lacking: set[NodeId] = field(default_factory=set)
+    """Replicas that do not hold the batch at ``needed``."""
+    silent: set[NodeId] = field(default_factory=set)
+    """Replicas that did not answer since the last pause."""
+    led_by: int = -1
+    """The leader epoch whose leader has answered."""
+    agreed_at: PartitionState | None = None
+    """The state in which the controller agreed that this copy gives up its tail."""
+    busy: bool = False
+    pause_until: float = 0.0
+
+
+class Doubts:
+    """``reopen(key, config, state)`` is called when a log may be opened and cut, ``repair(key, damage, config, state,
+    now)`` for one that is damaged and cannot be made whole here. ``level()``: the cluster's feature level."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        disk: Disk,
+        path: Callable[[TopicPartition], str],
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
+        repair: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],
+        level: Callable[[], int],
+    ) -> None:
+        self._node = node
+        self._disk = disk
+        self._path = path
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._reopen = reopen
+        self._repair = repair
+        self._level = level
+        self._doubts: dict[TopicPartition, _Doubt] = {}
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._doubts
+
+    def __len__(self) -> int:
+        return len(self._doubts)
+
+    def refusal(self, key: TopicPartition) -> TidelogError:
+        """Why the partition serves nobody."""
+        doubt = self._doubts[key]
+        waiting = ", ".join(sorted(doubt.silent))
+        doing = f"it waits for {waiting}" if waiting else "other replicas are asked for what is missing"
+        text = f"the log on {self._node} is doubtful from offset {doubt.log.start} on: {doing}"
+        return refuse("OFFLINE", f"the partition is offline on {self._node}: {text}")
+
+    # --- inputs ------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        key: TopicPartition,
+        config: TopicConfig,
+        state: PartitionState | None,
+        log: DoubtfulLog,
+        now: float,
+        *,
+        damage: CorruptLog | None = None,
+    ) -> None:
+        """The log was not opened: its tail is doubtful; or damaged for sure, and must not be cut."""
+        self._doubts[key] = _Doubt(config, state, log, log.start, now, damage, edge=(log.path, log.position))
+        self._doubts[key].last_epoch = log.last_epoch
+        told = {"start": log.start, "end": log.end, "torn": int(log.torn), "damaged": int(damage is not None)}
+        self._event("log_doubtful", key, **told, reason=log.strerror or str(log))
+        self._step(key, now)
+
+    def on_state(self, key: TopicPartition, config: TopicConfig, state: PartitionState, now: float) -> None:
+        """The controller's state."""
+        doubt = self._doubts[key]
+        doubt.config, doubt.state, doubt.pause_until = config, state, 0.0
+        self._step(key, now)
+
+    def unassign(self, key: TopicPartition) -> None:
+        """This server has no part in it any more."""
+        if key in self._doubts:
+            self._doubts[key].state = None
+
+    def unassign_all(self) -> None:
+        """This server's life is over: what the controller has agreed to, it agreed to with that life."""
+        for doubt in self._doubts.values():
+            doubt.state = doubt.agreed_at = None
+
+    def forget(self, key: TopicPartition) -> None:
+        """The topic is deleted."""
+        self._doubts.pop(key, None)
+
+    def on_tick(self, key: TopicPartition, now: float) -> None:
+        """A pause is over."""
+        if key in self._doubts:
+            self._step(key, now)
+
+    def serve(self, key: TopicPartition, asked: ReadTail, answer: Callable[[Message | TidelogError], None]) -> None:
+        """Another replica asks for a batch: the one that is whole here, before the doubt or behind it."""
+        doubt = self._doubts[key]
+        place = next((place for place in doubt.log.places if place.start == asked.offset and place.anchored), None)
+        if asked.offset < doubt.log.start:
+            answer(refuse("OFFLINE", f"the log on {self._node} is doubtful and closed"))
+        elif place is None or place.leader_epoch != (
+            doubt.log.epoch_of(place.start) if asked.epoch < 0 else asked.epoch
+        ):
+            answer(TailRead(found=False))
+        else:
+            done = partial(self._on_place_read, answer)
+            self._outbox.jobs.start(key, ReadPlace(self._disk, place), done)
+
+    def _on_place_read(self, answer: Callable[[Message | TidelogError], None], result: object, now: float) -> None:
+        if isinstance(result, OSError):
+            answer(refuse("OFFLINE", f"the batch cannot be read on {self._node}: {result}"))
+        elif isinstance(result, bytes):
+            answer(TailRead(found=True, payload=result))
+        else:
+            answer(TailRead(found=False))
+
+    # --- step by step ------------------------------------------------------------------------------------
+
+    def _step(self, key: TopicPartition, now: float) -> None:
+        doubt = self._doubts[key]
+        state = doubt.state
+        if doubt.busy or state is None:
+            return
+        if now < doubt.pause_until:
+            self._timers.set((TIMER, key), doubt.pause_until)
+            return
+        members = {*state.isr, *state.elr}
+        follows = state.leader not in (None, self._node)
+        if doubt.damage is not None and (
+            follows
+            or self._node not in members
+            or self._level() < DOUBTFUL_TAILS
+            or (state.leader == self._node and state.unclean_epoch == state.leader_epoch)
+        ):
+            self._give_back(key, doubt, doubt.damage, now)
+        elif state.leader == self._node and state.unclean_epoch == state.leader_epoch:
+            self._report_loss(key, doubt, state)  # an unclean election has decided: there is nothing better
+        elif self._level() < DOUBTFUL_TAILS:
+            self._step_without_doubt(key, doubt, state, members == {self._node})
+        elif follows and doubt.agreed_at is not None and state.epoch > doubt.agreed_at.epoch:
+            doubt.batches.clear()
+            self._over(key, doubt)
+        elif follows and doubt.led_by == state.leader_epoch:
+            self._report(key, doubt, state, "given_up", doubt.log.start, doubt.log.start)
+        elif follows:
+            assert state.leader is not None
+            self._ask(key, doubt, state, state.leader, now)
+        elif self._node in members and self._node not in state.doubtful:
+            self._report(key, doubt, state, "doubtful", doubt.log.start, doubt.log.end)
+        elif self._node in members:
+            self._search(key, doubt, state, members, now)
+
+    def _step_without_doubt(self, key: TopicPartition, doubt: _Doubt, state: PartitionState, alone: bool) -> None:
+        """Settle the doubt without asking others: the cluster's feature level is too low for that."""
+        if alone:
+            self._report_loss(key, doubt, state)
+        elif doubt.agreed_at is None:
+            part = SuspectPart(*key, state.epoch, state.leader_epoch)
+            message = HandOver(self._node, self._session.broker_epoch, "doubtful_tail", (part,), lost=True)
+            self._call(key, doubt, message, partial(self._on_agreed, key, doubt, state))
+        elif state.leader is not None and state.epoch > doubt.agreed_at.epoch:
+            doubt.batches.clear()
+            self._over(key, doubt)
+
+    def _search(
+        self, key: TopicPartition, doubt: _Doubt, state: PartitionState, members: set[NodeId], now: float
+    ) -> None:
+        """Take what this log holds itself, ask for what it lacks, or settle."""
+        self._take_own(doubt)
+        if doubt.needed >= doubt.log.end and not doubt.log.torn:
+            self._report(key, doubt, state, "settled", doubt.needed, doubt.needed)
+            return
+        others = [node for node in (*state.replicas, *state.learners) if node != self._node]
+        others.sort(key=lambda node: node not in members)
+        asked = [node for node in others if node not in doubt.lacking | doubt.silent]
+        if asked:
+            self._ask(key, doubt, state, asked[0], now)
+            return
+        torn, waited_s = doubt.log.torn, now - doubt.since
+        for_members = not torn or waited_s < TORN_WAIT_S
+        for_others = waited_s < OTHERS_WAIT_S
+        if any(for_members if node in members else for_others for node in doubt.silent):
+            self._pause(key, doubt, now)
+        elif doubt.damage is not None:
+            self._give_back(key, doubt, doubt.damage, now)
+        else:
+            self._report(key, doubt, state, "settled", doubt.needed, doubt.needed if torn else doubt.log.end)
+
+    def _give_back(self, key: TopicPartition, doubt: _Doubt, damage: CorruptLog, now: float) -> None:
+        """What other replicas hold is fetched from the leader, when there is one."""
+        del self._doubts[key]
+        self._repair(key, damage, doubt.config, doubt.state, now)
+
+    def _take_own(self, doubt: _Doubt) -> None:
+        """A batch of this log counts only where it is known that a batch begins: what looks like one may be the value
+        of a record."""
+        places: dict[int, Place] = {}
+        for place in doubt.log.places:
+            if place.anchored or (place.path, place.position) == doubt.edge:
+                places.setdefault(place.start, place)
+        while (found := places.get(doubt.needed)) is not None:
+            if self._epoch_of(doubt) < 0 and found.leader_epoch != doubt.last_epoch:
+                return  # the CRC does not cover the epoch, and the epoch file is damaged: another replica has to tell
+            self._take(doubt, found, found.end, found.leader_epoch)
+            doubt.edge = (found.path, found.position + found.stored)
+            behind = next((p for p in doubt.log.places if (p.path, p.position) == doubt.edge), None)
+            if behind is not None:
+                places.setdefault(behind.start, behind)
+
+    def _take(self, doubt: _Doubt, batch: bytes | Place, end: int, leader_epoch: int) -> None:
+        doubt.batches.append(batch)
+        doubt.last_epoch = leader_epoch
+        doubt.needed = end
+        doubt.lacking.clear()
+        doubt.silent.clear()
+
+    def _pause(self, key: TopicPartition, doubt: _Doubt, now: float) -> None:
+        doubt.silent.clear()
+        doubt.pause_until = now + self._settings.isr_retry_s
+        self._timers.set((TIMER, key), doubt.pause_until)
+
+    # --- other replicas ----------------------------------------------------------------------------------
+
+    def _ask(self, key: TopicPartition, doubt: _Doubt, state: PartitionState, node: NodeId, now: float) -> None:
+        doubt.busy = True
+        asked = (state.leader_epoch, doubt.needed, self._epoch_of(doubt), doubt.last_epoch)
+        message = ReadTail(self._node, self._session.broker_epoch, *key, *asked)
+        done = partial(self._on_read, key, doubt, state, node)
+        self._outbox.call(node, message, self._settings.replica_max_leader_timeout_s, done)
+
+    def _epoch_of(self, doubt: _Doubt) -> int:
+        """The leader epoch of the batch that is needed, if the log's own epochs tell."""
+        return doubt.log.epoch_of(doubt.needed)
+
+    def _on_read(
+        self,
+        key: TopicPartition,
+        doubt: _Doubt,
+        state: PartitionState,
+        node: NodeId,
+        answer: Message | TidelogError,
+        now: float,
+    ) -> None:
+        if self._doubts.get(key) is not doubt:
+            return
+        doubt.busy = False
+        if not isinstance(answer, TailRead):
+            doubt.silent.add(node)
+            if state.leader == node:
+                self._pause(key, doubt, now)
+        elif answer.leads:
+            doubt.led_by = state.leader_epoch
+        elif state.leader == node:
+            self._pause(key, doubt, now)
+        elif not self._take_read(doubt, bytes(payload_view(answer.payload))):
+            doubt.lacking.add(node)
+        self._step(key, now)
+
+    def _take_read(self, doubt: _Doubt, payload: bytes) -> bool:
+        """Take the batches that another replica holds, as far as they fit; False where none does."""
+        before = doubt.needed
+        try:
+            for _, batch in split(payload):
+                header, epoch = check_batch(batch), self._epoch_of(doubt)
+                if header.base_offset != doubt.needed or epoch not in (-1, header.leader_epoch):
+                    break
+                self._take(doubt, bytes(batch), header.end_offset, header.leader_epoch)
+                path, position = doubt.edge
+                doubt.edge = (path, position + doubt.log.stored(header.batch_length))
+        except CorruptBatch as error:
+            self._outbox.event("fetched_data_refused", reason=error.message)
+        return doubt.needed > before
+
+    # --- the controller ----------------------------------------------------------------------------------
+
+    def _call(
+        self,
+        key: TopicPartition,
+        doubt: _Doubt,
+        message: Message,
+        done: Callable[[Message | TidelogError, float], None],
+    ) -> None:
+        doubt.busy = True
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _report(
+        self, key: TopicPartition, doubt: _Doubt, state: PartitionState, step: str, start: int, end: int
+    ) -> None:
+        life, epochs = self._session.broker_epoch, (state.leader_epoch, state.epoch)
+        message = ReportDoubt(self._node, life, *key, *epochs, step, start, end)
+        if step == "settled":
+            done = partial(self._on_settled, key, doubt, start, end)
+        elif step == "given_up":
+            done = partial(self._on_agreed, key, doubt, state)
+        else:
+            done = partial(self._on_reported, key, doubt)
+        self._call(key, doubt, message, done)
+
+    def _on_reported(self, key: TopicPartition, doubt: _Doubt, answer: Message | TidelogError, now: float) -> None:
+        """The metadata tells what came of it."""
+        if self._doubts.get(key) is doubt:
+            doubt.busy = False
+            self._pause(key, doubt, now)
+
+    def _on_agreed(
+        self, key: TopicPartition, doubt: _Doubt, state: PartitionState, answer: Message | TidelogError, now: float
+    ) -> None:
+        if self._doubts.get(key) is not doubt:
+            return
+        doubt.busy = False
+        if isinstance(answer, TidelogError):
+            self._pause(key, doubt, now)
+        else:
+            doubt.agreed_at = state
+            self._step(key, now)
+
+    def _on_settled(
+        self, key: TopicPartition, doubt: _Doubt, start: int, end: int, answer: Message | TidelogError, now: float
+    ) -> None:
+        if self._doubts.get(key) is not doubt:
+            return
+        doubt.busy = False
+        if isinstance(answer, TidelogError):
+            self._pause(key, doubt, now)
+            return
+        if start < end:
+            self._event("records_possibly_lost", key, start=start, end=end)
+        self._over(key, doubt)
+
+    def _report_loss(self, key: TopicPartition, doubt: _Doubt, state: PartitionState) -> None:
+        """Report a tail that is about to be cut without having been settled. It lies above the HW on the disk, so its
+        records are only possibly lost."""
+        start, end, life = doubt.log.start, doubt.log.end, self._session.broker_epoch
+        message = ReportLoss(self._node, life, *key, state.leader_epoch, start, end, possible=True)
+        doubt.batches.clear()
+        self._call(key, doubt, message, partial(self._on_settled, key, doubt, start, end))
+
+    # --- the log -----------------------------------------------------------------------------------------
+
+    def _over(self, key: TopicPartition, doubt: _Doubt) -> None:
+        """Write what was found to the tail file, and open the log."""
+        doubt.busy = True
+        job = WriteTail(self._disk, self._path(key), doubt.log.start, tuple(doubt.batches))
+        self._outbox.jobs.start(key, job, partial(self._on_written, key, doubt))
+
+    def _on_written(self, key: TopicPartition, doubt: _Doubt, result: object, now: float) -> None:
+        if self._doubts.get(key) is not doubt:
+            return
+        if isinstance(result, OSError):
+            self._outbox.stop(f"{self._path(key)}: {result}")
+            return
+        del self._doubts[key]
+        self._event("doubt_settled", key, start=doubt.log.start)
+        if doubt.state is not None:
+            self._reopen(key, doubt.config, doubt.state)
+
+    def _event(self, name: str, key: TopicPartition, **fields: int | str) -> None:
+        self._outbox.event(name, topic_id=key.topic_id, partition=key.partition, **fields)

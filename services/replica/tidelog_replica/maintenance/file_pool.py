@@ -1,0 +1,56 @@
+"""Keeping the open files of a server bounded though some are never flushed: see ``storage/open_files.py``.
+
+After every input this looks, at the cost of two comparisons, whether most of what may be open is unsynced, and then
+has a job sync what was not used for longest. A sync that fails there fails for nobody in particular, so it is here
+that the server's life ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelog.disk import Disk
+from tidelog.types import TopicPartition
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.storage.encryption.files import SealedDisk
+from tidelog_replica.storage.open_files import OpenFiles
+
+KEY = TopicPartition("", -2)
+"""Of the job: it works on no partition."""
+
+
+def open_files_of(disk: Disk) -> OpenFiles | None:
+    """What bounds the open files of ``disk``, if something does."""
+    below = disk.below if isinstance(disk, SealedDisk) else disk
+    return below if isinstance(below, OpenFiles) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tidy:
+    """Sync files so that they can be closed. No result."""
+
+    files: OpenFiles
+
+    def run(self) -> None:
+        """Sync the files, so that they can be closed; see ``Job``."""
+        self.files.tidy()
+
+
+class Tidying:
+    """Of the files of ``disk``, where it bounds them."""
+
+    def __init__(self, disk: Disk, outbox: Outbox) -> None:
+        self._files = open_files_of(disk)
+        self._outbox = outbox
+
+    def on_input_over(self) -> None:
+        """The node is about to hand out its effects."""
+        files, jobs = self._files, self._outbox.jobs
+        if files is None:
+            return
+        if files.failure:
+            if not self._outbox.stopping:
+                self._outbox.stop(f"a file could not be synced: {files.failure}")
+        elif files.crowded and not jobs.busy(KEY):
+            jobs.start(KEY, Tidy(files), lambda result, now: None)

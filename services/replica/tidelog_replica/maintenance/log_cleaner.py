@@ -1,0 +1,207 @@
+"""Making room: retention, compaction and the closing of old segments, for every partition of a server, now and then;
+and what a segment leaves behind when it is full, a snapshot of its log's producers, which is written down soon.
+
+Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
+nobody. The leader decides where the log begins; a follower takes over at once what its leader says, but never past
+its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
+``storage/segment_deletion.py`` and ``storage/compaction.py``. A partition with another job under
+way waits for its next turn, and so does a compaction for whose new files the disk has no room. A compaction that has
+ended is followed by another turn at once: retention comes first, then the next pass where one is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from tidelog.types import TopicPartition
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.compaction import NO_ROOM, Cleaned, Compaction
+from tidelog_replica.storage.producer_snapshots import TakeSnapshot
+from tidelog_replica.storage.retention_rule import log_start
+from tidelog_replica.storage.segment_deletion import Advance
+from tidelog_replica.timers import Timers
+
+TIMER = ("cleaning", "")
+FULL_INTERVAL_S = 5.0
+"""Pause between rounds at most, while the disk is full."""
+TURNS_AT_ONCE = 64
+"""Partitions that have their turn in one tick."""
+
+
+class Cleaning:
+    """``partitions`` is a live view; ``wall_ms`` the wall clock, ms since 1970."""
+
+    def __init__(
+        self,
+        partitions: Mapping[TopicPartition, Partition],
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._partitions = partitions
+        self._interval_s = settings.retention_check_interval_s
+        self._min_dirty_ratio = settings.compaction_min_dirty_ratio
+        self._outbox = outbox
+        self._timers = timers
+        self._wall_ms = wall_ms
+        self._waiting: list[TopicPartition] = []
+        """Whose turn is still to come in this round, the next one last."""
+        self._pause_s = self._interval_s
+        self._due: float | None = None
+
+    def start(self, now: float) -> None:
+        """The first round begins after one interval."""
+        self._due = now + self._interval_s
+        self._timers.set(TIMER, self._due)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` is wanted."""
+        return self._due
+
+    def on_tick(self, now: float) -> None:
+        """The next turns, if it is time."""
+        if self._due is None or now < self._due:
+            return
+        if not self._waiting:
+            self._waiting = list(self._partitions)[::-1]
+            turns = -(-len(self._waiting) // TURNS_AT_ONCE)
+            interval_s = min(self._interval_s, FULL_INTERVAL_S) if self._outbox.full else self._interval_s
+            self._pause_s = interval_s / max(1, turns)
+        self._due = now + self._pause_s
+        for _ in range(min(TURNS_AT_ONCE, len(self._waiting))):
+            partition = self._partitions.get(self._waiting.pop())
+            if partition is not None:
+                partition.guard(partial(self._clean, partition))
+
+    def _clean(self, partition: Partition) -> None:
+        """A partition's turn; nothing where it is not known here which server leads."""
+        if partition.role is None:
+            return
+        log, wall_ms = partition.log, self._wall_ms()
+        log.roll_if_old(wall_ms)
+        if self._outbox.jobs.busy(partition.key):
+            return
+        if self._advance(partition, *self._wanted_start(partition, wall_ms)):
+            return
+        self._compact(partition, wall_ms)
+
+    def _compact(self, partition: Partition, wall_ms: int) -> None:
+        """Begin a pass of compaction, if one is due."""
+        if "compact" in partition.config.cleanup and not self._outbox.full:
+            compaction = partition.log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
+            if compaction is not None:
+                self._run_on(partition, compaction)
+
+    def _advance(self, partition: Partition, start: int, cause: str) -> bool:
+        """Let the log begin there. Whether that is news."""
+        old = partition.log.start
+        advance = partition.log.begin_advance(start)
+        if advance is None:
+            return False
+        self._outbox.jobs.start(partition.key, advance, partial(self._on_advanced, partition, advance))
+        self._outbox.event(
+            "log_start_moved",
+            topic_id=partition.key.topic_id,
+            partition=partition.key.partition,
+            old=old,
+            start=partition.log.start,
+            cause=cause,
+        )
+        return True
+
+    def on_room(self, now: float) -> None:
+        """The disk has become full, or has room again: a round begins at once."""
+        self._waiting, self._due = [], now
+        self.on_tick(now)
+        self._timers.set(TIMER, self._due)
+
+    def on_settled(self, partition: Partition) -> None:
+        """The partition's input is over: it may have filled a segment, or told a follower where the log begins."""
+        snapshot = partition.log.begin_snapshot()
+        if snapshot is not None:
+            self._outbox.jobs.start(partition.key, snapshot, partial(self._on_snapshot, partition, snapshot))
+        elif (start := _leaders_start(partition)) > partition.log.start and not self._outbox.jobs.busy(partition.key):
+            partition.guard(partial(self._follow, partition, start))
+
+    def _follow(self, partition: Partition, start: int) -> None:
+        if start == partition.log.end:  # the leader has removed all of it, and goes on in a new segment
+            partition.log.roll()
+        self._advance(partition, start, "leader")
+
+    def _on_snapshot(self, partition: Partition, snapshot: TakeSnapshot, result: object, now: float) -> None:
+        def take() -> None:
+            if isinstance(result, OSError):
+                raise result
+            partition.log.complete_snapshot(snapshot)
+
+        partition.guard(take)
+
+    def _run_on(self, partition: Partition, compaction: Compaction) -> None:
+        done = partial(self._on_compacted, partition, compaction)
+        self._outbox.jobs.start(partition.key, compaction, done)
+
+    def _on_compacted(self, partition: Partition, compaction: Compaction, result: object, now: float) -> None:
+        def take() -> None:
+            log = partition.log
+            if isinstance(result, OSError):
+                if compaction.generation != log.generation:
+                    return  # its files went with a truncation
+                if result.errno not in NO_ROOM:
+                    raise result
+                self._outbox.event(
+                    "compaction_without_room",
+                    topic_id=partition.key.topic_id,
+                    partition=partition.key.partition,
+                    reason=str(result),
+                )
+                return
+            assert result is None or isinstance(result, Cleaned)
+            if log.complete_compaction(compaction, result):
+                self._run_on(partition, compaction)
+            elif compaction.generation == log.generation:
+                self._outbox.event(
+                    "log_compacted",
+                    topic_id=partition.key.topic_id,
+                    partition=partition.key.partition,
+                    start=log.start,
+                    end=compaction.end,
+                    bytes_before=sum(source.size for source in compaction.sources),
+                    bytes_after=sum(each.bytes for each in log.extents() if each.end <= compaction.sources[-1].end),
+                )
+                self._clean(partition)  # retention, and the next pass where the map of keys was full
+
+        partition.guard(take)
+
+    def _wanted_start(self, partition: Partition, wall_ms: int) -> tuple[int, str]:
+        start, cause = _leaders_start(partition), "leader"
+        if partition.following is not None and not self._outbox.full:
+            return start, cause
+        if "delete" not in partition.config.cleanup:
+            return start, cause
+        extents = partition.log.extents()
+        if partition.config.retention_ms >= 0:
+            extents = partition.log.aged_extents(wall_ms - partition.config.retention_ms)
+        own = log_start(extents, partition.high_watermark, partition.config, wall_ms)
+        return (own, "retention") if own > start else (start, cause)
+
+    def _on_advanced(self, partition: Partition, advance: Advance, result: object, now: float) -> None:
+        def take() -> None:
+            if isinstance(result, OSError):
+                raise result
+            partition.log.complete_advance(advance)
+            if result is False:
+                key, start = partition.key, advance.origin.start
+                self._outbox.event("producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=start)
+
+        partition.guard(take)
+
+
+def _leaders_start(partition: Partition) -> int:
+    """Where the log begins according to the leader, as far as a follower knows and has it committed; or 0."""
+    following = partition.following
+    return 0 if following is None else min(following.leader_start, following.high_watermark)

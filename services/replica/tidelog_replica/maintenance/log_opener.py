@@ -1,0 +1,345 @@
+"""Logs on their way: opened and deleted by jobs, so that a server with ten thousand partitions keeps its heartbeats.
+
+    waiting    nothing is done yet; by need: what this server leads first, then what it is in sync for, then the rest
+    opening    the job runs: recovery, and the producers' state from the log
+    open       the owner has the log; this module has forgotten it
+    held back  it could not be opened, for a reason that tells nothing of what is there: a directory that cannot be
+               read, missing rights, no descriptors. It is never taken for empty, nothing of it is touched, and it is
+               tried again after a pause that doubles, or when there is news of the partition. Where the disk fails in
+               writing, the process ends instead: what it has is known to its next life only
+
+While a log is on its way the controller's states for it are kept, the newest only; the owner acts on it when the log
+is open. A log that nobody wants any more before its job began is not opened at all; one whose topic is deleted
+meanwhile is closed again, and then its data goes.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tidelog.disk import Disk
+from tidelog.errors import TidelogError, refuse
+from tidelog.levels import DOUBTFUL_TAILS
+from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.jobs import Jobs
+from tidelog_replica.registration.session import Session
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.index import IndexCache
+from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.recovery.damage import find_hole
+from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
+from tidelog_replica.storage.segment import CorruptLog
+from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.timers import Timers
+
+AT_ONCE = 32
+"""Openings that threads are given together: enough to keep them busy, few enough for the need to count."""
+NEEDS = 3
+TIMER = "opening"
+"""First part of the timer key of a log that is held back; the second is the partition."""
+RETRY_S = 1.0
+"""First pause of a log that is held back …"""
+RETRY_MAX_S = 60.0
+"""… and the longest."""
+DELETING = "deleting"
+"""Name of the file that says that the log in this directory is being deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A log, and its producers as it tells them."""
+
+    log: Log
+    producers: ProducerState
+
+
+class HeldBack(OSError):
+    """The log cannot be opened now, and nothing is known of it."""
+
+
+_HOLDING_BACK = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOTDIR, errno.EISDIR)
+"""Errors that tell nothing of the medium."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """Recover a log, or make it. The result is ``Opened``."""
+
+    disk: Disk
+    path: str
+    config: TopicConfig
+    tails: TailCache
+    indexes: IndexCache | None = None
+    intact: bool = False
+    has_peers: bool = False
+    """Both as for ``Log.open``."""
+
+    def run(self) -> Opened:
+        """Open the log, with recovery; see ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has
+        left, ``DoubtfulLog``, and ``HeldBack``."""
+        try:
+            hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
+            if hole is not None:
+                raise hole
+            log = Log.open(
+                self.disk,
+                self.path,
+                self.config,
+                self.tails,
+                self.indexes,
+                intact=self.intact,
+                has_peers=self.has_peers,
+            )
+        except OSError as error:
+            if error.errno not in _HOLDING_BACK:
+                raise
+            raise HeldBack(error.errno, error.strerror, error.filename or self.path) from error
+        return Opened(log, log.producers)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLog:
+    """Remove a log from the disk. The result is whether there was one."""
+
+    disk: Disk
+    path: str
+
+    def run(self) -> bool:
+        """Remove the log's directory; see ``Job``."""
+        try:
+            self.disk.listdir(self.path)
+        except FileNotFoundError:
+            return False
+        self.disk.write_atomic(f"{self.path}/{DELETING}", b"")
+        finish_deletion(self.disk, self.path)
+        return True
+
+
+def finish_deletion(disk: Disk, path: str) -> list[str]:
+    """Remove a log whose deletion has begun; the mark of that goes last, so that a crash leaves no half of a log that
+    would pass for a whole one. Returns the names of the files that are there then. Raises ``HeldBack``."""
+    try:
+        names = disk.listdir(path)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise HeldBack(error.errno, error.strerror, path) from error
+    if DELETING not in names:
+        return names
+    for name in names:
+        if name != DELETING:
+            disk.unlink(f"{path}/{name}")
+    disk.sync_dir(path)
+    disk.rmtree(path)
+    return []
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A log on its way. ``state`` is the newest; None where this server has no part in it."""
+
+    config: TopicConfig
+    state: PartitionState | None
+    need: int
+    begun: bool = False
+    deleted: bool = False
+    reason: str = ""
+    """Why it was held back when it was tried last."""
+    pause_s: float = RETRY_S
+
+
+class Openings:
+    """``on_open(key, opened, config, state, now)`` or ``on_broken(key, error, config, state, now)`` is called when a
+    job has ended. ``level()``: the cluster's feature level."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        disk: Disk,
+        directory: str,
+        tails: TailCache,
+        indexes: IndexCache,
+        outbox: Outbox,
+        timers: Timers,
+        on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
+        on_broken: Callable[
+            [TopicPartition, CorruptLog | DoubtfulLog, TopicConfig, PartitionState | None, float], None
+        ],
+        session: Session,
+        level: Callable[[], int],
+    ) -> None:
+        self._node = node
+        self._disk = disk
+        self._directory = directory
+        self._tails = tails
+        self._indexes = indexes
+        self._outbox = outbox
+        self._timers = timers
+        self._jobs: Jobs = outbox.jobs
+        self._on_open = on_open
+        self._on_broken = on_broken
+        self._session = session
+        self._level = level
+        self._wanted: dict[TopicPartition, _Wanted] = {}
+        self._waiting: tuple[dict[TopicPartition, None], ...] = tuple({} for _ in range(NEEDS))
+        self._running = 0
+        self._opened = 0
+        """Since there was nothing to open."""
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._wanted
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    @property
+    def held_back(self) -> int:
+        """So many could not be opened when they were tried last."""
+        return sum(1 for wanted in self._wanted.values() if wanted.reason)
+
+    def refusal(self, key: TopicPartition) -> TidelogError:
+        """Why the partition serves nobody."""
+        reason = self._wanted[key].reason
+        if reason:
+            return refuse("OFFLINE", f"the partition is offline on {self._node}: its log cannot be opened: {reason}")
+        return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
+
+    def path(self, key: TopicPartition) -> str:
+        """Where the log is."""
+        return f"{self._directory}/{key.topic_id}-{key.partition}"
+
+    # --- opening -----------------------------------------------------------------------------------------
+
+    def want(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
+        """Open it, or act on this state when it is open. The jobs begin with ``begin``."""
+        need = 0 if state.leader == self._node else 1 if self._node in state.isr else 2
+        wanted = self._wanted.get(key)
+        if wanted is None:
+            wanted = self._wanted[key] = _Wanted(config, state, need)
+        elif not wanted.begun:
+            self._waiting[wanted.need].pop(key, None)
+        wanted.config, wanted.state, wanted.need = config, state, need
+        if not wanted.begun:
+            self._waiting[need][key] = None
+
+    def unwant(self, key: TopicPartition) -> None:
+        """This server has no part in it any more; the data stays."""
+        wanted = self._wanted.get(key)
+        if wanted is None:
+            return
+        wanted.state = None
+        if not wanted.begun:
+            self._waiting[wanted.need].pop(key, None)
+            del self._wanted[key]
+
+    def unwant_all(self) -> None:
+        """This server's life is over."""
+        for key in list(self._wanted):
+            self.unwant(key)
+
+    def on_tick(self, key: TopicPartition) -> None:
+        """A pause is over."""
+        wanted = self._wanted.get(key)
+        if wanted is not None and not wanted.begun:
+            self._waiting[wanted.need][key] = None
+            self.begin()
+
+    def begin(self) -> None:
+        """Give threads what they have room for."""
+        for waiting in self._waiting:
+            while waiting and self._running < AT_ONCE:
+                key = next(iter(waiting))
+                del waiting[key]
+                wanted = self._wanted[key]
+                wanted.begun = True
+                self._running += 1
+                intact = self._session.began_clean
+                asks = self._counts(wanted.state)
+                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes, intact, asks)
+                self._jobs.start(key, job, partial(self._on_ended, key))
+
+    def _counts(self, state: PartitionState | None) -> bool:
+        """Whether this copy is relied on, and others can be asked what its torn end was."""
+        if state is None or self._level() < DOUBTFUL_TAILS:
+            return False
+        return self._node in state.isr + state.elr and len(state.replicas) > 1
+
+    def _on_ended(self, key: TopicPartition, result: object, now: float) -> None:
+        self._running -= 1
+        wanted = self._wanted.pop(key)
+        if isinstance(result, Opened):
+            self._opened += 1
+            if wanted.deleted:
+                self.delete(key, result.log)
+                self._want_again(key, wanted)
+            else:
+                self._tell_missing(key, result.log)
+                self._on_open(key, result, wanted.config, wanted.state, now)
+        else:
+            assert isinstance(result, OSError)
+            if wanted.deleted:
+                self.delete(key, None)
+                self._want_again(key, wanted)
+            elif isinstance(result, CorruptLog | DoubtfulLog):
+                self._on_broken(key, result, wanted.config, wanted.state, now)
+            else:
+                self._hold_back(key, wanted, result, now)
+        self.begin()
+        if not self._running and self._opened:
+            self._outbox.event("logs_opened", count=self._opened)
+            self._opened = 0
+
+    def _tell_missing(self, key: TopicPartition, log: Log) -> None:
+        if log.end < (once := log.written_high_watermark):
+            where = {"topic_id": key.topic_id, "partition": key.partition}
+            self._outbox.event("committed_records_missing", **where, start=log.end, end=once)
+
+    def _hold_back(self, key: TopicPartition, wanted: _Wanted, error: OSError, now: float) -> None:
+        if wanted.state is None and isinstance(error, HeldBack):
+            return
+        if not wanted.reason:
+            reason = f"its log cannot be opened: {error}"
+            self._outbox.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
+        self._wanted[key], wanted.reason = wanted, str(error)
+        if not isinstance(error, HeldBack):
+            self._outbox.stop(f"{self.path(key)}: {error}")
+            return
+        wanted.begun = False
+        self._timers.set((TIMER, key), now + wanted.pause_s)
+        wanted.pause_s = min(2 * wanted.pause_s, RETRY_MAX_S)
+
+    def _want_again(self, key: TopicPartition, wanted: _Wanted) -> None:
+        """It was deleted before it was open; this server may have a part in it again, with a new copy."""
+        if wanted.state is not None:
+            self.want(key, wanted.config, wanted.state)
+
+    # --- deleting ----------------------------------------------------------------------------------------
+
+    def delete(self, key: TopicPartition, log: Log | None) -> None:
+        """Close the log and remove its data. No flush of it is under way; a job of it may be."""
+        wanted = self._wanted.get(key)
+        if wanted is not None and wanted.begun:
+            wanted.deleted, wanted.state = True, None
+            return
+        self.unwant(key)
+        self._jobs.forget(key)
+        try:
+            if log is not None:
+                log.close(for_good=True)
+        except OSError as error:
+            self._on_deleted(key, error)
+        else:
+            job = DeleteLog(self._disk, self.path(key))
+            self._jobs.start(key, job, lambda result, now: self._on_deleted(key, result))
+
+    def _on_deleted(self, key: TopicPartition, result: object) -> None:
+        fields = {"topic_id": key.topic_id, "partition": key.partition}
+        if isinstance(result, OSError):
+            self._outbox.event("delete_failed", **fields, reason=str(result))
+        elif result:
+            self._outbox.event("partition_deleted", **fields)

@@ -1,0 +1,385 @@
+"""Partitions whose log is damaged: out of every promise first, then repaired from the leader
+(``storage/recovery/damage.py``).
+
+Damage is met when a log opens, when somebody reads, or by the scrubber. The log is closed then, the partition serves
+and follows nobody, and goes through
+
+    handing over   it tells the controller that what it held is lost, and again until that is in the metadata, in a
+                   newer epoch than any that it knew; also where it is no member: it may be about to become one. Only
+                   then may anything of the log change: until then somebody may count on what is there
+    waiting        nobody else leads: what this server has is perhaps all there is, and is left alone
+    set aside      a job quarantines the damaged segment
+    filling        where that left a hole, what the leader has committed there is read and written, batch by batch
+    over           the log is opened again; its follower counts as holding something from its first fetch on
+
+So a hole is never served, never led with, never acknowledged: while there is one, there is no log. Where the
+leader's log does not fit (its own begins in the hole; what lies behind the hole was never committed; or it would
+bring back deleted keys), and where the same segment is damaged again, the copy starts over with nothing. A server
+that leads by the time when a leader's log turns out not to fit keeps what precedes the hole: that is all there is.
+Where the leader's log begins behind the hole, and there a segment of the copy with the same history, the copy begins
+there too: what is damaged is to go anyway. What producers had written before, which the hole hides, the leader tells
+then.
+
+An unclean election may choose this server because nobody else is left: then what precedes the damage is served, in a
+leader epoch in which nothing else has been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tidelog.disk import Disk
+from tidelog.effects import CONTROLLER
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
+from tidelog.wire.codec import payload_view
+from tidelog.wire.messages import HandOver, LogSnapshot, LogSnapshotAnswer, Message, Read, ReadAnswer, SuspectPart
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.jobs import Job
+from tidelog_replica.registration.session import Session
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.log_start_checkpoint import Origin
+from tidelog_replica.storage.recovery.damage import (
+    BeginBehind,
+    Close,
+    Fill,
+    Hole,
+    Misfit,
+    SetAside,
+    StartOver,
+    base_of,
+)
+from tidelog_replica.storage.segment import CorruptLog
+from tidelog_replica.storage.tombstones import Compacted
+from tidelog_replica.timers import Timers
+
+TIMER = "repair"
+"""First part of a repair's timer key; the second is the partition."""
+REASON = "corrupt_log"
+STALLED_S = 10.0
+"""What the leader has not committed for this long after it was asked for is not there."""
+
+
+@dataclass(slots=True)
+class _Repair:
+    config: TopicConfig
+    state: PartitionState | None
+    reason: str
+    base: int | None
+    """Of the damaged segment; None: the log as a whole."""
+    lost_at: PartitionState | None = None
+    """The state in which the controller has taken note of the loss: in newer ones nobody counts on what was here."""
+    hole: Hole | None = None
+    offset: int = 0
+    """Filled up to here …"""
+    size: int = 0
+    """… with so many bytes."""
+    busy: bool = False
+    """A job or call is under way, or the log is not closed yet."""
+    pause_until: float = 0.0
+    stalled_since: float | None = None
+    misfit: str = ""
+    """Why the hole cannot be filled from the leader's log: the copy starts over."""
+
+
+class Repairs:
+    """``reopen(key, config, state)`` is called when a log can be opened again."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        disk: Disk,
+        path: Callable[[TopicPartition], str],
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
+    ) -> None:
+        self._node = node
+        self._disk = disk
+        self._path = path
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._reopen = reopen
+        self._repairs: dict[TopicPartition, _Repair] = {}
+        self._before: dict[TopicPartition, list[int]] = {}
+        """Segments that were damaged before in this life."""
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._repairs
+
+    def __len__(self) -> int:
+        return len(self._repairs)
+
+    def refusal(self, key: TopicPartition) -> TidelogError:
+        """Why the partition serves nobody."""
+        repair = self._repairs[key]
+        if repair.hole is not None:
+            doing = f"offsets {repair.offset} to {repair.hole.end} are being fetched again"
+        elif repair.state is not None and repair.state.leader is None:
+            doing = "and nobody else leads from whom it could be had"
+        else:
+            doing = "it will be fetched again"
+        return refuse("OFFLINE", f"the partition's log on {self._node} is damaged ({repair.reason}), {doing}")
+
+    # --- inputs ------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        key: TopicPartition,
+        config: TopicConfig,
+        state: PartitionState | None,
+        error: CorruptLog,
+        now: float,
+        *,
+        closed: bool = True,
+    ) -> None:
+        """The log is damaged; it is closed now, or will be with ``on_closed``."""
+        base = base_of(error)
+        before = self._before.setdefault(key, [])
+        if base in before:
+            base = None
+        elif base is not None:
+            before.append(base)
+        reason = error.strerror or str(error)
+        self._repairs[key] = _Repair(config, state, reason, base, busy=not closed)
+        self._event("log_damaged", key, segment=-1 if base is None else base, reason=reason)
+        self._step(key, now)
+
+    def on_closed(self, key: TopicPartition, now: float) -> None:
+        """No thread works on the log any more."""
+        if key in self._repairs:
+            self._repairs[key].busy = False
+            self._step(key, now)
+
+    def on_state(self, key: TopicPartition, config: TopicConfig, state: PartitionState, now: float) -> None:
+        """The controller's state."""
+        repair = self._repairs[key]
+        repair.config, repair.state, repair.pause_until = config, state, 0.0
+        self._step(key, now)
+
+    def unassign(self, key: TopicPartition) -> None:
+        """This server has no part in it any more."""
+        if key in self._repairs:
+            self._repairs[key].state = None
+
+    def unassign_all(self) -> None:
+        """This server's life is over."""
+        for repair in self._repairs.values():
+            repair.state = None
+
+    def forget(self, key: TopicPartition) -> None:
+        """The topic is deleted."""
+        self._repairs.pop(key, None)
+        self._before.pop(key, None)
+
+    def on_tick(self, key: TopicPartition, now: float) -> None:
+        """A pause is over."""
+        if key in self._repairs:
+            self._step(key, now)
+
+    # --- step by step ------------------------------------------------------------------------------------
+
+    def _step(self, key: TopicPartition, now: float) -> None:
+        repair = self._repairs[key]
+        state = repair.state
+        if repair.busy or state is None:
+            return
+        if now < repair.pause_until:
+            self._timers.set((TIMER, key), repair.pause_until)
+            return
+        lost_at = repair.lost_at
+        if lost_at is None:
+            self._hand_over(key, repair, state, now)
+        elif state.leader is None or state.epoch <= lost_at.epoch:
+            return
+        elif repair.base is None or (repair.misfit and state.leader != self._node):
+            if repair.misfit:
+                self._event("copy_restarted", key, reason=repair.misfit)
+            repair.base = repair.hole = None
+            self._work(key, repair, StartOver(self._disk, self._path(key)), self._on_set_aside)
+        elif repair.hole is None or state.leader == self._node:
+            alone = state.leader == self._node
+            self._work(key, repair, SetAside(self._disk, self._path(key), repair.base, cut=alone), self._on_set_aside)
+        elif repair.offset < repair.hole.end:
+            self._read(key, repair, repair.hole, state, now)
+        else:
+            self._work(key, repair, Close(self._disk, self._path(key), repair.hole), self._on_repaired)
+
+    def _pause(self, key: TopicPartition, repair: _Repair, pause_s: float, now: float) -> None:
+        repair.pause_until = now + pause_s
+        self._timers.set((TIMER, key), repair.pause_until)
+
+    def _hand_over(self, key: TopicPartition, repair: _Repair, state: PartitionState, now: float) -> None:
+        repair.busy = True
+        part = SuspectPart(*key, state.epoch, state.leader_epoch)
+        message = HandOver(self._node, self._session.broker_epoch, REASON, (part,), lost=True)
+        done = partial(self._on_handed_over, key, repair, state)
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _on_handed_over(
+        self,
+        key: TopicPartition,
+        repair: _Repair,
+        state: PartitionState,
+        answer: Message | TidelogError,
+        now: float,
+    ) -> None:
+        """Refused where the partition has moved on: then the same with its newer state."""
+        if self._repairs.get(key) is not repair:
+            return
+        repair.busy = False
+        if isinstance(answer, TidelogError):
+            self._pause(key, repair, self._settings.isr_retry_s, now)
+        else:
+            repair.lost_at = state
+            self._step(key, now)
+
+    # --- jobs --------------------------------------------------------------------------------------------
+
+    def _work(
+        self,
+        key: TopicPartition,
+        repair: _Repair,
+        job: Job,
+        done: Callable[[TopicPartition, _Repair, object, float], None],
+    ) -> None:
+        repair.busy = True
+        self._outbox.jobs.start(key, job, partial(self._on_worked, key, repair, done))
+
+    def _on_worked(
+        self,
+        key: TopicPartition,
+        repair: _Repair,
+        done: Callable[[TopicPartition, _Repair, object, float], None],
+        result: object,
+        now: float,
+    ) -> None:
+        """What failed is not tried again in this life: a sync that answers after one that did not proves nothing."""
+        if self._repairs.get(key) is not repair:
+            return
+        if isinstance(result, OSError):
+            self._outbox.stop(f"{self._path(key)}: {result}")
+        else:
+            repair.busy = False
+            done(key, repair, result, now)
+
+    def _on_set_aside(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+        base = -1 if repair.base is None else repair.base
+        if not isinstance(result, Hole):
+            self._event("segment_quarantined", key, segment=base, end=-1)
+            self._over(key, repair, now)
+            return
+        self._event("segment_quarantined", key, segment=base, end=result.end)
+        repair.hole, repair.offset, repair.size = result, result.base, 0
+        self._step(key, now)
+
+    def _on_repaired(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+        assert repair.hole is not None
+        self._event("segment_repaired", key, segment=repair.hole.base, end=repair.hole.end)
+        self._over(key, repair, now)
+
+    def _over(self, key: TopicPartition, repair: _Repair, now: float) -> None:
+        """The log can be opened; by whom has a part in it."""
+        del self._repairs[key]
+        if repair.state is not None:
+            self._reopen(key, repair.config, repair.state)
+
+    # --- the leader --------------------------------------------------------------------------------------
+
+    def _read(self, key: TopicPartition, repair: _Repair, hole: Hole, state: PartitionState, now: float) -> None:
+        assert state.leader is not None
+        if self._outbox.full:
+            self._pause(key, repair, self._settings.isr_retry_s, now)
+            return
+        repair.busy = True
+        first = repair.offset == hole.base
+        message = Read(
+            *key,
+            repair.offset,
+            last_epoch=hole.last_epoch if first else -1,
+            leader_epoch=state.leader_epoch,
+            max_bytes=min(1 << 20, self._settings.fetch_max_bytes),
+            isolation="uncommitted",
+        )
+        done = partial(self._on_read, key, repair, hole)
+        self._outbox.call(state.leader, message, self._settings.replica_max_leader_timeout_s, done)
+
+    def _on_read(
+        self, key: TopicPartition, repair: _Repair, hole: Hole, answer: Message | TidelogError, now: float
+    ) -> None:
+        if self._repairs.get(key) is not repair:
+            return
+        repair.busy = False
+        if isinstance(answer, ReadAnswer) and len(payload_view(answer.payload)):
+            repair.stalled_since = None
+            batches = bytes(payload_view(answer.payload))
+            source = Compacted(answer.compacted_to, answer.tombstones_to)
+            job = Fill(self._disk, self._path(key), hole, repair.offset, repair.size, batches, source)
+            self._work(key, repair, job, self._on_filled)
+            return
+        if isinstance(answer, TidelogError) and answer.code == "OFFSET_OUT_OF_RANGE":
+            start = answer.detail.get("log_start")
+            if isinstance(start, int) and start >= hole.end and repair.state is not None:
+                self._ask_start(key, repair, hole, repair.state)
+                return
+        if isinstance(answer, TidelogError) and answer.code in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
+            self._misfit(key, repair, answer.message, now)
+            return
+        if not isinstance(answer, TidelogError) or answer.code == "OFFSET_NOT_AVAILABLE":
+            # a leader that lacks this very member may not be able to commit more
+            since = repair.stalled_since = now if repair.stalled_since is None else repair.stalled_since
+            if now - since >= STALLED_S:
+                self._misfit(key, repair, f"the leader has committed nothing at {repair.offset}", now)
+                return
+        self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
+
+    def _ask_start(self, key: TopicPartition, repair: _Repair, hole: Hole, state: PartitionState) -> None:
+        assert state.leader is not None
+        repair.busy = True
+        message = LogSnapshot(self._node, self._session.broker_epoch, *key, state.leader_epoch)
+        done = partial(self._on_start, key, repair, hole)
+        self._outbox.call(state.leader, message, self._settings.replica_max_leader_timeout_s, done)
+
+    def _on_start(
+        self, key: TopicPartition, repair: _Repair, hole: Hole, answer: Message | TidelogError, now: float
+    ) -> None:
+        if self._repairs.get(key) is not repair:
+            return
+        repair.busy = False
+        if isinstance(answer, LogSnapshotAnswer) and answer.log_start >= hole.end:
+            start = Origin(answer.log_start, answer.last_epoch, answer.chain)
+            producers = bytes(payload_view(answer.payload))
+            job = BeginBehind(self._disk, self._path(key), start, producers)
+            self._work(key, repair, job, self._on_left_behind)
+        else:
+            self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
+
+    def _on_left_behind(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+        if isinstance(result, Misfit):
+            self._misfit(key, repair, str(result), now)
+            return
+        assert repair.hole is not None and isinstance(result, int)
+        self._event("hole_retired", key, segment=repair.hole.base, start=result)
+        self._over(key, repair, now)
+
+    def _on_filled(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+        if isinstance(result, Misfit):
+            self._misfit(key, repair, str(result), now)
+            return
+        assert isinstance(result, tuple)
+        repair.offset, repair.size = result
+        self._step(key, now)
+
+    def _misfit(self, key: TopicPartition, repair: _Repair, reason: str, now: float) -> None:
+        repair.misfit = reason
+        self._step(key, now)
+
+    def _event(self, name: str, key: TopicPartition, **fields: int | str) -> None:
+        self._outbox.event(name, topic_id=key.topic_id, partition=key.partition, **fields)

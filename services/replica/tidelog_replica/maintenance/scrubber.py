@@ -1,0 +1,273 @@
+"""The scrubber: reads every segment of every log again, slowly, so that damage is found while others still hold what
+was lost. Of the active segment it reads what was synced when its check began.
+
+A round begins every ``scrub_interval_s``, the first one a twenty-fourth of that after the start, or when an operator
+asks for one. It goes through all partitions, segment by segment, in jobs of ``PIECE_BYTES``, one at a time for the
+whole server; pauses between them keep it at ``scrub_bytes_per_s``. A segment that is removed, cut or compacted in the
+middle of its check is passed over. What is found goes the way of all damage: the partition goes offline, resigns and
+is repaired (``maintenance/log_repairer.py``). A log without damage is then compared with the other copies of its
+partition (``copies/checks.py``).
+
+A batch that is whole and that no reader can decode is no damage. Such batches are counted, and the first places of
+each partition are remembered for ``describe_metrics``. Nothing is remembered across a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from tidelog.disk import Disk
+from tidelog.types import TopicPartition
+from tidelog.wire.compiled import MAX_INT
+from tidelog.wire.messages import ScrubStatus, UnreadablePlace
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.partition import Partition
+from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.segment import CorruptLog
+from tidelog_replica.storage.segment_scrub import Checked, Place, Scrub, Target, Unreadable
+from tidelog_replica.timers import Timers
+
+TIMER = ("scrubbing", "")
+PIECE_BYTES = 1 << 20
+"""Read by one job; a batch may go beyond that."""
+MOST_PLACES = 5
+"""Places of unreadable batches that are remembered for a partition. All such batches are counted."""
+MOST_REPORTED = 100
+"""Places that a server reports."""
+ASKED_BYTES_PER_S = 4 << 20
+"""Bytes a second of a round that an operator asks for, if ``scrub_bytes_per_s`` is 0."""
+KEY = TopicPartition("", -1)
+"""Of the scrubber's jobs: they only read, so they need not wait for those that work on the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Unreadable batches of one segment."""
+
+    count: int
+    places: tuple[Unreadable, ...]
+    """The first of them, as many as are remembered."""
+
+
+class Scrubbing:
+    """``partitions`` is a live view; ``touch`` tells the owner that a partition's input has to be settled, and
+    ``compare(key, now)`` that all of a partition's log was read."""
+
+    def __init__(
+        self,
+        partitions: Mapping[TopicPartition, Partition],
+        disk: Disk,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+        compare: Callable[[TopicPartition, float], None],
+    ) -> None:
+        self._partitions = partitions
+        self._disk = disk
+        self._interval_s = settings.scrub_interval_s
+        self._by_itself = settings.scrub_bytes_per_s > 0
+        self._rate = settings.scrub_bytes_per_s or ASKED_BYTES_PER_S
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._compare = compare
+        self._rounds = 0
+        """Begun so far."""
+        self._running = False
+        """A round is under way."""
+        self._round: list[TopicPartition] = []
+        """Partitions whose turn is still to come, the next one last."""
+        self._partition: Partition | None = None
+        """The one whose turn it is."""
+        self._target: Target | None = None
+        """Its segment that is being checked, or was last."""
+        self._generation = 0
+        """Of the log, when that check began."""
+        self._until = 0
+        """The log end when the partition's turn began: segments after it are checked in the next round."""
+        self._place: Place | None = None
+        """How far; None: it is over."""
+        self._segments = self._bytes = 0
+        """Checked in this round."""
+        self._unreadable: list[Unreadable] = []
+        self._unreadable_count = 0
+        """Of the segment that is being checked: the first few, and how many."""
+        self._found: dict[TopicPartition, dict[int, _Found]] = {}
+        """By partition and first offset of the segment, as they were checked last."""
+        self._busy = False
+        self._round_due: float | None = None
+        self._due: float | None = None
+
+    def start(self, now: float) -> None:
+        """The server begins to live."""
+        if self._by_itself:
+            self._due = self._round_due = now + self._interval_s / 24
+            self._timers.set(TIMER, self._due)
+
+    def begin_round(self, now: float) -> None:
+        """Begin a round of all partitions now. A round that is under way is given up."""
+        self._begin_round(now)
+        self._timers.set(TIMER, self.deadline())
+
+    def _begin_round(self, now: float) -> None:
+        self._rounds += 1
+        self._running = True
+        self._due, self._round_due = now, now + self._interval_s if self._by_itself else None
+        self._round = list(self._partitions)[::-1]
+        self._found = {key: found for key, found in self._found.items() if key in self._partitions}
+        self._partition = self._target = self._place = None
+        self._segments = self._bytes = 0
+
+    def status(self) -> ScrubStatus:
+        """How far the last round is that has begun."""
+        left = len(self._round) + (self._partition is not None)
+        return ScrubStatus(self._rounds, self._running, left, self._segments, self._bytes)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` is wanted; None while a job runs, or for ever."""
+        return None if self._busy else self._due
+
+    def on_tick(self, now: float) -> None:
+        """The next piece, or the next round, if it is time."""
+        if self._busy or self._due is None or now < self._due:
+            return
+        if not self._running:
+            self._begin_round(now)
+        if self._place is None or not self._is_there():
+            self._find_segment(now)
+        if self._partition is None or self._target is None or self._place is None:
+            self._end_round()
+            return
+        epochs = EpochCache(self._partition.log.epochs.entries)
+        job = Scrub(self._disk, self._target, self._place, PIECE_BYTES, epochs)
+        self._busy = True
+        self._outbox.jobs.start(KEY, job, partial(self._on_checked, now, self._target))
+
+    # --- segment by segment ------------------------------------------------------------------------------
+
+    def _find_segment(self, now: float) -> None:
+        """The next segment there is, of this partition or of the next ones."""
+        self._place = None
+        while self._partition is not None or self._round:
+            if self._partition is None:
+                self._partition, self._target = self._partitions.get(self._round.pop()), None
+                self._until = 0 if self._partition is None else self._partition.log.end
+                continue
+            target = self._target_after(-1 if self._target is None else self._target.base)
+            if target is not None:
+                self._target, self._place = target, target.beginning
+                self._generation = self._partition.log.generation
+                self._unreadable, self._unreadable_count = [], 0
+                return
+            if self._is_open(self._partition):
+                self._compare(self._partition.key, now)
+            self._partition = None
+
+    def _is_open(self, partition: Partition) -> bool:
+        """Whether the partition was neither deleted nor closed for damage."""
+        return partition.offline is None and self._partitions.get(partition.key) is partition
+
+    def _target_after(self, base: int) -> Target | None:
+        """The next segment of the partition whose turn it is, as far as it is to be checked."""
+        partition = self._partition
+        assert partition is not None
+        if not self._is_open(partition):
+            return None
+        log, found = partition.log, list[Target]()
+        segment = log.segment_after(base)
+        if segment is None or segment.base >= self._until:
+            return None
+        if log.full_segment_after(base) is segment:
+            return Target.of(segment)
+        if log.synced > segment.base:
+            partition.guard(lambda: found.append(Target.of(segment, log.synced)))
+            self._touch(partition)
+        return found[0] if found else None
+
+    def _is_there(self) -> bool:
+        """The segment is the one whose check began, the log was not cut, and nothing has replaced the file."""
+        partition, target = self._partition, self._target
+        if partition is None or target is None or not self._is_open(partition):
+            return False
+        return partition.log.is_still(target, self._generation)
+
+    def _end_round(self) -> None:
+        self._running = False
+        self._due = self._round_due
+        if self._segments:
+            self._outbox.event("scrubbed", segments=self._segments, bytes=self._bytes)
+
+    def _on_checked(self, begun: float, target: Target, result: object, now: float) -> None:
+        self._busy = False
+        self._due = now
+        self._take(begun, target, result, now)
+        self._timers.set(TIMER, self._due)
+
+    def _take(self, begun: float, target: Target, result: object, now: float) -> None:
+        partition, place = self._partition, self._place
+        if target is not self._target or not self._is_there():
+            return
+        assert partition is not None and place is not None
+        if isinstance(result, CorruptLog):
+            self._place = None
+            partition.meet(result)
+            self._touch(partition)
+            return
+        if isinstance(result, OSError):  # it says nothing of the segment, which is looked at in the next round
+            self._place = None
+            self._outbox.event("scrub_failed", reason=f"{target.path}: {result}")
+            return
+        assert isinstance(result, Checked)
+        reached, index_removed, unreadable = result
+        self._unreadable_count += len(unreadable)
+        self._unreadable += unreadable[: MOST_PLACES - len(self._unreadable)]
+        self._due = max(now, begun + (reached.position - place.position) / self._rate)
+        self._place = reached if reached.position < target.size else None
+        if self._place is None:
+            self._segments += 1
+            self._bytes += target.size
+            self._remember(partition, target.base)
+        if index_removed:
+            key = partition.key
+            self._outbox.event("index_removed", topic_id=key.topic_id, partition=key.partition, segment=target.base)
+
+    # --- batches that no reader can decode -------------------------------------------------------------------
+
+    def _remember(self, partition: Partition, base: int) -> None:
+        """Keep what the segment's check has found, in place of what its last one did."""
+        key = partition.key
+        found = {each: of for each, of in self._there(partition) if each != base}
+        if self._unreadable_count:
+            left = max(0, MOST_PLACES - sum(len(of.places) for of in found.values()))
+            found[base] = _Found(self._unreadable_count, tuple(self._unreadable[:left]))
+            self._outbox.event(
+                "unreadable_batches",
+                topic_id=key.topic_id,
+                partition=key.partition,
+                segment=base,
+                batches=self._unreadable_count,
+                offset=self._unreadable[0].base_offset,
+            )
+        self._found[key] = found
+
+    def _there(self, partition: Partition) -> list[tuple[int, _Found]]:
+        """What was found in the partition's segments, but for those that were removed or merged since."""
+        found = sorted(self._found.get(partition.key, {}).items())
+        segments = ((base, of, partition.log.segment_after(base - 1)) for base, of in found)
+        return [(base, of) for base, of, segment in segments if segment is not None and segment.base == base]
+
+    def unreadable(self) -> tuple[int, tuple[UnreadablePlace, ...]]:
+        """How many batches no reader can decode, and the first places of each partition. Both are as the segments
+        were checked last; what has left the log since does not count."""
+        count, places = 0, []
+        for key in self._found:
+            partition = self._partitions.get(key)
+            for _, found in [] if partition is None else self._there(partition):
+                count += found.count
+                places += [UnreadablePlace(*key, first, end - 1, min(id, MAX_INT)) for first, end, id in found.places]
+        return count, tuple(places[:MOST_REPORTED])

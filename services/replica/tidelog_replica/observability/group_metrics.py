@@ -1,0 +1,161 @@
+"""The metrics of the consumer groups that are coordinated here, and how far these lag.
+
+A group's positions are here, but its partitions are anywhere: of those that this server holds it knows how far they
+are committed (a follower a moment later than the leader); of the others it asks the leaders, when somebody looks, and
+tells at the next look what they said. Nobody looks: nobody is asked.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from tidelog.errors import TidelogError
+from tidelog.metrics import Metric, Sample, by_label
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import ListOffset, Message, OffsetAnswer
+
+from tidelog_replica.coordinators.groups.group import Group
+from tidelog_replica.node import ReplicaNode
+
+SHOWN = 100
+"""Most groups that are told one by one."""
+ASKED_AT_ONCE = 500
+"""Most questions to other servers that are under way."""
+ASK_TIMEOUT_S = 5.0
+
+GROUPS = Metric(
+    "tidelog_groups",
+    "gauge",
+    "groups",
+    "Consumer groups coordinated here, by state. empty: without members; moving: partitions change hands.",
+    ("state",),
+)
+MEMBERS = Metric(
+    "tidelog_group_members",
+    "gauge",
+    "members",
+    f"Members of groups coordinated here. As all with the label group: of the {SHOWN} at most that lag most.",
+    ("group",),
+)
+GENERATION = Metric("tidelog_group_generation", "gauge", "generation", "Newest generation of the group.", ("group",))
+LAG = Metric(
+    "tidelog_group_lag_records",
+    "gauge",
+    "records",
+    "Committed records that the group has not processed, in all partitions in which it has a position.",
+    ("group",),
+)
+LARGEST_LAG = Metric(
+    "tidelog_group_largest_lag_records", "gauge", "records", "The same of the worst partition.", ("group",)
+)
+UNKNOWN = Metric(
+    "tidelog_group_unknown_lag_partitions",
+    "gauge",
+    "partitions",
+    "Partitions in which some group has a position, and which no lag contains, since their leaders have not told yet"
+    " how far they are committed.",
+)
+GENERATIONS = Metric(
+    "tidelog_group_generations",
+    "counter",
+    "generations",
+    "Generations begun: whenever some member was to be told something new. Rebalances consist of one to a few.",
+)
+EXPELLED = Metric(
+    "tidelog_group_expelled_members",
+    "counter",
+    "members",
+    "Members put out: not heard of for their session timeout, or too slow to give partitions up.",
+)
+COMMITS = Metric("tidelog_group_commits", "counter", "commits", "Commits taken, each of one or several positions.")
+COMMIT_ERRORS = Metric(
+    "tidelog_group_commit_errors", "counter", "commits", "Commits refused by the coordinator, by the code.", ("code",)
+)
+METRICS = (*(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, UNKNOWN, GENERATIONS, EXPELLED, COMMITS, COMMIT_ERRORS),)
+
+Ask = Callable[[NodeId, Message, float, Callable[[Message | TidelogError], None]], None]
+"""``Peers.start_call``."""
+
+
+class FarEnds:
+    """High watermarks of partitions that other servers hold, as they were told last."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._known: dict[TopicPartition, int] = {}
+        self._asking: set[TopicPartition] = set()
+        self._asked: dict[TopicPartition, int] = {}
+        """In which look they were asked for last."""
+        self._looks = 0
+
+    def look(self, wanted: Iterable[TopicPartition], leaders: Callable[[TopicPartition], NodeId | None]) -> None:
+        """Only these are wanted now: ask for them, those first that were not asked for the longest time."""
+        self._looks += 1
+        keys = dict.fromkeys(wanted)
+        self._known = {key: end for key, end in self._known.items() if key in keys}
+        self._asked = {key: look for key, look in self._asked.items() if key in keys}
+        for key in sorted(keys, key=lambda key: self._asked.get(key, 0)):
+            if len(self._asking) >= ASKED_AT_ONCE:
+                break
+            leader = leaders(key)
+            if leader is not None and key not in self._asking:
+                self._asking.add(key)
+                self._asked[key] = self._looks
+                question = ListOffset(*key, "latest", isolation="uncommitted")
+                self._ask(leader, question, ASK_TIMEOUT_S, partial(self._on_answer, key))
+
+    def _on_answer(self, key: TopicPartition, answer: Message | TidelogError) -> None:
+        """Whoever cannot tell is asked at the next look; what was known stays."""
+        self._asking.discard(key)
+        if isinstance(answer, OffsetAnswer) and key in self._asked:
+            self._known[key] = answer.offset
+
+    def get(self, key: TopicPartition) -> int | None:
+        """What was told of a partition."""
+        return self._known.get(key)
+
+
+def samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
+    """All that there is to tell."""
+    groups = list(node.groups)
+    ends = {key: _end_here(node, key) for group in groups for key in group.offsets}
+    leaders = (
+        {
+            TopicPartition(topic.topic_id, number): state.leader
+            for topic in node.assignment.image.topics
+            for number, state in enumerate(topic.partitions)
+        }
+        if None in ends.values()
+        else {}
+    )
+    far.look((key for key, end in ends.items() if end is None), leaders.get)
+    ends = {key: far.get(key) if end is None else end for key, end in ends.items()}
+    states = dict.fromkeys(("empty", "moving", "stable"), 0)
+    for group in groups:
+        states[group.state] += 1
+    yield from by_label(GROUPS, states)
+    yield UNKNOWN, (), sum(end is None for end in ends.values())
+    lags = [(group, _lags(group, ends)) for group in groups]
+    for group, lag in heapq.nlargest(SHOWN, lags, key=lambda one: (sum(one[1]), len(one[0].members), one[0].name)):
+        yield MEMBERS, (group.name,), len(group.members)
+        yield GENERATION, (group.name,), group.generation
+        yield LAG, (group.name,), sum(lag)
+        yield LARGEST_LAG, (group.name,), max(lag, default=0)
+    counts = node.assignment.counts
+    yield GENERATIONS, (), counts.group_generations
+    yield EXPELLED, (), counts.group_expelled
+    yield COMMITS, (), counts.group_commits
+    yield from by_label(COMMIT_ERRORS, counts.group_commit_refusals)
+
+
+def _lags(group: Group, ends: dict[TopicPartition, int | None]) -> list[int]:
+    known = ((ends[key], position.offset) for key, position in group.offsets.items())
+    return [max(0, end - offset) for end, offset in known if end is not None]
+
+
+def _end_here(node: ReplicaNode, key: TopicPartition) -> int | None:
+    """How far the partition is committed, if this server follows or leads it."""
+    found = node.partitions.get(key)
+    return None if found is None or found.role is None or found.offline is not None else found.high_watermark

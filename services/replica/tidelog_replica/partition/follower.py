@@ -1,0 +1,361 @@
+"""A partition that this server follows: answers of the leader meet the own log.
+
+``replication/follower.py`` decides; this class moves the bytes. Every answer is taken only for the question that is
+still open: same leader epoch, same log end. Any ``OSError`` is the caller's: the partition goes offline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import NamedTuple
+
+from tidelog.errors import CorruptBatch, TidelogError
+from tidelog.records import check_batch, read_header, split
+from tidelog.types import TopicPartition
+from tidelog.wire.codec import payload_view
+from tidelog.wire.messages import (
+    EpochEnd,
+    EpochPart,
+    ErrorInfo,
+    FetchedPart,
+    FetchPart,
+    ListOffset,
+    LogSnapshotAnswer,
+    Message,
+    NotifyPart,
+    OffsetAnswer,
+)
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.reads import Reading
+from tidelog_replica.replication.follower import Follower, agreed_end, fault_of
+from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.log import Beginning, Log
+from tidelog_replica.storage.producer_rebuild import Recall
+from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
+
+
+class Refusal(Exception):
+    """The leader's answer would cut committed records, which only an unclean election can ask for."""
+
+
+class Outcome(NamedTuple):
+    """What an answer came to: ``more`` (ask again at once), ``idle`` (nothing new: wait), ``failed`` (pause),
+    ``restart`` (the copy has to start over, from a snapshot), ``working`` (a job has to end first), ``tell`` (say how
+    far the log goes now; no answer is needed)."""
+
+    what: str
+    code: str = ""
+
+
+OPENING = "OPENING"
+"""The outcome's code where the leader is still opening its log: no reason to suspect it."""
+BUSY = "BUSY"
+"""The same where something has to end first."""
+MORE, IDLE, RESTART, WORKING = Outcome("more"), Outcome("idle"), Outcome("restart"), Outcome("working")
+TELL = Outcome("tell")
+
+
+def _failed(error: ErrorInfo) -> Outcome:
+    return Outcome("failed", OPENING if "opening" in error.detail else error.code)
+
+
+class Following:
+    """The follower's role on one partition, for one leader epoch."""
+
+    def __init__(
+        self,
+        key: TopicPartition,
+        core: Follower,
+        log: Log,
+        producers: ProducerState,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        guard: Callable[[Callable[[], None]], object],
+        on_loss: Callable[[int, int, int], None] = lambda start, committed, end: None,
+    ) -> None:
+        self.core = core
+        self.reading = Reading(core, log, settings, outbox, core.leader)
+        self._key = key
+        self._log = log
+        self._producers = producers
+        self._outbox = outbox
+        self._guard = guard
+        self._on_loss = on_loss
+        self._recall: Recall | None = None
+        self._stamp = 0
+        """The greatest that the leader has sent in this leader epoch."""
+        self._parted = False
+        """Nothing of the own log is known to be in the leader's, and may be lost: the copy is to start over."""
+        self._restart_at = 0
+        """Where the leader's log begins, by the answer that says that the copy is to start over."""
+        self._asking_latest = False
+        self._readers = False
+        """What the last fetch said of readers."""
+        self._noticed = False
+        """The last that came was a notice, with data, and the leader was asked whether there is more."""
+        self._is_sparse = False
+        """There was no more then. So next time it is told, not asked."""
+        self.leader_start = 0
+        """Where the leader's log begins, as it said last."""
+        core.begin(log.epochs)
+
+    @property
+    def high_watermark(self) -> int:
+        """What is known to be committed of the own log."""
+        return self.core.high_watermark
+
+    @property
+    def is_working(self) -> bool:
+        """The log is about to be cut, and a job finds out what must be known for that: until it ends nothing is asked
+        for, and what the leader says is passed over."""
+        return self._recall is not None
+
+    def resign(self, code: str, message: str) -> None:
+        """The role is over: who waits here is told why, and the log is another's to change."""
+        self._recall = None
+        self.reading.resign(code, message)
+
+    def epoch_request(self) -> EpochPart | None:
+        """The dialogue's next question; None when it is over."""
+        if self.core.asking is None:
+            return None
+        return EpochPart(*self._key, self.core.leader_epoch, self.core.asking)
+
+    def fetch_request(self) -> FetchPart:
+        """What is wanted next. Not before the dialogue is over."""
+        assert self.core.asking is None
+        log = self._log
+        last_epoch = log.epoch_at(log.end)
+        self._readers = self.reading.waits_for_news
+        return FetchPart(
+            *self._key, self.core.leader_epoch, log.end, last_epoch, log.durable, self._stamp, self._readers
+        )
+
+    @property
+    def may_tell(self) -> bool:
+        """The leader need not answer when it hears how far the log goes: it is not likely to have more, nobody reads
+        here, and nothing else is open between the two."""
+        core = self.core
+        is_idle = core.asking is None and core.agreed and not self.is_working
+        return is_idle and self._is_sparse and not self.reading.waits_for_news
+
+    @property
+    def must_tell(self) -> bool:
+        """Readers wait here, and the leader does not know."""
+        return self.reading.waits_for_news and not self._readers
+
+    def on_stamp(self, stamp: int) -> None:
+        """The leader has sent this with an answer or notice; the next fetch tells it so."""
+        self._stamp = max(self._stamp, stamp)
+
+    def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
+        """The leader's answer in the dialogue. Raises ``Refusal``."""
+        if asked.leader_epoch != self.core.leader_epoch or self.is_working:
+            return MORE
+        if part.error is not None:
+            return _failed(part.error)
+        if part.epoch > asked.epoch:
+            return Outcome("failed", "MALFORMED")
+        log = self._log
+        end = self.core.on_epoch_end(asked.epoch, part.epoch, part.end_offset, log.epochs, 0, log.end)
+        return MORE if end is None else self._agree(end, part.end_offset, part.log_start)
+
+    def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
+        """The leader's answer to a fetch that was sent at ``sent``, if that is known. Raises ``Refusal``."""
+        log, core = self._log, self.core
+        if asked.leader_epoch != core.leader_epoch:
+            return MORE
+        self._is_sparse = (self._is_sparse or self._noticed) and not len(data)
+        self._noticed = False
+        if part.leader_epoch == core.leader_epoch:
+            self.on_stamp(part.stamp)
+        if asked.offset != log.end or core.asking is not None or self.is_working:
+            return MORE
+        if part.error is not None:
+            if part.error.code == "OFFSET_OUT_OF_RANGE":
+                return self._out_of_range(part)
+            return _failed(part.error)
+        if part.leader_epoch != core.leader_epoch:
+            return Outcome("failed", "FENCED_LEADER_EPOCH")
+        self.leader_start = part.log_start
+        core.agreed = part.diverging_epoch < 0
+        if part.diverging_epoch >= 0:
+            end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, 0, log.end)
+            if end >= log.end:
+                return Outcome("failed", "MALFORMED")
+            return self._agree(end, part.diverging_end, part.log_start)
+        source = Compacted(part.compacted_to, part.tombstones_to)
+        if len(data) and log.lacks(source):
+            self._restart_at = part.log_start
+            return RESTART
+        if len(data) and not self._append(data, source):
+            return Outcome("failed", "CORRUPT_BATCH")
+        loss = core.loss(log.epochs, log.end, is_all=not len(data))
+        if loss is not None:
+            start, committed = loss
+            self._on_loss(start, committed, committed)
+        core.on_high_watermark(part.high_watermark, log.end)
+        if part.confirmed_ms >= 0:
+            core.on_proof(part.high_watermark, sent - part.confirmed_ms / 1000)
+        return IDLE if (asked.offset, asked.durable) == (log.end, log.durable) else MORE
+
+    def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
+        """The leader's notice, lost, doubled, late or not. Batches in it are taken where they are exactly what comes
+        next; whatever else asked for the same then comes too late. The HW is good for whatever the own log holds: it
+        is the beginning of the leader's."""
+        log, core = self._log, self.core
+        if part.leader_epoch != core.leader_epoch:
+            return IDLE
+        self.on_stamp(part.stamp)
+        self._noticed = False
+        if core.asking is None and core.agreed and not self.is_working:
+            if len(data) and self._continues(data) and not self._outbox.full:
+                self._noticed = self._append(data)
+            core.on_high_watermark(part.high_watermark, log.end)
+        self._is_sparse = self._is_sparse and self._noticed
+        return TELL if self._noticed and self.may_tell else MORE
+
+    def _continues(self, data: memoryview) -> bool:
+        """Whether batches that nobody asked for begin where the log ends."""
+        try:
+            return read_header(data).base_offset == self._log.end
+        except CorruptBatch:
+            return True  # it is for others to say so loudly
+
+    def latest_request(self) -> ListOffset | None:
+        """The question that makes the proof that readers wait for; None where nobody does, or it is on its way."""
+        if self._asking_latest or not self.core.is_asked:
+            return None
+        self._asking_latest = True
+        return ListOffset(*self._key, "latest", leader_epoch=self.core.leader_epoch, isolation="uncommitted")
+
+    def on_latest(self, answer: Message | TidelogError, sent: float) -> bool:
+        """The leader's answer to it. Whether its HW is yet to be fetched."""
+        self._asking_latest = False
+        if not isinstance(answer, OffsetAnswer):
+            self.core.asked_at = -inf
+            self.reading.give_up()
+            return False
+        self.core.on_proof(answer.offset, sent)
+        return answer.offset > self.core.high_watermark
+
+    def _append(self, data: memoryview, source: Compacted = UNKNOWN) -> bool:
+        """Append what the leader sent, in one write; False where it is not what was asked for. ``source``: how far
+        the leader's log is compacted; what it sends with a notice is above that."""
+        log = self._log
+        try:
+            batches = [(check_batch(batch, header), batch) for header, batch in split(data)]
+        except CorruptBatch as error:
+            fault: str | None = error.message
+        else:
+            headers = [header for header, _ in batches]
+            fault = fault_of(headers, log.end, log.epoch_at(log.end), self.core.leader_epoch)
+        if fault is not None:
+            self._outbox.event(
+                "fetched_data_refused",
+                topic_id=self._key.topic_id,
+                partition=self._key.partition,
+                leader=self.core.leader,
+                fault=fault,
+            )
+            return False
+        log.append([batch for _, batch in batches], source, headers)
+        self._outbox.counts.replicated_batches += len(batches)
+        self._outbox.counts.replicated_bytes += len(data)
+        return True
+
+    def _agree(self, end: int, leader_end: int, leader_start: int) -> Outcome:
+        """The logs agree up to ``end`` at most: the leader says ``leader_end``, and where its log begins later nobody
+        knows from where on they do not. If it may be anywhere in the own log, or before that begins, and what this
+        holds may be lost, then nothing of it is known to be the leader's: the copy starts over."""
+        log = self._log
+        if (0 <= leader_end < leader_start or end < log.start) and self.core.may_lose(log.epochs.latest()):
+            self._parted, self._restart_at = True, leader_start
+            return RESTART
+        end, _ = log.chain_at(max(end, log.start))  # a leader whose log is trimmed can name a place within a batch
+        if not self.core.may_cut(end, log.epochs.latest()):
+            raise Refusal(
+                f"leader {self.core.leader} of epoch {self.core.leader_epoch} asks to cut the log at {end}, below"
+                f" the high watermark {self.core.high_watermark}: committed records would be lost"
+            )
+        recall = log.begin_recall(end)
+        if recall is None:
+            self._cut(end)
+            return MORE
+        if self._outbox.jobs.busy(self._key):
+            return Outcome("failed", BUSY)  # the next fetch brings the same answer
+        self._recall = recall
+        self._outbox.jobs.start(self._key, recall, partial(self._on_recalled, recall))
+        return WORKING
+
+    def _on_recalled(self, recall: Recall, result: object, now: float) -> None:
+        if self._recall is recall:
+            self._recall = None
+            self._guard(partial(self._cut_as_recalled, recall, result))
+
+    def _cut_as_recalled(self, recall: Recall, result: object) -> None:
+        if isinstance(result, OSError):
+            raise result
+        assert isinstance(result, ProducerState)
+        self._cut(recall.end, result)
+
+    def _cut(self, end: int, recalled: ProducerState | None = None) -> None:
+        """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where records
+        that are cut may have been committed, ``on_loss`` is called before the cut: a crash must neither leave a HW
+        above what is committed nor lose the report."""
+        log, high_watermark = self._log, self.core.high_watermark
+        if end < log.end and self.core.may_lose(log.epochs.latest()):
+            self._on_loss(end, high_watermark, log.end)
+        if end < high_watermark:
+            self.core.on_loss(end)
+        if end < log.end:
+            self._outbox.event(
+                "log_truncated",
+                topic_id=self._key.topic_id,
+                partition=self._key.partition,
+                leader=self.core.leader,
+                leader_epoch=self.core.leader_epoch,
+                log_end=log.end,
+                end=end,
+            )
+        log.truncate(end, recalled)
+
+    def on_snapshot(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
+        """What a copy must know that begins where the leader's log does, with the producers there: all of the own log
+        goes. What it held was committed, and is retired or will be fetched again; or it may be lost. Raises
+        ``OSError``."""
+        log, start, end = self._log, answer.log_start, self._log.end
+        if start < self._restart_at:
+            return Outcome("failed", BUSY)  # its log begins later, and is about to on its disk: ask again
+        if self._parted:
+            self._parted = False
+            known = max(self.core.high_watermark, self.core.once)
+            self._on_loss(log.start, known, max(known, log.end))
+            self.core.on_loss(min(log.start, start))
+        payload = bytes(payload_view(answer.payload))
+        log.reset(Beginning(start, answer.last_epoch, answer.chain, payload), producers)
+        self.core.start_over(start)
+        self._outbox.event(
+            "copy_restarted",
+            topic_id=self._key.topic_id,
+            partition=self._key.partition,
+            leader=self.core.leader,
+            old_end=end,
+            start=start,
+        )
+        return MORE
+
+    def _out_of_range(self, part: FetchedPart) -> Outcome:
+        """Where retention at the leader has overtaken this copy it starts over there; one that holds nothing by which
+        they could have agreed has parted from it. That its log is no part of the leader's is nothing that the leader
+        of an agreed log can say."""
+        if part.log_start > self._log.end:
+            latest = self._log.epochs.latest()
+            self._parted = self._parted or (latest < 0 and self.core.may_lose(latest))
+            self._restart_at = part.log_start
+            return RESTART
+        raise Refusal(f"the leader's log begins at {part.log_start} and does not hold the own end {self._log.end}")

@@ -1,0 +1,374 @@
+"""Readers of a partition, in whichever role this server has: committed batches, offsets by name and by time.
+
+What is committed, and until when nothing committed can be missing, the role's core says (``Committed``); this class
+moves the bytes and keeps who waits. A request passes three stages, each of which may be over at once:
+
+    proof    a ``bounded`` or ``linearizable`` read waits until it is proved that everything committed until
+             ``max_staleness_ms`` ago, or until it came, lies below the HW; "latest" is linearizable (rule 9 of
+             ``docs/invariants.md``). The role has it proved at once; a proof that was begun after the read began to
+             wait is good for every bound. In vain: ``STALE_REPLICA``
+    news     a read at the HW waits until that moves, or its time is over; one of what is ``committed``, at the last
+             stable offset (``replication/transaction_index.py``)
+    answer   a ``bounded`` read that waited for news may have to go back to the proof, for which the wait leaves time
+
+A follower's HW may be behind the position of a reader who comes from another replica: such a read waits for it as for
+news, then ``OFFSET_NOT_AVAILABLE``. Only below its HW does a follower know that a position diverges: the log up to
+there is the same on all replicas, what lies above may still be cut. Where committed records may have been lost, the
+HW itself says nothing until the follower's log is known to agree with its leader's: ``OFFSET_NOT_AVAILABLE``.
+
+Any ``OSError`` is the caller's: the partition goes offline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Protocol
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId
+from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer, StableOffset
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.partition.purgatory import Waiters, earlier
+from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.leader_epochs import divergence
+from tidelog_replica.replication.transaction_index import Standing
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.storage.log import Log
+
+CONSISTENCIES = ("eventual", "bounded", "linearizable")
+ISOLATIONS = ("committed", "uncommitted")
+
+
+class Committed(Protocol):
+    """What a role's core knows of the committed part of the log."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch that the role is for."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below it is committed."""
+
+    @property
+    def knows_end(self) -> bool:
+        """The HW may be told: no leader before has told a higher one."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether this log is known to match the leader's up to the high watermark."""
+
+    @property
+    def confirmed_at(self) -> float:
+        """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
+
+    @property
+    def fresh_at(self) -> float:
+        """Everything committed until then lies below the HW, for bounded reads: a leader that no controller answers
+        may take its own word (decision 26)."""
+
+    def ask_confirmation(self, now: float) -> None:
+        """Somebody waits for ``confirmed_at`` or ``fresh_at`` to reach ``now``."""
+
+    def refusal(self, leader_epoch: int) -> TidelogError | None:
+        """Whether a request that names this leader epoch may be served; -1 names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A request on its way through the stages. Times are seconds."""
+
+    source: int
+    id: int | None
+    ask: Read | ListOffset
+    came: float
+    news_until: float
+    until: float
+    end: int = 0
+    """The HW that may be news to it: the last stable offset moves only with that."""
+    asked: float = inf
+    """When it began to wait for the proof."""
+    deadline: float = 0.0
+    """Of the stage that it waits in."""
+
+
+class Reading:
+    """The readers of one partition, for as long as the role lasts. ``leader``: who leads, where this server follows;
+    None where it leads itself."""
+
+    def __init__(
+        self, core: Committed, log: Log, settings: ReplicaSettings, outbox: Outbox, leader: NodeId | None = None
+    ) -> None:
+        self._core = core
+        self._log = log
+        self._settings = settings
+        self._outbox = outbox
+        self._leader = leader
+        self._unproved: Waiters[_Reader] = Waiters()
+        self._for_news: Waiters[_Reader] = Waiters()
+        self.standing = Standing()
+        self._proof = (core.confirmed_at, core.fresh_at, core.knows_end)
+        """What the waiting readers have been judged by."""
+
+    @property
+    def waits_for_news(self) -> bool:
+        """Somebody waits for the HW."""
+        return len(self._for_news) > 0
+
+    def _visible(self, ask: Read | ListOffset) -> int:
+        """What lies below it the request may see."""
+        end = self._core.high_watermark
+        return end if ask.isolation == "uncommitted" else self._log.producers.transactions.stable_end(end)
+
+    # --- requests ----------------------------------------------------------------------------------------
+
+    def read(self, source: int, id: int | None, read: Read, now: float) -> None:
+        """Answer with committed batches, or wait: for the proof that the read asks for, and at the HW for news."""
+        refusal = self._refusal(read, now)
+        if refusal is not None:
+            self._outbox.answer(source, id, refusal)
+            return
+        wait_s = max(0.0, min(read.max_wait_ms / 1000, self._settings.read_wait_max_s))
+        proof_s = 0.0 if read.consistency == "eventual" else self._settings.read_proof_max_s
+        # who leads has to prove it also for a read that does not wait; who follows can send the reader there
+        until = now + (max(wait_s, proof_s) if self._leader is None else wait_s)
+        news_until = now + wait_s - (min(proof_s, wait_s / 2) if read.consistency == "bounded" else 0.0)
+        if self._full:
+            news_until = until = now
+        self._step(_Reader(source, id, read, now, news_until, until), now)
+
+    def list_offset(self, source: int, id: int | None, asked: ListOffset, now: float) -> None:
+        """Answer with an offset by name or by time; the HW only when nobody else can have led until now."""
+        refusal = self._core.refusal(asked.leader_epoch)
+        if refusal is None and asked.at not in ("earliest", "latest", "timestamp"):
+            refusal = refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")
+        if refusal is None and asked.at == "timestamp" and asked.timestamp_ms < 0:
+            refusal = refuse("MALFORMED", "at is timestamp, and timestamp_ms is missing")
+        refusal = refusal or _isolation_refusal(asked)
+        if refusal is not None:
+            self._outbox.answer(source, id, refusal)
+            return
+        found = self._offset_of(asked)
+        if found is not None or not self._core.knows_end:
+            self._outbox.answer(source, id, found or self._end_not_known(now))
+            return
+        until = now if self._full else now + self._settings.read_proof_max_s
+        self._step(_Reader(source, id, asked, now, now, until), now)
+
+    @property
+    def _full(self) -> bool:
+        return len(self._unproved) + len(self._for_news) >= self._settings.partition_max_waiting
+
+    # --- the stages --------------------------------------------------------------------------------------
+
+    def _step(self, reader: _Reader, now: float) -> None:
+        """Bring a request as far as it gets now."""
+        if not self._is_proved(reader, now):
+            if now >= reader.until:
+                self._outbox.answer(reader.source, reader.id, self._stale(now))
+                return
+            if reader.asked == inf:
+                self._core.ask_confirmation(now)
+            self._unproved.add(replace(reader, asked=min(reader.asked, now), deadline=reader.until))
+        elif (
+            now < reader.news_until
+            and isinstance(reader.ask, Read)
+            and self._visible(reader.ask) <= reader.ask.offset
+        ):
+            end = max(reader.ask.offset, self._core.high_watermark) + 1
+            self._for_news.add(replace(reader, end=end, asked=inf, deadline=reader.news_until))
+        elif isinstance(reader.ask, ListOffset):
+            self._outbox.answer(
+                reader.source, reader.id, self._offset_of(reader.ask) or self._latest(reader.ask, now)
+            )
+        else:
+            self._answer(reader.source, reader.id, reader.ask, now)
+
+    def _is_proved(self, reader: _Reader, now: float) -> bool:
+        """Whether nothing can be missing that the request asks for."""
+        ask, wanted = reader.ask, reader.came
+        if isinstance(ask, Read):
+            if ask.consistency == "eventual":
+                return True
+            if ask.consistency == "bounded":
+                wanted = min(now - ask.max_staleness_ms / 1000, reader.asked)
+                return self._core.knows_end and self._core.fresh_at >= wanted
+        return self._core.knows_end and self._core.confirmed_at >= wanted
+
+    def _refusal(self, read: Read, now: float) -> TidelogError | None:
+        core, log, hw = self._core, self._log, self._core.high_watermark
+        if read.consistency not in CONSISTENCIES:
+            return refuse("MALFORMED", f"consistency is one of {', '.join(CONSISTENCIES)}, not {read.consistency!r}")
+        if (read.consistency == "bounded") != (read.max_staleness_ms >= 0):
+            return refuse("MALFORMED", "max_staleness_ms belongs to bounded reads, and to each of them")
+        refusal = _isolation_refusal(read) or core.refusal(read.leader_epoch)
+        if refusal is not None:
+            return refusal
+        if read.last_epoch > core.leader_epoch:
+            return self._refuse("UNKNOWN_LEADER_EPOCH", f"the position names leader epoch {read.last_epoch}")
+        if not core.agrees:
+            return self._not_agreed()
+        if read.offset < log.start:
+            return self._refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is below the log start {log.start}")
+        if read.offset > hw and self._leader is not None:
+            return None  # this server may be behind: it waits
+        if read.offset > hw and not core.knows_end:
+            return self._end_not_known(now)
+        diverging = divergence(read.offset, read.last_epoch, log.epochs, log.start, log.end)
+        if diverging is not None:
+            epoch, end = diverging
+            text = f"epoch {read.last_epoch} does not reach {read.offset}: the logs part at {end} in epoch {epoch}"
+            end = end if self._leader is None else min(end, hw)
+            return self._refuse("LOG_TRUNCATED", text, leader_epoch=epoch, end_offset=end)
+        if read.offset > hw:
+            if read.offset <= log.end:
+                return self._refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} only")
+            return self._refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is past the high watermark {hw}")
+        return None
+
+    def _answer(self, source: int, id: int | None, read: Read, now: float) -> None:
+        hw, known, payload = self._core.high_watermark, self._core.knows_end, []
+        needed = 0
+        refusal = self._refusal(read, now)  # a follower can tell only now
+        if refusal is None and read.offset >= hw:
+            if read.offset > hw:
+                refusal = self._refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} only")
+            elif not known:
+                refusal = self._end_not_known(now)
+        if refusal is not None:
+            self._outbox.answer(source, id, refusal)
+            return
+        end = self._visible(read)
+        if read.offset < end:
+            max_bytes = max(1, min(read.max_bytes, self._settings.fetch_max_bytes))
+            payload = self._log.read(read.offset, max_bytes, end)
+            if read.hard_limit and (size := sum(map(len, payload))) > read.max_bytes:
+                payload, needed = [], size
+            transactions = self._log.producers.transactions
+            if not transactions.is_idle and read.isolation == "committed":
+                payload = transactions.without_aborted(payload, read.offset)
+        self._outbox.counts.reads += 1
+        self._outbox.counts.read_bytes += sum(map(len, payload))
+        told = hw if known else -1  # the leader before may have told more
+        log = self._log
+        answer = ReadAnswer(self._core.leader_epoch, told, log.start, payload or b"", *log.compacted, needed)
+        self._outbox.answer(source, id, answer)
+
+    def _offset_of(self, asked: ListOffset) -> OffsetAnswer | None:
+        """The answer that no later record changes; None where the HW is the answer."""
+        log = self._log
+        if asked.at == "earliest":
+            return OffsetAnswer(log.start, log.epoch_at(log.start), bytes=log.extent()[1])
+        if asked.at == "latest":
+            return None
+        found = log.offset_for_timestamp(asked.timestamp_ms, self._visible(asked))
+        return None if found is None else OffsetAnswer(found[0], log.epoch_at(found[0]), found[1])
+
+    def _latest(self, asked: ListOffset, now: float) -> OffsetAnswer:
+        end = self._visible(asked)
+        stable = self._stable(now) if asked.isolation == "uncommitted" else None
+        return OffsetAnswer(end, self._log.epoch_at(end), stable=stable)
+
+    def _stable(self, now: float) -> StableOffset | None:
+        transactions, end = self._log.producers.transactions, self._core.high_watermark
+        stable = transactions.stable_end(end)
+        if stable >= end:
+            return None
+        return StableOffset(stable, *transactions.at(stable), round(self.standing.age_s(now) * 1000))
+
+    # --- refusals ----------------------------------------------------------------------------------------
+
+    def _end_not_known(self, now: float) -> TidelogError:
+        """The refusal while this server does not know yet how far former leaders have committed. A leader says for
+        how long it has led, and which replicas it waits for."""
+        core = self._core
+        text = f"committed up to {core.high_watermark} at least; how much further is not known yet"
+        if not isinstance(core, Leader):
+            return self._refuse("OFFSET_NOT_AVAILABLE", text)
+        waited_s, needed, awaited = max(0.0, now - core.began_at), core.epoch_start, core.awaited
+        if core.has_quorum:
+            waits = f"the leader waits for {', '.join(awaited)} to show that they hold everything up to {needed}"
+        else:
+            waits = f"{len(core.isr)} replicas are in sync, and {core.min_insync} are needed"
+        return self._refuse(
+            "OFFSET_NOT_AVAILABLE",
+            f"{text}, after {waited_s:.1f} s: {waits}",
+            waited_ms=round(waited_s * 1000),
+            awaited=" ".join(awaited),
+            awaited_offset=needed,
+        )
+
+    def _not_agreed(self) -> TidelogError:
+        text = f"the log here is not known yet to be the beginning of that of {self._leader}, the leader"
+        return refuse("OFFSET_NOT_AVAILABLE", text, leader=self._leader or "")
+
+    def _refuse(self, code: str, message: str, **detail: int | str) -> TidelogError:
+        """With what the reader needs to know to find its way."""
+        core = self._core
+        error = refuse(
+            code,
+            message,
+            log_start=self._log.start,
+            high_watermark=core.high_watermark,
+            leader_epoch=core.leader_epoch,
+        )
+        error.detail |= detail
+        return error
+
+    def _stale(self, now: float) -> TidelogError:
+        if not self._core.knows_end:
+            return self._end_not_known(now)
+        if self._leader is None:
+            return refuse("STALE_REPLICA", "it cannot be shown that nobody else leads by now")
+        return self._leader_may_have_more(self._leader)
+
+    @staticmethod
+    def _leader_may_have_more(leader: NodeId) -> TidelogError:
+        return refuse("STALE_REPLICA", f"the leader, {leader}, may have committed more", leader=leader)
+
+    # --- the end of every input --------------------------------------------------------------------------
+
+    def settle(self, now: float) -> None:
+        """Go on with the readers whom the HW or the proof has reached."""
+        self.standing.look(self._log.producers.transactions, self._core.high_watermark, now)
+        for reader in self._for_news.wake(self._core.high_watermark):
+            self._step(reader, now)
+        if len(self._unproved):
+            proof = self._core.confirmed_at, self._core.fresh_at, self._core.knows_end
+            if proof != self._proof:
+                self._proof = proof
+                for reader in self._unproved.take_all():
+                    self._step(reader, now)
+
+    def on_tick(self, now: float) -> None:
+        """Go on with those whose time in their stage is over."""
+        for reader in [*self._unproved.expire(now), *self._for_news.expire(now)]:
+            self._step(reader, now)
+
+    def give_up(self) -> None:
+        """The leader has not shown this follower that it still leads: refuse the readers that wait for that, so that
+        they go to another replica."""
+        for reader in self._unproved.take_all():
+            self._outbox.answer(reader.source, reader.id, self._leader_may_have_more(self._leader or ""))
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` has something to do; perhaps earlier than that."""
+        return earlier(self._unproved.deadline, self._for_news.deadline)
+
+    def on_source_closed(self, source: int) -> None:
+        """Nobody waits at the other end of this link any more."""
+        self._unproved.drop(source)
+        self._for_news.drop(source)
+
+    def resign(self, code: str, message: str) -> None:
+        """The role ends: readers go elsewhere."""
+        for reader in [*self._unproved.take_all(), *self._for_news.take_all()]:
+            self._outbox.answer(reader.source, reader.id, refuse(code, message))
+
+
+def _isolation_refusal(ask: Read | ListOffset) -> TidelogError | None:
+    if ask.isolation in ISOLATIONS:
+        return None
+    return refuse("MALFORMED", f"isolation is one of {', '.join(ISOLATIONS)}, not {ask.isolation!r}")

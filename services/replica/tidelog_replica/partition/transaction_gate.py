@@ -1,0 +1,139 @@
+"""Batches of transactions at a partition's leader, before they are taken; and the markers that end them.
+
+The first batch of a transaction waits until its coordinator has enrolled the partition: the transaction is open, and
+the partition will get its marker. What follows waits behind it. From then on the log itself says that it is open
+(``replication/transaction_index.py``), and its batches cost one look. A late batch finds the marker in the log, and
+is fenced; or, where the producer is forgotten here, a coordinator that does not know it. A marker that comes while
+the coordinator is being asked takes the answer's meaning away: what waits is refused.
+
+While a producer has an open transaction on the partition, a plain batch under its id is refused (``check_plain``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.records import BatchHeader
+from tidelog.types import Acks, Buffer, NodeId
+from tidelog.wire.messages import Done, EnrolPartition, Message, ProduceAck, ProducePart
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.replication.producer_state import ProducerState
+
+MAX_HELD = 1000
+"""Most batches of one partition that wait for a coordinator."""
+PASSED_ON = ("FENCED_PRODUCER", "TRANSACTION_ABORTED", "UNKNOWN_TRANSACTION", "INVALID_TRANSACTION")
+"""Of a coordinator's refusals these are the producer's to know; what else happens may pass."""
+ASK_TIMEOUT_S = 3.0
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A transaction that a coordinator is asked about, and what waits for that."""
+
+    app: str
+    epoch: int
+    held: list[tuple[int, ProducePart, Buffer]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The coordinator of ``app`` is to enrol this partition."""
+
+    app: str
+    producer_id: int
+    epoch: int
+    done: Callable[[Message | TidelogError, float], None]
+
+
+class Admission:
+    """Of one leader, for its leader epoch. ``produce`` takes a batch that may be taken."""
+
+    def __init__(
+        self,
+        producers: ProducerState,
+        outbox: Outbox,
+        produce: Callable[[int, ProducePart, Buffer, float], None],
+    ) -> None:
+        self._producers = producers
+        self._outbox = outbox
+        self._produce = produce
+        self._asked: dict[int, _Asked] = {}
+        self._confirmed: tuple[int, int] | None = None
+        """Producer id and epoch of what is being taken now, on a coordinator's word."""
+        self.questions: list[Question] = []
+        """To be put to coordinators; the owner of the server does that at the end of the input."""
+
+    def holds(self, source: int, part: ProducePart, batch: Buffer, header: BatchHeader) -> bool:
+        """Whether the batch has to wait. Raises what is wrong with it."""
+        id, epoch = header.producer_id, header.producer_epoch
+        if not header.is_transactional or not part.transaction or not id or part.acks != Acks.ALL:
+            text = "a batch of a transaction says so, has a producer id, and names its application; with acks all"
+            raise refuse("INVALID_TRANSACTION", text)
+        if self._confirmed == (id, epoch) or self._producers.fences(id, epoch):
+            return False
+        asked = self._asked.get(id)
+        if asked is None and self._producers.transactions.is_open(id, epoch):
+            return False
+        if asked is not None and asked.epoch < epoch:
+            self._give_up(id, "FENCED_PRODUCER", f"producer {id} is at epoch {epoch}")
+            asked = None
+        if asked is not None and asked.epoch > epoch:
+            raise refuse("FENCED_PRODUCER", f"producer {id} is at epoch {asked.epoch}, not {epoch}")
+        if sum(len(each.held) for each in self._asked.values()) >= MAX_HELD:
+            raise refuse("OVERLOADED", f"{MAX_HELD} batches wait for the coordinators of their transactions")
+        if asked is None:
+            asked = self._asked[id] = _Asked(part.transaction, epoch)
+            self.questions.append(Question(asked.app, id, epoch, partial(self._on_answer, id, asked)))
+        asked.held.append((source, part, bytes(batch)))
+        return True
+
+    def check_plain(self, producer_id: int) -> None:
+        """Raise ``INVALID_TRANSACTION`` for a batch outside of a transaction whose producer has one open on this
+        partition, or is about to. Such a batch could raise the producer's epoch here, so that the marker of the
+        transaction would come too late."""
+        if producer_id and (producer_id in self._asked or producer_id in self._producers.transactions.open):
+            text = f"producer {producer_id} has an open transaction here, and the batch is not part of it"
+            raise refuse("INVALID_TRANSACTION", text)
+
+    def _on_answer(self, id: int, asked: _Asked, answer: Message | TidelogError, now: float) -> None:
+        if self._asked.get(id) is not asked:
+            return
+        del self._asked[id]
+        if isinstance(answer, Done):
+            self._confirmed = (id, asked.epoch)
+            for source, part, batch in asked.held:
+                self._produce(source, part, batch, now)
+            self._confirmed = None
+            return
+        assert isinstance(answer, TidelogError)
+        code = answer.code if answer.code in PASSED_ON else "OFFLINE"
+        self._refuse(asked, code, f"the coordinator of {asked.app} says: {answer.message}")
+
+    def on_marker(self, producer_id: int) -> None:
+        """A transaction of this producer ends here."""
+        self._give_up(producer_id, "OFFLINE", "its transaction has just ended")
+
+    def _give_up(self, id: int, code: str, message: str) -> None:
+        asked = self._asked.pop(id, None)
+        if asked is not None:
+            self._refuse(asked, code, message)
+
+    def resign(self, code: str, message: str) -> None:
+        """The role ends: what waits was never taken."""
+        for id in list(self._asked):
+            self._give_up(id, code, message)
+        self.questions.clear()
+
+    def _refuse(self, asked: _Asked, code: str, message: str) -> None:
+        info = refuse(code, message).to_info()
+        for source, part, _ in asked.held:
+            self._outbox.ack(source, ProduceAck(part.id, error=info))
+
+
+def enrol(node: NodeId, topic_id: str, partition: int, question: Question) -> EnrolPartition:
+    """The question as it travels."""
+    return EnrolPartition(node, question.app, question.producer_id, question.epoch, topic_id, partition)

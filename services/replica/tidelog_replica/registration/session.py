@@ -1,0 +1,265 @@
+"""This server's life at the controller: registration, broker epoch, heartbeats.
+
+    new          nothing is answered yet: serves nobody, ignores all metadata
+    registered   has a broker epoch; heartbeats keep the session
+
+Every process start is a new life with a new broker epoch. A heartbeat answered ``FENCED_BROKER_EPOCH`` means that the
+life is over (a later one registered): the server gives up every role and begins another.
+
+``live`` says whether the session may last in the eyes of the controller, counted from when the last answered
+heartbeat was *sent*. A session that has ended in this sense has *lapsed*: the controllers are dead or out of reach.
+This server is registered all the same, and keeps its roles; a leader then serves clients only while its voters
+confirm it (``assignment/leadership.py``). A successor may be elected before the session has lapsed, by reports: until
+then the old leader may answer with an old HW, and take records that it can never commit.
+
+What the data directory says of itself, and whether anything in it may be lost, goes with the registration
+(``registration/incarnations.py``). A server that registers again without having ended is the same life, and clean.
+Where a registration is refused because the controller has seen a later life of this server (an old message that was
+under way came in between), the life takes another name, or it would be refused for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from typing import Protocol
+
+from tidelog.effects import CONTROLLER
+from tidelog.errors import ConfigError, TidelogError
+from tidelog.types import NodeId
+from tidelog.wire.messages import FollowerLag, Heartbeat, Message, Register, Registered, Watch
+
+from tidelog_replica.effects import Outbox
+from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.timers import Timers
+
+TIMER = ("session", "")
+LAGS_EVERY_S = 5.0
+"""Pause between two looks at all followers and producers, which take time."""
+
+
+class Random(Protocol):
+    """What is used of ``random.Random``."""
+
+    def random(self) -> float:
+        """From 0 up to 1."""
+
+
+class Session:
+    """``on_begin(now)`` is called when a life is registered, ``on_end(reason)`` when one is over."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        url: str,
+        lives: Lives,
+        settings: ReplicaSettings,
+        rng: Random,
+        outbox: Outbox,
+        timers: Timers,
+        on_begin: Callable[[float], None],
+        on_end: Callable[[str], None],
+        rack: str = "",
+    ) -> None:
+        self.registered = False
+        self.broker_epoch = -1
+        self.index = -1
+        """Metadata older than this Raft index is from before this life."""
+        self._node = node
+        self._url = url
+        self._rack = rack
+        self._lives = lives
+        self._settings = settings
+        self._rng = rng
+        self._outbox = outbox
+        self._timers = timers
+        self._on_begin = on_begin
+        self._on_end = on_end
+        self._timeout_s = 0.0
+        self._ends_at = 0.0
+        self.resumed_at = -inf
+        """When the controllers last answered again after the session had lapsed, or to a registration."""
+        self._due: float | None = None
+        self._registering = False
+        self._beating = False
+        self._watching = False
+        self._refused = False
+        """An operator has to do something before this server is registered, and was told so."""
+        self.lags: Callable[[float], tuple[FollowerLag, ...]] = lambda now: ()
+        """How the followers lag, to be told with heartbeats."""
+        self._lags_due = -inf
+        self.seen: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """The newest metadata that are known here: index and Raft's term."""
+        self.highest_id: Callable[[], int] = lambda: 0
+        """The highest producer id in the logs that are open."""
+
+    def start(self, now: float) -> None:
+        """Begin a life. Raises ``ConfigError`` when the data directory is not this node's."""
+        self._lives.begin(self._new_name())
+        self._register(now)
+
+    def _new_name(self) -> str:
+        return f"{int(self._rng.random() * 2**52):013x}"
+
+    @property
+    def began_clean(self) -> bool:
+        """All that was written before this life can be read."""
+        return self._lives.began_clean
+
+    def live(self, now: float) -> bool:
+        """Registered, and the controller cannot have ended the session yet."""
+        return self.registered and now < self._ends_at
+
+    @property
+    def timeout_s(self) -> float:
+        """After so long without a heartbeat the controller ends the session, s."""
+        return self._timeout_s
+
+    def lapsed_s(self, now: float) -> float:
+        """For how long the session may have been over in the eyes of the controller, s; 0: it is not."""
+        return max(0.0, now - self._ends_at) if self.registered else 0.0
+
+    def on_controller_up(self, now: float) -> None:
+        """A link to the active controller is there: say at once what it waits for."""
+        self._lags_due = now
+        if not self.registered:
+            self._register(now)
+        else:
+            self._heartbeat(now)
+            self._watch()
+
+    def on_controller_down(self) -> None:
+        """The link is gone, and the watch with it."""
+        self._watching = False
+
+    def on_tick(self, now: float) -> None:
+        """Heartbeats, and registrations that are tried again."""
+        if self._due is None or now < self._due:
+            return
+        self._due = None
+        if self.registered:
+            self._heartbeat(now)
+            if not self._watching:
+                self._watch()
+            self._due = now + self._settings.heartbeat_s
+        else:
+            self._register(now)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` has something to do."""
+        return self._due
+
+    def _wake_at(self, due: float) -> None:
+        self._due = due
+        self._timers.set(TIMER, due)
+
+    # --- calls -------------------------------------------------------------------------------------------
+
+    def _register(self, now: float) -> None:
+        if self._registering:
+            return
+        self._registering = True
+        self._due = None
+        lives = self._lives
+        seen = max(lives.seen, self.seen())
+        message = Register(
+            self._node,
+            self._url,
+            lives.cluster,
+            lives.names,
+            lives.clean,
+            self._rack,
+            index=seen[0],
+            term=seen[1],
+            producer_id=max(lives.id_bound, self.highest_id()),
+            older_lives=lives.older,
+            uncertain_lives=lives.uncertain,
+        )
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, partial(self._on_registered, now))
+
+    def _on_registered(self, sent: float, answer: Message | TidelogError, now: float) -> None:
+        self._registering = False
+        if not isinstance(answer, Registered):
+            if isinstance(answer, TidelogError) and answer.code == "WRONG_CLUSTER":
+                raise ConfigError(f"{self._lives.directory}: {answer.message}")
+            self._wake_at(now + self._settings.controller_retry_s * (0.5 + self._rng.random()))
+            self._tell_refusal(answer)
+            if isinstance(answer, TidelogError) and answer.code == "FENCED_BROKER_EPOCH":
+                self._on_disk(lambda: self._lives.rename(self._new_name()))
+            return
+        lives = self._lives
+        if lives.cluster not in ("", answer.cluster):
+            raise ConfigError(
+                f"the controller is of cluster {answer.cluster}, {lives.directory} of {lives.cluster}:"
+                " name the controllers of that cluster, or take an empty directory"
+            )
+        if not self._on_disk(lambda: lives.on_registered(answer.cluster, answer.index, answer.term)):
+            return
+        self.registered = True
+        self.broker_epoch = answer.broker_epoch
+        self.index = answer.index
+        self._timeout_s = answer.session_timeout_ms / 1000
+        self._ends_at, self.resumed_at = sent + self._timeout_s, now
+        self._wake_at(now + self._settings.heartbeat_s)
+        self._outbox.event("registered", broker_epoch=self.broker_epoch, index=self.index, cluster=lives.cluster)
+        self._watch()
+        self._on_begin(now)
+
+    def _tell_refusal(self, answer: Message | TidelogError) -> None:
+        """Say it once that another process has this server's name, or that the metadata have gone back."""
+        in_use = isinstance(answer, TidelogError) and answer.code in ("NODE_IN_USE", "METADATA_WENT_BACK")
+        if in_use and not self._refused and isinstance(answer, TidelogError):
+            self._outbox.event("registration_refused", reason=answer.message)
+        self._refused = in_use
+
+    def _on_disk(self, write: Callable[[], object]) -> bool:
+        """Write to the data directory; False, and this process ends, where the disk fails."""
+        try:
+            write()
+        except OSError as error:
+            self._outbox.stop(f"{self._lives.directory}: {error}")
+            return False
+        return True
+
+    def _watch(self) -> None:
+        self._watching = True
+        self._outbox.call(CONTROLLER, Watch(), self._settings.controller_timeout_s, self._on_watched)
+
+    def _on_watched(self, answer: Message | TidelogError, now: float) -> None:
+        if isinstance(answer, TidelogError):
+            self._watching = False  # tried again with the next heartbeat
+
+    def _heartbeat(self, now: float) -> None:
+        if self._beating:
+            return
+        self._beating = True
+        lags: tuple[FollowerLag, ...] = ()
+        highest_id = 0
+        if now >= self._lags_due:
+            lags, self._lags_due = self.lags(now), now + LAGS_EVERY_S
+            highest_id = self.highest_id()
+            if not self._on_disk(lambda: self._lives.know_ids(highest_id)):
+                return
+        index, term = self.seen()
+        message = Heartbeat(self._node, self.broker_epoch, lags, index=index, term=term, producer_id=highest_id)
+        done = partial(self._on_heartbeat, now, self.broker_epoch)
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _on_heartbeat(self, sent: float, broker_epoch: int, answer: Message | TidelogError, now: float) -> None:
+        self._beating = False
+        if broker_epoch != self.broker_epoch or not self.registered:
+            return
+        if not isinstance(answer, TidelogError):
+            self._refused = False
+            if now >= self._ends_at:
+                self.resumed_at = now
+            self._ends_at = max(self._ends_at, sent + self._timeout_s)
+        elif answer.code == "METADATA_WENT_BACK":
+            self._tell_refusal(answer)
+        elif answer.code == "FENCED_BROKER_EPOCH":
+            self.registered = False
+            self._outbox.event("life_ended", broker_epoch=self.broker_epoch)
+            self._on_end("a later life of this server has registered")
+            self._register(now)

@@ -1,0 +1,196 @@
+"""A follower's side of replication, per partition and leader epoch: first agree on the past, then copy.
+
+    dialogue    asking the leader where the own last epoch ends there; nothing is fetched yet
+    fetching    copying from the own log end
+
+Every new leader epoch begins with the dialogue (an empty epoch cache has nothing to agree on). The follower asks
+for its latest epoch; the leader answers the largest epoch that it knows at or below the one asked, and where that
+ends. If the follower knows that epoch too, both logs agree up to the smaller of the two ends, and the rest is cut.
+If not, everything of its own above it is wrong, and it asks again for the next older epoch of its own (KIP-279: an
+answer without an epoch would leave a diverged batch). The log is cut once, when the answer is known; each round
+asks for an older epoch, so there are at most as many rounds as epochs. No answer means waiting: the high watermark
+is never a reason to truncate (KIP-101).
+
+A fetch answer may say the same ("diverging epoch"), for logs that part ways later.
+
+Freshness, for readers who bound it. The follower asks its leader at its own time ``s``, by a fetch or for the
+latest offset; the leader takes it up at some moment ``m`` >= ``s`` and answers a high watermark ``h`` and how long
+before ``m`` its leadership was last proved, ``c``. Until ``m - c`` nobody else committed anything, and what it had
+committed itself lies below ``h``; so does, since ``s - c`` <= ``m - c``, everything that anybody committed until
+``s - c``. When the own HW has reached ``h``, nothing committed until ``s - c`` is missing here: that is
+``confirmed_at``. Each of the two times is measured by one clock, so clocks need not agree, only run at the same rate.
+An answer whose HW is not reached yet is kept until it is; later ones are passed over meanwhile, so that one is
+reached at last.
+
+What lies below the HW is committed, and is cut only where the topic's settings allow that it gets lost: after an
+unclean election, by a replica whose log knows no epoch from that election's on (who does has agreed with its line,
+and can be asked for nothing more); or under commit rule ``leader``, where copies may lag. Then the HW goes back to
+where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4). A log that had lost
+its committed end by itself has nothing to cut there; what the leader's lacks of that is where its line begins, at
+``unclean_epoch``, or where the fetches come to its end (``loss``). Where a cut may be asked for, the HW that this
+replica enters the leader epoch with may be that of a line which is lost: readers get nothing (``agrees``) until a
+fetch has shown that the log is the beginning of the leader's.
+
+Invariants: the HW is at most the log end and goes back in such a loss only; a batch is taken only at the log end, in
+the expected leader epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from tidelog.errors import TidelogError
+from tidelog.records import BatchHeader
+from tidelog.types import NodeId
+
+from tidelog_replica.replication.leader_epochs import EpochCache, epoch_refusal
+
+
+@dataclass(slots=True)
+class Follower:
+    """Decides with offsets; the log belongs to the caller, who passes its epoch cache and bounds."""
+
+    leader: NodeId
+    leader_epoch: int
+    high_watermark: int
+    asking: int | None = None
+    """The own epoch that the dialogue is at; None when fetching."""
+    confirmed_at: float = -inf
+    """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
+    asked_at: float = -inf
+    """Somebody waits for ``confirmed_at`` to reach this."""
+    unclean_epoch: int = -1
+    """Leader epoch that the last unclean election began; -1: there was none."""
+    commit_rule: str = "isr"
+    once: int = 0
+    """The HW as it was once, above the log end where the log has lost what lies between."""
+    agreed: bool = False
+    """The last fetch has shown that the own log is the beginning of the leader's."""
+    _may_part: bool = False
+    """What lay below the HW when this leader epoch was entered may be lost."""
+    _line: int = -1
+    """Leader epoch that begins the line on which that may be missing; -1: none may be."""
+    _proof: tuple[int, float] | None = None
+    """What ``confirmed_at`` becomes (second) when the HW reaches an offset (first)."""
+
+    @property
+    def knows_end(self) -> bool:
+        """The HW may be told: readers of a follower know that it may be behind."""
+        return True
+
+    @property
+    def agrees(self) -> bool:
+        """Whether this log is known to match the leader's up to the high watermark."""
+        return self.agreed or not self._may_part
+
+    def refusal(self, leader_epoch: int) -> TidelogError | None:
+        """Whether a request that names this leader epoch may be served; -1 names none."""
+        return epoch_refusal(leader_epoch, self.leader_epoch, self.leader)
+
+    def begin(self, epochs: EpochCache) -> None:
+        """Enter the leader epoch."""
+        latest = epochs.latest()
+        self.asking = latest if latest >= 0 else None
+        self._may_part = self.may_lose(latest)
+        if self._may_part:
+            self._line = max(self.unclean_epoch, latest + 1)
+
+    def loss(self, epochs: EpochCache, log_end: int, *, is_all: bool) -> tuple[int, int] | None:
+        """What was committed once and the leader does not have, where the log had lost it by itself. To be asked when
+        a fetch has shown that the log is the beginning of the leader's, or with ``is_all`` all of it; told once."""
+        start = next((start for epoch, start in epochs.entries if epoch >= self._line), log_end if is_all else None)
+        if self._line < 0 or start is None:
+            return None
+        self._line = -1
+        return (start, self.once) if start < self.once else None
+
+    def on_epoch_end(
+        self, asked: int, epoch: int, end: int, epochs: EpochCache, log_start: int, log_end: int
+    ) -> int | None:
+        """The leader's answer for epoch ``asked``. Returns where the own log must end now (at most ``log_end``), and
+        the dialogue is over; or None: ask for ``asking`` (again, where the answer made no sense or came late)."""
+        if asked != self.asking or epoch > asked:
+            return None
+        own_epoch = epochs.end_of(epoch, log_end)[0] if epoch >= 0 else -1
+        if 0 <= own_epoch < epoch:
+            self.asking = own_epoch
+            return None
+        self.asking = None
+        return agreed_end(epoch, end, epochs, log_start, log_end)
+
+    def may_cut(self, end: int, latest: int) -> bool:
+        """Whether the log, whose latest epoch is ``latest``, may be made to end at ``end``."""
+        return end >= self.high_watermark or self.may_lose(latest)
+
+    def may_lose(self, latest: int) -> bool:
+        """Whether what was committed may be lost where the own log, whose latest epoch is ``latest``, parts from the
+        leader's."""
+        return self.commit_rule == "leader" or self.unclean_epoch > latest
+
+    def on_loss(self, end: int) -> None:
+        """What was committed from ``end`` on is lost."""
+        self.high_watermark, self.confirmed_at, self._proof, self._line = end, -inf, None, -1
+
+    def start_over(self, start: int) -> None:
+        """The own log is empty now and begins at ``start``: so far the leader has committed at least. What else is
+        committed it tells again."""
+        self.high_watermark, self.agreed, self.confirmed_at, self._proof = start, False, -inf, None
+
+    def on_high_watermark(self, leader_high_watermark: int, log_end: int) -> bool:
+        """The leader's HW as it came with an answer, after its batches were appended. Whether the own one moved."""
+        high_watermark = min(leader_high_watermark, log_end)
+        if high_watermark <= self.high_watermark:
+            return False
+        self.high_watermark = high_watermark
+        if self._proof is not None and high_watermark >= self._proof[0]:
+            self.confirmed_at, self._proof = max(self.confirmed_at, self._proof[1]), None
+        return True
+
+    def on_proof(self, high_watermark: int, until: float) -> None:
+        """The leader has shown that everything committed until ``until`` lies below ``high_watermark``."""
+        if high_watermark <= self.high_watermark:
+            self.confirmed_at = max(self.confirmed_at, until)
+        elif self._proof is None:
+            self._proof = high_watermark, until
+
+    @property
+    def fresh_at(self) -> float:
+        """As ``confirmed_at``: a follower goes by what its leader has proved."""
+        return self.confirmed_at
+
+    def ask_confirmation(self, now: float) -> None:
+        """Somebody waits for ``confirmed_at`` to reach ``now``."""
+        self.asked_at = now
+
+    @property
+    def is_asked(self) -> bool:
+        """The leader has to be asked for a proof; not where one has come that waits for the HW only."""
+        return max(self.confirmed_at, -inf if self._proof is None else self._proof[1]) < self.asked_at
+
+
+def agreed_end(epoch: int, end: int, epochs: EpochCache, log_start: int, log_end: int) -> int:
+    """Where the own log must end, when ``epoch`` is the largest common or older epoch that the leader knows and
+    ends there at ``end``; -1 for none."""
+    if epoch < 0:
+        return log_start
+    own_epoch, own_end = epochs.end_of(epoch, log_end)
+    if own_epoch < 0:
+        return log_start
+    if own_epoch < epoch:  # everything above the older own epoch is unknown to the leader
+        return own_end
+    return max(log_start, min(end, own_end))
+
+
+def fault_of(headers: Iterable[BatchHeader], log_end: int, last_epoch: int, leader_epoch: int) -> str | None:
+    """Why these batches must not be appended to a log that ends at ``log_end`` with ``last_epoch``: a gap or an
+    overlap, an epoch that goes back, or one newer than the leader's. None: they may."""
+    expected, epoch = log_end, last_epoch
+    for header in headers:
+        if header.base_offset != expected:
+            return f"batch at offset {header.base_offset}, expected {expected}"
+        if not epoch <= header.leader_epoch <= leader_epoch:
+            return f"batch of leader epoch {header.leader_epoch} after {epoch}, from the leader of {leader_epoch}"
+        expected, epoch = header.end_offset, header.leader_epoch
+    return None

@@ -1,0 +1,57 @@
+"""Which followers do not know all yet, per partition that is led here: what an idle follower has to ask for again.
+
+A follower that has everything asks no more; it is notified. Notices may get lost, and nobody is notified of a HW or
+a log start that has moved. So once per ``replica_max_idle_wait_s`` and leader server the follower asks, with whatever
+fetch there is, which of its partitions it must ask for: one small message, however many partitions idle.
+
+    settled   the follower waits at the log end, and has shown a stamp (``replication/read_index.py``) that is
+              greater than those of all messages before HW and log start became what they are
+    owed      any other follower of a partition that is led here; or that was, and is offline now: its followers are
+              to learn that soon, and report it
+
+Why nothing is missed. A follower asks for a partition again until an answer has come that told nothing new; a call
+without answer counts for nothing, and when its link breaks all is asked for over another. What changes after the
+leader has dealt with that last question makes the follower owed, by a stamp that the question cannot have shown; nor
+can a late copy of it. It is settled again when a later question shows that a later message has come.
+
+The price: after the last record of a burst each follower asks twice more, once to be told the HW and once to show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.types import NodeId, TopicPartition
+
+from tidelog_replica.replication.leader import Leader
+
+
+class News:
+    """Partitions by follower, in the order in which they came to be owed."""
+
+    def __init__(self) -> None:
+        self._owed: dict[NodeId, dict[TopicPartition, None]] = {}
+
+    def note(self, node: NodeId, key: TopicPartition, is_owed: bool) -> None:
+        """Whether ``node`` has to ask for the partition."""
+        if is_owed:
+            self._owed.setdefault(node, {})[key] = None
+        elif (keys := self._owed.get(node)) is not None:
+            keys.pop(key, None)
+
+    def look(self, key: TopicPartition, core: Leader) -> None:
+        """Note it of all followers of a partition that is led here."""
+        for node in core.followers:
+            self.note(node, key, not core.knows_all(node))
+
+    def forget(self, key: TopicPartition, owed_to: Iterable[NodeId] = ()) -> None:
+        """The partition is led here no longer. Its followers hear of that from the controller; but for one thing that
+        ``owed_to`` are to find out, that it is offline here."""
+        for keys in self._owed.values():
+            keys.pop(key, None)
+        for node in owed_to:
+            self.note(node, key, True)
+
+    def of(self, node: NodeId) -> tuple[TopicPartition, ...]:
+        """What ``node`` has to ask for."""
+        return tuple(self._owed.get(node, ()))

@@ -1,0 +1,70 @@
+"""Which ISR a leader proposes to the controller, and with it which replicas come and go (KIP-497).
+
+    removed   members that are overdue
+    added     replicas that may join; and learners that a reassignment has named as replicas, as soon as they may
+    gone      when all of the reassignment's target is in sync, this leader too: the replicas that are not in it, left
+              out of the proposed ISR, are replicas no more
+
+Each is proposed when nothing before it is due. Under commit rule ``quorum`` one learner joins, or one replica goes,
+at a time: any majority before then meets any majority after. That alone lets two steps lose what no majority between
+them had, so a replica goes only when a majority of the present replicas has all that is committed, the start of this
+leader epoch included: what every step of Raft shows by committing its own entry (dissertation, 4.1). Who joins has it
+all itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tidelog.types import NodeId, PartitionState
+
+from tidelog_replica.replication.progress import Progress
+
+
+def joiners(state: PartitionState) -> tuple[NodeId, ...]:
+    """The learners that are to be replicas."""
+    return tuple(node for node in state.learners if node in state.target)
+
+
+def propose(
+    node: NodeId,
+    state: PartitionState,
+    rule: str,
+    followers: Mapping[NodeId, Progress],
+    is_overdue: Callable[[NodeId], bool],
+    may_join: Callable[[NodeId], bool],
+    has_all: Callable[[], bool],
+    now: float,
+) -> tuple[tuple[NodeId, ...], str, dict[str, str]] | None:
+    """Members, cause and evidence of the ISR that the leader ``node`` should propose; None where the present one will
+    do. ``has_all`` is asked under commit rule ``quorum``: whether a majority has all that is committed."""
+    evidence: dict[str, str] = {}
+    members = [node]
+    for other in state.isr:
+        if other != node and is_overdue(other):
+            behind_ms = round((now - followers[other].caught_up_at) * 1000)
+            evidence[f"{other}.behind_ms"] = str(behind_ms)
+            evidence[f"{other}.durable"] = str(followers[other].durable)
+        elif other != node:
+            members.append(other)
+    new = [other for other in state.replicas if other not in (node, *state.isr) and may_join(other)]
+    learned = [other for other in joiners(state) if may_join(other)]
+    new += learned if rule != "quorum" else learned[:1]
+    for other in new:
+        evidence[f"{other}.durable"] = str(followers[other].durable)
+    cause = "follower_lagging" if len(members) + len(new) < len(state.isr) else "follower_caught_up"
+    members += new
+    if not evidence:
+        gone = _gone(node, state) if rule != "quorum" else _gone(node, state)[:1]
+        if not gone or (rule == "quorum" and not has_all()):
+            return None
+        members = [other for other in members if other not in gone]
+        cause, evidence = "reassigned", {"gone": " ".join(gone), "target": " ".join(state.target)}
+    order = state.replicas + state.learners
+    return tuple(other for other in order if other in members), cause, evidence
+
+
+def _gone(node: NodeId, state: PartitionState) -> list[NodeId]:
+    if node not in state.target or not set(state.target) <= set(state.isr):
+        return []
+    return [other for other in state.replicas if other not in state.target]

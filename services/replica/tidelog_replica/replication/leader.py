@@ -1,0 +1,467 @@
+"""A leader's side of replication, per partition and leader epoch: what is committed, and who is in sync.
+
+Everything below the high watermark (HW) is committed. The HW never goes back, and stands still while the committed
+ISR is smaller than ``min_insync_replicas``. By the topic's commit rule it is the largest offset that is durable on
+
+    isr      every member of the maximal ISR, the leader included
+    leader   the leader
+    quorum   a majority of the replicas, counting members of the committed ISR only (their promises hold), once that
+             is past the start of this leader epoch (Raft 5.4.2; a control batch stands there, so it gets there).
+             A slow replica delays nobody, so the ISR never shrinks here
+
+The *maximal ISR* is the ISR that the controller committed plus every member of the proposal in flight (KIP-497): the
+controller may have committed an addition that the leader has not heard of, and may elect the added one. So an
+addition counts from the moment it is proposed, a removal only when the controller's new state arrives. At most
+one proposal is in flight; it is sent again *identical* until a state of a newer epoch arrives. No lost, late or
+refusing answer clears it: a delayed copy could still be committed.
+
+A follower counts for nothing until it has fetched in this leader epoch, and again when it has left the ISR, perhaps
+because what it had is lost; what counts is its *flushed* end.
+
+    in sync    not overdue (``progress.py``); judged by the leader's own timer, also when nobody fetches
+    may join   fetched in this epoch and since it left the ISR, durable at or past the HW *and* the start of this
+               epoch, in the broker epoch that the metadata knows, not fenced (with the HW alone, three leader changes
+               lose data); the HW waits for one that keeps up (``replication/catch_up_barrier.py``)
+
+While the leader's own disk stalls (``stalled``) nobody is removed: leadership is handed over first (KIP-501).
+A *learner* is a follower like the others, but in no ISR and no rule.
+
+A new leader's HW may be below the true one until it reaches the start of its epoch (``knows_end``): until then
+nothing above it is told to readers, so that they never see the end of the log go back (KIP-207).
+
+Linearizable reads: ``confirmed_at`` is the latest time such that everything committed anywhere until then lies below
+the HW; ``ask_confirmation(now)`` has it brought up to ``now`` (``replication/read_index.py`` has the proof). Every
+answer to a follower carries ``stamp(node, now)``. Bounded reads and coordinators go by ``fresh_at``
+(``assignment/leadership.py``).
+
+Invariants: R1, R4, R5, R8 of ``docs/invariants.md``; HW <= own log end; at most one proposal in flight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId, PartitionState, ServerState
+from tidelog.wire.messages import IsrMember
+
+from tidelog_replica.replication.catch_up_barrier import Joining
+from tidelog_replica.replication.isr_changes import joiners, propose
+from tidelog_replica.replication.isr_proposal import Proposal
+from tidelog_replica.replication.leader_epochs import epoch_refusal
+from tidelog_replica.replication.progress import Progress, Waiting
+from tidelog_replica.replication.read_index import Vouching
+
+
+class Leader:
+    """Decides with offsets. ``servers`` is a live view of the metadata's servers, kept by the caller."""
+
+    agrees = True
+
+    def __init__(
+        self,
+        node: NodeId,
+        broker_epoch: int,
+        state: PartitionState,
+        servers: Mapping[NodeId, ServerState],
+        *,
+        min_insync_replicas: int,
+        max_lag_s: float,
+        retry_s: float,
+        high_watermark: int,
+        log_end: int,
+        durable: int,
+        now: float,
+        commit_rule: str = "isr",
+        max_lag_records: int = 0,
+        unclean_election: bool = False,
+        patience_s: float = 0.2,
+    ) -> None:
+        assert state.leader == node and node in state.isr and high_watermark <= log_end
+        self.node = node
+        self.leader_epoch = state.leader_epoch
+        self._take(state)
+        self.epoch_start = log_end
+        """Where this leader epoch begins in the log."""
+        self.began_at = now
+        """When this server began to lead in this leader epoch."""
+        self.high_watermark = high_watermark
+        self.proposal: Proposal | None = None
+        """In flight: not settled by a newer epoch yet."""
+        self.stalled = False
+        """The leader's own disk does not answer."""
+        self._broker_epoch = broker_epoch
+        self._servers = servers
+        self._rule = commit_rule
+        self._vouching = Vouching(patience_s, retry_s)
+        self._alone_at = -math.inf
+        """When this leader, without controllers, last found that it knows of nobody else who could be elected."""
+        self._joining = Joining()
+        self._notices: list[Waiting] = []
+        self._told_after = self._vouching.last_stamp
+        """Messages with greater stamps tell HW and log start as they are."""
+        self._min_insync_replicas = min_insync_replicas
+        self._max_lag_s = max_lag_s
+        self._max_lag_records = max_lag_records
+        self._any_may_lead = unclean_election
+        self._retry_s = retry_s
+        self._retry_at: float | None = None
+        self._log_end = log_end
+        self._durable = durable
+        self._counted = self.isr
+        self.followers: dict[NodeId, Progress] = {}
+        """Of the other replicas and the learners."""
+        self._know_followers(state, now)
+        self._advance()
+        self._consider(now)  # a reassignment may have waited for another leader
+
+    def _take(self, state: PartitionState) -> None:
+        """What the controller has committed."""
+        self.state, self.epoch = state, state.epoch
+        self.replicas, self.isr, self.eligible = state.replicas, state.isr, state.elr
+        self._joiners = joiners(state)
+
+    def _know_followers(self, state: PartitionState, now: float) -> None:
+        kept, others = self.followers, (n for n in state.replicas + state.learners if n != self.node)
+        self.followers = {n: kept.get(n) or Progress(now, self._log_end, now) for n in others}
+
+    def configure(
+        self, *, min_insync_replicas: int, max_lag_s: float, max_lag_records: int, unclean_election: bool, now: float
+    ) -> None:
+        """The topic's settings changed."""
+        self._min_insync_replicas = min_insync_replicas
+        self._max_lag_s, self._max_lag_records = max_lag_s, max_lag_records
+        self._any_may_lead = unclean_election
+        self._advance()
+        self._consider(now)
+
+    # --- what others may know --------------------------------------------------------------------------
+
+    @property
+    def maximal_isr(self) -> tuple[NodeId, ...]:
+        """Every replica that may be in the controller's ISR."""
+        return self._counted
+
+    @property
+    def knows_end(self) -> bool:
+        """The HW has reached the start of this epoch: nothing committed before is unknown."""
+        return self.high_watermark >= self.epoch_start
+
+    @property
+    def awaited(self) -> tuple[NodeId, ...]:
+        """Members, perhaps this leader too, that have not shown yet that they hold everything that was in the log
+        when this leader epoch began. Before they have, the HW cannot reach ``epoch_start``."""
+        return tuple(node for node in self._counted if self._durable_of(node) < self.epoch_start)
+
+    @property
+    def has_quorum(self) -> bool:
+        """The ISR is large enough for ``all`` produces, and for the HW to move."""
+        return len(self.isr) >= self.min_insync
+
+    @property
+    def min_insync(self) -> int:
+        """How many members the ISR needs at least."""
+        return max(self._min_insync_replicas, self._majority if self._rule == "quorum" else 0)
+
+    @property
+    def _majority(self) -> int:
+        return len(self.replicas) // 2 + 1
+
+    @property
+    def can_be_spared(self) -> bool:
+        """Commit rule ``quorum``: the others are a majority, and ask; who has no room for an answer does not."""
+        return sum(p.broker_epoch >= 0 for n, p in self.followers.items() if n in self.isr) >= self._majority
+
+    def refusal(self, leader_epoch: int) -> TidelogError | None:
+        """Whether a request that names this leader epoch may be served; -1 names none."""
+        return epoch_refusal(leader_epoch, self.leader_epoch, self.node)
+
+    def follower_refusal(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> TidelogError | None:
+        """Whether a fetch or epoch request of ``node`` in that life may be served."""
+        progress = self.followers.get(node)
+        if progress is None:
+            return refuse("NOT_REPLICA", f"{node} is no follower of this partition")
+        if broker_epoch < progress.broker_epoch:
+            return refuse("FENCED_BROKER_EPOCH", f"{node} has fetched in broker epoch {progress.broker_epoch}")
+        return self.refusal(leader_epoch)
+
+    # --- the log moves -----------------------------------------------------------------------------------
+
+    def on_append(self, log_end: int, now: float) -> None:
+        """The log ends at ``log_end`` now. Followers that idle are notified."""
+        self._log_end = log_end
+        for node, progress in self.followers.items():
+            progress.on_append(log_end, now)
+            self._notify(node)
+
+    def on_durable(self, durable: int) -> None:
+        """The leader's own log is flushed up to here."""
+        if durable > self._durable:
+            self._durable = durable
+            self._advance()
+
+    def on_fetch(self, node: NodeId, broker_epoch: int, durable: int, now: float, stamp: int = 0) -> None:
+        """A follower that does not diverge has flushed up to ``durable``; ``stamp`` is the greatest that it had seen
+        in this leader epoch."""
+        self._vouching.on_fetch(node, stamp)
+        progress = self.followers[node]
+        told = durable if stamp > progress.forgotten_at else -1
+        progress.on_fetch(broker_epoch, told, self._log_end, self._max_lag_records, now, stamp)
+        if node in self._counted:
+            self._advance()
+        elif node in self.replicas or node in self._joiners:
+            if self._is_fit(node):
+                self._joining.on_fetch(node, progress.caught_up_at, self._max_lag_s, now)
+            self._consider(now)
+            self._advance()
+
+    def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
+        """The follower has all there is: notify it over ``source`` when something comes, with ``readers`` also when
+        the HW moves; or at once, where its fetch was sent too early to count, or to vouch for what somebody waits
+        for."""
+        progress, vouching = self.followers[node], self._vouching
+        progress.wait(source, self._log_end, self.high_watermark if readers else math.inf)
+        asked = not vouching.has_vouched(node) and node in self._witnesses and self._vouched_at() < vouching.asked_at
+        if asked or progress.durable < 0 <= progress.forgotten_at:
+            self._notify(node)
+
+    def on_news(self) -> None:
+        """HW or log start are others than every message before has told."""
+        self._told_after = self._vouching.last_stamp
+
+    def knows_all(self, node: NodeId) -> bool:
+        """The follower idles at the log end, and has shown that it was told of HW and log start as they are."""
+        progress = self.followers[node]
+        return progress.waiting is not None and progress.shown > self._told_after
+
+    def _notify(self, node: NodeId) -> None:
+        progress = self.followers[node]
+        if progress.waiting is not None:
+            self._notices.append(Waiting(node, progress.waiting, progress.waits_at))
+            progress.waiting = None
+
+    def take_notices(self) -> list[Waiting]:
+        """The followers to be notified now, each once."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def on_source_closed(self, source: int) -> None:
+        """The link is gone; the follower will ask again over another."""
+        for progress in self.followers.values():
+            if progress.waiting == source:
+                progress.waiting = None
+
+    def _advance(self) -> None:
+        end = self._committed_end() if self.has_quorum else 0
+        if self._rule == "isr" and (joining := self._joining.nodes):
+            end = min((end, *map(self._durable_of, joining)))
+        if end > self.high_watermark:
+            self.high_watermark = end
+            self.on_news()
+            for node, progress in self.followers.items():
+                if progress.told < end:
+                    self._notify(node)
+
+    def _committed_end(self) -> int:
+        """The commit rule; the ISR is not below its minimum."""
+        if self._rule == "leader":
+            return self._durable
+        if self._rule == "isr":
+            return min(map(self._durable_of, self._counted))
+        end = sorted(map(self._durable_of, self.isr))[-self._majority]
+        return end if end > self.epoch_start else 0
+
+    def _durable_of(self, node: NodeId) -> int:
+        return self._durable if node == self.node else self.followers[node].durable
+
+    # --- does it still lead? -----------------------------------------------------------------------------
+
+    @property
+    def confirmed_at(self) -> float:
+        """Everything committed until then, anywhere, lies below the HW; ``-inf``: not known of any time."""
+        return self._vouched_at() if self.knows_end else -math.inf
+
+    @property
+    def fresh_at(self) -> float:
+        """As ``confirmed_at``, but a leader without voters takes its own word. That is not right where unclean
+        elections were allowed on the other side of a broken network."""
+        return max(self._vouched_at(), self._alone_at) if self.knows_end else -math.inf
+
+    def _vouched_at(self) -> float:
+        witnesses = self._witnesses
+        return self._vouching.since(witnesses, self._needed(len(witnesses)))
+
+    @property
+    def _by_majority(self) -> bool:
+        """A new leader needs the seals of a majority. A successor needs none: it must have confirmed itself."""
+        return self._rule == "quorum" and not self._any_may_lead and self.state.successor is None
+
+    @property
+    def _voters(self) -> tuple[NodeId, ...]:
+        """The other replicas that the controllers could elect, or whose votes the next election needs. Where a
+        majority decides, a learner that is about to become a replica has no vote: a majority of the replicas before
+        it joins and one of those after it joins have a member in common without it."""
+        electors = self.replicas if self._by_majority else self._electors
+        return tuple(node for node in electors if node != self.node)
+
+    @property
+    def _witnesses(self) -> tuple[NodeId, ...]:
+        """The others whose fetches prove that no other replica leads: the voters. A leader without voters takes every
+        other replica, since unclean elections may be allowed by now."""
+        return self._voters or tuple(node for node in self.replicas if node != self.node)
+
+    def _needed(self, others: int) -> int:
+        """How many of so many ``others`` have to confirm this leadership: all, or so many that they are a majority
+        together with this leader."""
+        return len(self.replicas) // 2 if self._by_majority else others
+
+    def unconfirmed(self, since: float) -> tuple[NodeId, ...]:
+        """The voters that have not confirmed this leadership since that time; () where enough of them have, or where
+        the controllers could elect no other replica."""
+        if not self.needs_voters or self._vouched_at() >= since:
+            return ()
+        return tuple(node for node in self._voters if self._vouching.vouched_at(node) < since)
+
+    @property
+    def needs_voters(self) -> bool:
+        """Whether the controllers could elect another replica, or need the votes of others."""
+        return self._needed(len(self._voters)) > 0
+
+    def confirm_alone(self, now: float) -> None:
+        """Take note that no controller answers and that this leader needs no voters, so it may serve clients. Where
+        there are no other replicas, none can lead now."""
+        assert not self.needs_voters
+        self._alone_at = now
+        if not self._witnesses:
+            self._vouching.confirm(now)
+
+    def ask_voters(self, now: float) -> None:
+        """Have the voters confirm this leadership. Unlike ``ask_confirmation`` this never asks the controllers."""
+        self._vouching.asked_at = now
+        for node in self._voters:
+            self._notify(node)
+
+    def ask_confirmation(self, now: float) -> None:
+        """Somebody waits for ``confirmed_at`` to reach ``now``. (Also one that comes to nothing is asked once.)"""
+        self._vouching.ask(now, alone=not self.needs_voters)
+        for node in self._witnesses:
+            self._notify(node)
+
+    def stamp(self, node: NodeId, now: float) -> int:
+        """For a message that leaves for a follower now."""
+        return self._vouching.stamp(node, now)
+
+    def due_confirmation(self, now: float) -> bool:
+        """The controller must be asked now whether this is still the leader; see ``on_confirmation``."""
+        return self._vouching.asks and self._vouching.due(self._vouched_at(), now)
+
+    def on_confirmation(self, sent: float, confirmed: bool, now: float) -> None:
+        """What the controller answered to the question of the time ``sent``; False also where it did not answer."""
+        self._vouching.on_controller(sent, confirmed, now)
+
+    @property
+    def _electors(self) -> tuple[NodeId, ...]:
+        """Whom the controller may elect next."""
+        may = self.replicas if self._any_may_lead or self._rule == "quorum" else self.eligible
+        return tuple(n for n in self.replicas + self._joiners if n in self._counted or n in may)
+
+    # --- the in-sync replicas ----------------------------------------------------------------------------
+
+    def on_state(self, state: PartitionState, now: float) -> None:
+        """The controller's newer state of the same leader epoch. It settles the proposal in flight. Who is outside
+        the ISR may be on its way out, or have lost what it had: it joins when it has asked again, and is told to."""
+        assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
+        self._take(state)
+        self._know_followers(state, now)
+        for node, progress in self.followers.items():
+            if node not in self.isr:
+                progress.forget(self._vouching.last_stamp)
+                self._notify(node)
+        self._joining.clear()
+        self.proposal = self._retry_at = None
+        self._count()
+        self._consider(now)
+
+    def on_tick(self, now: float) -> None:
+        """The leader's own timer: who has fallen behind?"""
+        if self._joining.expire(now):
+            self._advance()
+        self._consider(now)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` or ``due_proposal`` has something to do. None where no follower is behind."""
+        due = self._joining.deadline()
+        if self.proposal is not None:
+            due = due if self._retry_at is None else min(due, self._retry_at)
+        else:
+            for node in self.isr:
+                if node != self.node and (overdue_at := self._overdue_at(node)) < due:
+                    due = overdue_at
+        if self._vouching.asks and (ask_at := self._vouching.deadline(self._vouched_at())) is not None:
+            due = min(due, ask_at)
+        return None if due == math.inf else due
+
+    def due_proposal(self, now: float) -> Proposal | None:
+        """The proposal, if it must be sent now (again); it is then on its way until ``on_proposal_unanswered``."""
+        if self.state.target:
+            self._consider(now)  # what a replica waited for to go may have come
+        if self.proposal is None or self._retry_at is None or now < self._retry_at:
+            return None
+        self._retry_at = None
+        return self.proposal
+
+    def on_proposal_unanswered(self, proposal: Proposal, now: float) -> None:
+        """The call failed or was refused: the same again after a pause, unless a newer epoch has settled it."""
+        if proposal is self.proposal:
+            self._retry_at = now + self._retry_s
+
+    def _overdue_at(self, node: NodeId) -> float:
+        """When a member of the ISR has to leave it, as things are; ``inf``: never."""
+        if self.stalled or self._rule == "quorum":
+            return math.inf
+        return self.followers[node].overdue_at(self._max_lag_s, self._max_lag_records)
+
+    def _is_fit(self, node: NodeId) -> bool:
+        """It may join when it has reached the HW."""
+        progress, server = self.followers[node], self._servers.get(node)
+        return progress.is_of(server) and progress.durable >= self.epoch_start
+
+    def _may_join(self, node: NodeId) -> bool:
+        lags = self._rule == "leader" and node in self._joining
+        return self._is_fit(node) and (lags or self.followers[node].durable >= self.high_watermark)
+
+    def _consider(self, now: float) -> None:
+        """Propose another ISR where one is due and none is in flight."""
+        if self.proposal is not None:
+            return
+        wanted = propose(
+            self.node,
+            self.state,
+            self._rule,
+            self.followers,
+            lambda node: now >= self._overdue_at(node),
+            self._may_join,
+            lambda: self.has_quorum and self._committed_end() >= max(1, self.high_watermark),
+            now,
+        )
+        if wanted is None:
+            return
+        members, cause, evidence = wanted
+        evidence |= {"log_end": str(self._log_end), "high_watermark": str(self.high_watermark)}
+        isr = tuple(IsrMember(node, self._life_of(node)) for node in members)
+        self.proposal = Proposal(self.epoch, isr, cause, evidence)
+        self._retry_at = now
+        self._count()
+
+    def _life_of(self, node: NodeId) -> int:
+        server = self._servers.get(node)
+        life = server.broker_epoch if server is not None else 0
+        return self._broker_epoch if node == self.node else life
+
+    def _count(self) -> None:
+        proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)
+        known = self.replicas + self._joiners
+        self._counted = tuple(node for node in known if node in self.isr or node in proposed)
+        self._joining.forget(self._counted)
+        self._advance()

@@ -1,0 +1,372 @@
+"""Idempotent producers of one partition: which batch is new, which is a copy, which would leave a gap.
+
+A producer numbers its records per (producer id, producer epoch) from 0; a batch carries the first number. The state
+is a function of the log alone (batch headers in order), so leader and follower hold the same, it survives a failover,
+and it is rebuilt after a restart and after a truncation. Where the log no longer begins at 0, what the lost headers
+told is kept as a snapshot (``to_bytes``), which goes to a copy that begins there too. It covers uncommitted batches
+too: a copy of one must not be appended either; it is acked when the original is committed.
+
+A copy is the same bytes of the same kind. The state has the CRC-32C of each remembered batch, which covers all of
+the batch but base offset and leader epoch, and whether the batch is part of a transaction. The kind is compared
+beside the CRC because a CRC can be forged: a batch of a transaction must never be acked for a plain batch. Compaction
+changes the CRC of a batch; then the CRC counts that the producer sent. Every header that comes into this class has
+that one (``records.with_sent_crc``). So no producer that was given another's id is acked for the other's batch: the
+log keeps the batch that came first, and refuses the second.
+
+    unknown producer, or a newer epoch   must begin at sequence 0        else OUT_OF_ORDER_SEQUENCE
+    older epoch                          FENCED_PRODUCER
+    the next sequence                    append
+    one of the last 5 batches, with the
+    same count, CRC and kind             duplicate: acked with the original's offset
+    overlaps them, but is none of them   SEQUENCE_CONFLICT: it is not in this log
+    older than the last 5 batches, or
+    CRC or kind of the batch in the log
+    is not known                         UNVERIFIED_SEQUENCE: it may be in this log, or another batch may
+    anything else                        OUT_OF_ORDER_SEQUENCE
+
+An unknown producer that does not begin at 0 is refused, as in Kafka before KIP-360: either an earlier batch of it
+is still on its way, or its state was lost with a truncated log; appending would turn a retry into a second copy.
+The producer starts over with a new epoch. Sequences are 32 bits wide and wrap around (KIP-98).
+
+The marker of a transaction begins the producer's next epoch (KIP-890): a batch of that transaction which comes late
+is fenced, and nobody can take it for one of the next.
+
+The *window*: as many batches are remembered as a producer may have in flight on one partition. A batch that may
+be sent again is never pushed out: the leader refuses a batch that would push out one that was not acked yet
+(``would_push_out``), and the gateway refuses the batch before.
+
+At most ``MAX_PRODUCERS`` are remembered. A producer id tells the *share* that it belongs to, and the cluster gives
+all ids of a principal from one share (``tidelog.types.share_of``). One producer more than the maximum makes the
+oldest of the largest share forgotten. So a principal that takes id after id loses its own producers, and a share that
+has at most ``MAX_PRODUCERS`` / (shares in use) never loses a producer to another share. This is a function of the log
+alone, too: every replica forgets the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import cbor2
+from tidelog.errors import ProtocolError
+from tidelog.records import MAX_OFFSET, BatchHeader
+from tidelog.types import PRODUCER_WINDOW, REPORTED_IDS_END, Buffer, share_of
+
+from tidelog_replica.replication.transaction_index import LogTransactions
+
+KEPT_BATCHES = PRODUCER_WINDOW
+"""Batches remembered per producer: as many as it may have in flight on one partition."""
+MAX_PRODUCERS = 10_000
+_SEQUENCES = 1 << 32
+
+
+class Written(NamedTuple):
+    """A remembered batch."""
+
+    base_sequence: int
+    record_count: int
+    base_offset: int
+    crc32c: int | None
+    """The CRC that the producer sent; None where the state comes from a server of an earlier release."""
+    transactional: bool | None = None
+    """Whether the batch is part of a transaction; None where the state comes from a server of an earlier release."""
+
+
+class _Producer(NamedTuple):
+    epoch: int
+    batches: tuple[Written, ...]
+    """The last ones, oldest first; never empty."""
+
+    @property
+    def next_sequence(self) -> int:
+        last = self.batches[-1]
+        return (last.base_sequence + last.record_count) % _SEQUENCES
+
+
+class Refused(NamedTuple):
+    """The batch must not be appended: an error code and its message."""
+
+    code: str
+    message: str
+    unverified_at: int = -1
+    """``UNVERIFIED_SEQUENCE``: base offset of the batch whose CRC would decide; -1: the batch is not remembered."""
+
+
+class ProducerState:
+    """What one partition's log says of its producers."""
+
+    def __init__(self, headers: Iterable[BatchHeader] = ()) -> None:
+        self._producers: dict[int, _Producer] = {}
+        """By id, those that appended last at the end."""
+        self._shares: dict[int, dict[int, None]] = {}
+        """The ids of each share that has any, in the same order."""
+        self.transactions = LogTransactions()
+        self.highest_id = 0
+        """The highest id that was recorded, of those below ``REPORTED_IDS_END``, forgotten producers included."""
+        self.rebuild(headers)
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def before(self, offset: int) -> ProducerState:
+        """The state as it was at ``offset``, as far as it is still known. Not known are batches before that which
+        later ones have pushed out of memory, and producers whose epoch has changed since."""
+        kept = [
+            (id, known.epoch, tuple(b for b in known.batches if b.base_offset < offset))
+            for id, known in self._producers.items()
+        ]
+        state = ProducerState()
+        for id, epoch, batches in sorted(
+            (each for each in kept if each[2]), key=lambda each: each[2][-1].base_offset
+        ):
+            state._put(id, _Producer(epoch, batches))
+        state.transactions = self.transactions.before(offset)
+        return state
+
+    def reaches(self, offset: int) -> bool:
+        """Whether it has something from a batch that ends above ``offset``."""
+        last = next(reversed(self._producers.values())).batches[-1] if self._producers else None
+        return last is not None and last.base_offset + last.record_count > offset
+
+    def rebuild(self, headers: Iterable[BatchHeader], before: ProducerState | None = None) -> None:
+        """Forget all, and learn it again from the log's headers, which follow on ``before`` (taken over)."""
+        self._producers = {} if before is None else before._producers
+        self._shares = {} if before is None else before._shares
+        self.transactions = LogTransactions() if before is None else before.transactions
+        self.highest_id = max(self.highest_id, 0 if before is None else before.highest_id)
+        for header in headers:
+            self.record(header, header.base_offset)
+
+    def check(self, header: BatchHeader) -> Written | Refused | None:
+        """None: append it. ``Written``: it is in the log already. ``Refused``: neither."""
+        if not header.producer_id:
+            return None
+        known = self._producers.get(header.producer_id)
+        if known is None or header.producer_epoch > known.epoch:
+            if header.base_sequence == 0:
+                return None
+            return Refused(
+                "OUT_OF_ORDER_SEQUENCE",
+                f"producer {header.producer_id} epoch {header.producer_epoch} is not known here"
+                f" and begins at sequence {header.base_sequence}, not 0",
+            )
+        if header.producer_epoch < known.epoch:
+            return Refused(
+                "FENCED_PRODUCER",
+                f"producer {header.producer_id} is at epoch {known.epoch}, not {header.producer_epoch}",
+            )
+        ahead = (header.base_sequence - known.next_sequence) % _SEQUENCES
+        if ahead == 0:
+            return None
+        if ahead < _SEQUENCES // 2:
+            sent = f"producer {header.producer_id} sends sequence {header.base_sequence}"
+            return Refused("OUT_OF_ORDER_SEQUENCE", f"{sent}, expected {known.next_sequence}")
+        return _compare(header, known.batches)
+
+    def would_push_out(self, header: BatchHeader, acked: int) -> bool:
+        """Whether a new batch would push one out of memory that ends above ``acked``: one that has no ack yet, so
+        that it may be sent again. The producer has more batches in flight than the window then."""
+        known = self._producers.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch or len(known.batches) < KEPT_BATCHES:
+            return False
+        oldest = known.batches[0]
+        return oldest.base_offset + oldest.record_count > acked
+
+    def learn(self, header: BatchHeader) -> None:
+        """Remember CRC and kind of a batch of the log, which were not known. ``header`` is the one that was sent."""
+        known = self._producers[header.producer_id]
+        at, crc, kind = header.base_offset, header.crc32c, header.is_transactional
+        batches = (b._replace(crc32c=crc, transactional=kind) if b.base_offset == at else b for b in known.batches)
+        self._producers[header.producer_id] = known._replace(batches=tuple(batches))
+
+    def record(self, header: BatchHeader, base_offset: int) -> None:
+        """The batch is in the log, or will be next, at ``base_offset``; that may be said twice."""
+        if not header.producer_id:
+            return
+        if self.highest_id < header.producer_id < REPORTED_IDS_END:
+            self.highest_id = header.producer_id
+        known = self._producers.get(header.producer_id)
+        if known is not None:
+            if known.batches[-1].base_offset >= base_offset:
+                return
+            self._drop(header.producer_id)
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if header.is_transactional:
+            self.transactions.record(header, base_offset)
+            if header.is_control:
+                epoch, sequence = epoch + 1, _SEQUENCES - 1
+        written = Written(sequence, header.record_count, base_offset, header.crc32c, header.is_transactional)
+        before = () if known is None or known.epoch != epoch else known.batches[1 - KEPT_BATCHES :]
+        self._put(header.producer_id, _Producer(epoch, (*before, written)))
+        if len(self._producers) > MAX_PRODUCERS:
+            self._drop(self._to_be_forgotten(header.producer_id))
+
+    def _put(self, id: int, producer: _Producer) -> None:
+        """Remember a producer that is not remembered yet as the last in the order."""
+        self._producers[id] = producer
+        self._shares.setdefault(share_of(id), {})[id] = None
+
+    def _drop(self, id: int) -> None:
+        share = share_of(id)
+        del self._producers[id], self._shares[share][id]
+        if not self._shares[share]:
+            del self._shares[share]
+
+    def _to_be_forgotten(self, latest_id: int) -> int:
+        """The oldest producer of the largest share. Among equally large ones that of the latest producer goes first,
+        then the lowest: the choice must not depend on anything but the remembered producers."""
+        own = share_of(latest_id)
+        largest = max(self._shares, key=lambda share: (len(self._shares[share]), share == own, -share))
+        return next(iter(self._shares[largest]))
+
+    def fences(self, producer_id: int, epoch: int) -> bool:
+        """The log has a later epoch of the producer: also the marker of the transaction of that one."""
+        known, begun = self._producers.get(producer_id), self.transactions.open.get(producer_id)
+        return (known is not None and known.epoch > epoch) or (begun is not None and begun.epoch > epoch)
+
+    def needs_marker(self, producer_id: int, epoch: int) -> bool:
+        """Whether the marker that ends this epoch of a producer has to be written: a transaction of that epoch, or of
+        an earlier one, is open in the log, or the log does not fence the epoch yet. Of two markers of one epoch the
+        second one is not needed. A plain batch of a later epoch does not keep a marker out while the transaction is
+        open: the marker then puts the producer's epoch back to the one after the transaction."""
+        begun = self.transactions.open.get(producer_id)
+        return begun.epoch <= epoch if begun is not None else not self.fences(producer_id, epoch)
+
+    def snapshot(self) -> dict[int, tuple[int, tuple[Written, ...]]]:
+        """By producer id: its epoch and last batches. For comparison with a state rebuilt from the log."""
+        return {id: (p.epoch, p.batches) for id, p in self._producers.items()}
+
+    def copy(self) -> ProducerState:
+        """The state as it is now, for another thread; cheap."""
+        copied = ProducerState()
+        copied._producers = self._producers.copy()
+        copied._shares = {share: ids.copy() for share, ids in self._shares.items()}
+        copied.transactions = self.transactions.copy()
+        return copied
+
+    def to_bytes(self) -> bytes:
+        """The whole state: ``producers`` of ``tidelog.cddl``, and behind it ``producer-crcs``. A server of an earlier
+        release reads the first of these two CBOR items and passes over what follows. Row by row: encoding ten
+        thousand at once would keep every other thread waiting for a tenth of a second."""
+        known = self._producers
+        parts = [_array_head(len(known) + (not self.transactions.is_idle))]
+        parts += (cbor2.dumps((id, p.epoch, tuple(each[:3] for each in p.batches))) for id, p in known.items())
+        if not self.transactions.is_idle:
+            parts.append(cbor2.dumps(self.transactions.to_map()))
+        parts += (_CRCS_HEAD, _array_head(len(known)))
+        parts += (cbor2.dumps(tuple(each.crc32c for each in p.batches)) for p in known.values())
+        parts += (_KINDS_HEAD, _array_head(len(known)))
+        parts += (cbor2.dumps(tuple(each.transactional for each in p.batches)) for p in known.values())
+        return b"".join(parts)
+
+    @classmethod
+    def from_bytes(cls, data: Buffer) -> ProducerState:
+        """The state in ``data``; one that a server of an earlier release wrote has no CRCs or no kinds. Raises
+        ``ProtocolError`` for anything else, and for more than is ever remembered."""
+        stream = BytesIO(data)
+        try:
+            rows = cbor2.load(stream)
+            more = cbor2.load(stream) if stream.tell() < len(data) else None
+        except (cbor2.CBORError, ValueError, OverflowError) as error:
+            raise ProtocolError(f"producers are not CBOR: {error}") from None
+        state = cls()
+        if isinstance(rows, list) and rows and isinstance(rows[-1], dict):
+            state.transactions = LogTransactions.from_map(rows.pop())
+        if not isinstance(rows, list) or len(rows) > MAX_PRODUCERS:
+            raise ProtocolError(f"producers are not an array of at most {MAX_PRODUCERS}")
+        all_crcs, all_kinds = _column_of(more, "crcs", len(rows)), _column_of(more, "transactional", len(rows))
+        for row, crcs, kinds in zip(rows, all_crcs, all_kinds, strict=True):
+            if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], list):
+                raise ProtocolError("a producer is [id, epoch, batches]")
+            id, epoch, batches = row
+            if not 1 <= len(batches) <= KEPT_BATCHES or not all(map(_is_written, batches)):
+                raise ProtocolError(f"a producer has 1 to {KEPT_BATCHES} batches of [sequence, count, offset]")
+            if not _is_number(id, 2**64 - 1) or not _is_number(epoch, 2**16 - 1) or not id or id in state._producers:
+                raise ProtocolError("a producer has an id of its own, and an epoch")
+            crcs = _values_of(crcs, len(batches), _is_crc, "CRC")
+            kinds = _values_of(kinds, len(batches), _is_kind, "kind")
+            known = (Written(*batch, *each) for batch, *each in zip(batches, crcs, kinds, strict=True))
+            state._put(id, _Producer(epoch, tuple(known)))
+        state.highest_id = max((id for id in state._producers if id < REPORTED_IDS_END), default=0)
+        return state
+
+
+def _compare(header: BatchHeader, batches: Sequence[Written]) -> Written | Refused:
+    """Whether a batch with an earlier sequence than the next one is a copy of one of ``batches``, the last ones."""
+    id, sequence, count = header.producer_id, header.base_sequence, header.record_count
+    text = f"producer {id} epoch {header.producer_epoch} sequence {sequence}"
+    for written in batches:
+        if (written.base_sequence, written.record_count) != (sequence, count):
+            continue
+        if written.crc32c is None or written.transactional is None:
+            return _unverified(f"{text}: CRC or kind of the batch in the log is not known", written.base_offset)
+        if (written.crc32c, written.transactional) == (header.crc32c, header.is_transactional):
+            return written
+        break
+    behind = (batches[0].base_sequence - sequence) % _SEQUENCES
+    if count <= behind < _SEQUENCES // 2:
+        return _unverified(f"{text} is before the last {len(batches)} batches, which alone are remembered")
+    return Refused(
+        "SEQUENCE_CONFLICT",
+        f"{text}: the log has another batch there, and this one was not written. Two producers use one id, or the"
+        " batch was changed before it was sent again. Get a new producer id and send the records under it",
+    )
+
+
+def _unverified(text: str, offset: int = -1) -> Refused:
+    advice = "It may be in the log, or another batch in its place: read the log before you send the records again"
+    return Refused("UNVERIFIED_SEQUENCE", f"{text}. {advice}", offset)
+
+
+_CRCS_HEAD = b"\xa2" + cbor2.dumps("crcs")
+"""A CBOR map of two pairs begins, and the key of the first,"""
+_KINDS_HEAD = cbor2.dumps("transactional")
+"""and the key of the second."""
+
+
+def _array_head(length: int) -> bytes:
+    """How CBOR begins an array of so many items (RFC 8949, section 3.1)."""
+    if length < 24:
+        return bytes((0x80 | length,))
+    return bytes((0x98, length)) if length < 256 else b"\x99" + length.to_bytes(2, "big")
+
+
+def _is_number(value: object, limit: int) -> bool:
+    return type(value) is int and 0 <= value <= limit
+
+
+def _is_written(batch: object) -> bool:
+    if not isinstance(batch, list) or len(batch) != 3:
+        return False
+    limits = _SEQUENCES - 1, 2**32 - 1, MAX_OFFSET
+    return all(map(_is_number, batch, limits)) and batch[1] > 0
+
+
+def _column_of(more: object, name: str, count: int) -> Sequence[object]:
+    """One column of ``producer-crcs``, producer by producer; None for each where an earlier release left it out."""
+    if more is None:
+        return (None,) * count
+    if not isinstance(more, dict) or "crcs" not in more:
+        raise ProtocolError("behind the producers stand the CRCs of each of them")
+    column = more.get(name, [None] * count)
+    if not isinstance(column, list) or len(column) != count:
+        raise ProtocolError(f"{name} has one row for each producer")
+    return column
+
+
+def _values_of(row: object, count: int, fits: Callable[[object], bool], what: str) -> list[Any]:
+    """What a row of such a column says of each batch of a producer; None for each where there is no row."""
+    if row is None:
+        return [None] * count
+    if not isinstance(row, list) or len(row) != count or not all(map(fits, row)):
+        raise ProtocolError(f"a producer has one {what} for each of its batches")
+    return row
+
+
+def _is_crc(crc: object) -> bool:
+    return crc is None or _is_number(crc, 2**32 - 1)
+
+
+def _is_kind(transactional: object) -> bool:
+    return transactional is None or type(transactional) is bool

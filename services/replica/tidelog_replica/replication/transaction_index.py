@@ -1,0 +1,184 @@
+"""The transactions of one log: which are open, which have ended, and so what a committed read may see.
+
+A function of the log alone, as ``replication/producer_state.py``, which keeps it: batch headers in order. A
+transaction is *open* in a log from its first batch on, until its marker, a control batch, says how it has ended
+(KIP-98). It is known by its producer id: a producer has one at a time in a log.
+
+    last stable offset   the HW, or where the first transaction begins that is open, or whose marker is not committed:
+                         another leader may have to do without it. Below it everything is decided. It never goes back:
+                         what is opened begins at the log end
+    aborted              a batch that lies between the beginning and the marker of an aborted transaction of its
+                         producer. Readers of what is committed never get it (``without_aborted``): an empty batch
+                         stands for it, with the same offsets, as compaction leaves one
+
+A log without transactions keeps nothing here, and is asked one question: ``is_idle``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tidelog.compacted import emptied
+from tidelog.errors import ProtocolError
+from tidelog.records import MAX_OFFSET, BatchHeader, read_header
+from tidelog.types import Buffer
+
+MAX_KEPT = 1 << 20
+"""More in a snapshot is not believed."""
+
+
+class Open(NamedTuple):
+    """A transaction that has begun here."""
+
+    epoch: int
+    start: int
+    """Offset of its first record."""
+
+
+class Ended(NamedTuple):
+    """A transaction that has ended here."""
+
+    producer_id: int
+    start: int
+    end: int
+    """Offset of its marker."""
+    committed: bool
+
+
+class LogTransactions:
+    """The open and ended transactions of one log, and its last stable offset."""
+
+    def __init__(self, open: Iterable[tuple[int, Open]] = (), ended: Iterable[Ended] = ()) -> None:
+        self.open = dict(open)
+        """By producer id, in the order of their beginnings."""
+        self._aborted: list[Ended] = []
+        """In the order of their markers, which are committed."""
+        self._ended = list(ended)
+        """Likewise, those after them: it is not known yet that their markers are committed."""
+
+    @property
+    def is_idle(self) -> bool:
+        """There is nothing to look for."""
+        return not (self.open or self._ended or self._aborted)
+
+    def record(self, header: BatchHeader, base_offset: int) -> None:
+        """The next batch of a transaction, or its marker, is in the log."""
+        if not header.is_control:
+            if header.producer_id not in self.open:
+                self.open[header.producer_id] = Open(header.producer_epoch, base_offset)
+            return
+        begun = self.open.get(header.producer_id)
+        if begun is not None and begun.epoch <= header.producer_epoch:
+            del self.open[header.producer_id]
+            self._ended.append(Ended(header.producer_id, begun.start, base_offset, header.base_sequence == 1))
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """A batch of that transaction is in the log, and its marker is not."""
+        begun = self.open.get(producer_id)
+        return begun is not None and begun.epoch == epoch
+
+    def stable_end(self, high_watermark: int) -> int:
+        """The last stable offset."""
+        if self._ended and self._ended[0].end < high_watermark:
+            count = sum(one.end < high_watermark for one in self._ended)
+            self._aborted += [one for one in self._ended[:count] if not one.committed]
+            del self._ended[:count]
+        first = next(iter(self.open.values()), None)
+        end = high_watermark if first is None else min(high_watermark, first.start)
+        return min((end, *(one.start for one in self._ended)))
+
+    def at(self, stable_end: int) -> tuple[int, int]:
+        """Producer id and epoch of the transaction that keeps the last stable offset where it is, below the HW. The
+        epoch is -1 where the log has the marker already, and that is not committed."""
+        for id, begun in self.open.items():
+            if begun.start == stable_end:
+                return id, begun.epoch
+        return next((one.producer_id for one in self._ended if one.start == stable_end), 0), -1
+
+    def forget_below(self, start: int) -> None:
+        """The log begins there now."""
+        self._aborted = [one for one in self._aborted if one.end >= start]
+        self._ended = [one for one in self._ended if one.end >= start]
+
+    def before(self, offset: int) -> LogTransactions:
+        """As it was at ``offset``, as far as that matters for a log that begins there."""
+        return LogTransactions((id, begun) for id, begun in self.open.items() if begun.start < offset)
+
+    def copy(self) -> LogTransactions:
+        """As it is now, for another thread."""
+        return LogTransactions(self.open.items(), (*self._aborted, *self._ended))
+
+    # --- what was aborted --------------------------------------------------------------------------------
+
+    def aborted_from(self, offset: int) -> list[Ended]:
+        """The aborted transactions with something at or above ``offset``, as far as they have ended."""
+        first = bisect_right(self._aborted, offset, key=lambda one: one.end)
+        return self._aborted[first:] + [one for one in self._ended if one.end > offset and not one.committed]
+
+    def without_aborted(self, batches: Sequence[Buffer], offset: int) -> list[Buffer]:
+        """The batches of a read from ``offset`` on, all below the last stable offset, as who reads what is committed
+        gets them."""
+        aborted = self.aborted_from(offset)
+        if not aborted:
+            return list(batches)
+        return [emptied(batch) if is_aborted(read_header(batch), aborted) else batch for batch in batches]
+
+    # --- as bytes ----------------------------------------------------------------------------------------
+
+    def to_map(self) -> dict[str, list[tuple[object, ...]]]:
+        """``transactions`` of ``tidelog.cddl``."""
+        return {
+            "open": [(id, *begun) for id, begun in self.open.items()],
+            "ended": [tuple(one) for one in (*self._aborted, *self._ended)],
+        }
+
+    @classmethod
+    def from_map(cls, data: object) -> LogTransactions:
+        """Read what ``to_map`` has written. Raises ``ProtocolError``."""
+        if not isinstance(data, dict) or set(data) != {"open", "ended"}:
+            raise ProtocolError("transactions are open and ended")
+        open, ended = data["open"], data["ended"]
+        if not isinstance(open, list) or not isinstance(ended, list) or len(open) + len(ended) > MAX_KEPT:
+            raise ProtocolError("transactions are two arrays")
+        if not all(_is_row(row, (2**64 - 1, 2**16 - 1, MAX_OFFSET)) for row in open):
+            raise ProtocolError("an open transaction is [id, epoch, start]")
+        if not all(_is_row(row, (2**64 - 1, MAX_OFFSET, MAX_OFFSET), flag=True) for row in ended):
+            raise ProtocolError("an ended transaction is [id, start, end, committed]")
+        return cls(((id, Open(epoch, start)) for id, epoch, start in open), (Ended(*row) for row in ended))
+
+
+class Standing:
+    """For how long the last stable offset has not moved although the HW is above it. One per role of a partition, so
+    it counts anew with each leader. ``now`` is the own clock in seconds."""
+
+    def __init__(self) -> None:
+        self._offset = -1
+        self._since: float | None = None
+
+    def look(self, transactions: LogTransactions, high_watermark: int, now: float) -> None:
+        """Something may have moved."""
+        end = high_watermark if transactions.is_idle else transactions.stable_end(high_watermark)
+        if end >= high_watermark:
+            self._since = None
+        elif self._since is None or end != self._offset:
+            self._offset, self._since = end, now
+
+    def age_s(self, now: float) -> float:
+        """Seconds; 0 where the last stable offset is the HW."""
+        return 0.0 if self._since is None else max(0.0, now - self._since)
+
+
+def is_aborted(header: BatchHeader, aborted: Sequence[Ended]) -> bool:
+    """Whether a batch is part of one of these."""
+    if not header.is_transactional or header.is_control:
+        return False
+    id, offset = header.producer_id, header.base_offset
+    return any(one.producer_id == id and one.start <= offset < one.end for one in aborted)
+
+
+def _is_row(row: object, limits: tuple[int, ...], flag: bool = False) -> bool:
+    if not isinstance(row, list) or len(row) != len(limits) + flag or (flag and type(row[-1]) is not bool):
+        return False
+    return all(type(value) is int and 0 <= value <= limit for value, limit in zip(row, limits, strict=False))

@@ -1,0 +1,106 @@
+"""The keys of at-rest encryption: as they are configured, and what seals with them.
+
+A *key-encryption key* has an id and comes from outside, from a file or an environment variable. It seals nothing but
+the data keys of segments (``storage/encryption/files.py``). Several may be known: the first one is current, it wraps
+what is new, and the others are there to read what was wrapped before.
+
+The text, in both places: ``ID:KEY``, separated by white space or commas; ``#`` begins a comment. KEY is 32 bytes as
+base64. Nothing of a key is ever in a message.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidelog.errors import ConfigError
+from tidelog.types import Buffer
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+TAG_BYTES = 16
+ID_BYTES = 64
+_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{ID_BYTES}}}")
+
+
+class Cipher:
+    """AES-256-GCM with one key. No nonce may be given to ``encrypt`` twice."""
+
+    def __init__(self, key: bytes) -> None:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._invalid = InvalidTag
+        self._aes = AESGCM(key)
+
+    def encrypt(self, nonce: bytes, data: Buffer, associated_data: bytes | None = None) -> bytes:
+        """The ciphertext, and ``TAG_BYTES`` more."""
+        return self._aes.encrypt(nonce, data, associated_data)
+
+    def decrypt(self, nonce: Buffer, data: Buffer, associated_data: bytes | None = None) -> bytes | None:
+        """The data; None where this is not, to the last bit, what ``encrypt`` made of it."""
+        try:
+            return self._aes.decrypt(nonce, data, associated_data)
+        except self._invalid:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """Key-encryption keys by id. ``current``: the one that wraps; None: nothing new is encrypted."""
+
+    keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    current: str | None = None
+    entropy: Callable[[int], bytes] = field(default=os.urandom, repr=False)
+    """Random bytes that nobody can foretell."""
+
+
+def parse(text: str, source: str) -> Keyring:
+    """The keys that a text tells. Raises ``ConfigError``, which names ``source`` and the place and no key."""
+    keys: dict[str, bytes] = {}
+    lines = (line.partition("#")[0] for line in text.splitlines())
+    for number, entry in enumerate((e for line in lines for e in re.split(r"[\s,]+", line) if e), 1):
+        name, _, encoded = entry.partition(":")
+        try:
+            key = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError):
+            key = b""
+        if len(key) != KEY_BYTES or not _ID.fullmatch(name):
+            raise ConfigError(
+                f"{source}: entry {number} is not ID:KEY, with an id of letters, digits, '.', '_', '-'"
+                f" (at most {ID_BYTES}) and {KEY_BYTES} bytes as base64 (openssl rand -base64 {KEY_BYTES})"
+            )
+        if name in keys:
+            raise ConfigError(f"{source}: key {name!r} is there twice")
+        keys[name] = key
+    if not keys:
+        raise ConfigError(f"{source}: no key is in it")
+    return Keyring(keys, next(iter(keys)))
+
+
+def load_keys(file: str, variable: str, environ: Mapping[str, str]) -> Keyring:
+    """The keys of the file, or of the environment variable of that name; none where neither is named. Raises
+    ``ConfigError``."""
+    if not file and not variable:
+        return Keyring()
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "encryption at rest needs the package cryptography: pip install 'tidelog[security]'"
+        ) from None
+    if variable:
+        if variable not in environ:
+            raise ConfigError(f"encryption_key_env = {variable}: there is no such environment variable")
+        return parse(environ[variable], f"encryption_key_env = {variable}")
+    try:
+        text = Path(file).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII"
+        raise ConfigError(f"encryption_key_file = {file}: cannot be read: {reason}") from None
+    return parse(text, f"encryption_key_file = {file}")

@@ -1,0 +1,280 @@
+"""A log with a damaged segment, while it is closed: what becomes of the files, step by step, as jobs.
+
+Theory. Bytes that were durable are damaged or gone (``CorruptLog``), or cannot be read. The rest of the log is good
+and is kept; the damaged segment is *quarantined*: renamed to ``<base>.quarantined``, for whoever wants to look at it.
+What it held comes from the leader. Two cases:
+
+    hole    a segment follows. An empty ``<base>.repair`` is made before the damaged one is renamed; as long as it is
+            there and ``<base>.log`` is not, the log has a hole from ``base`` to where the next segment begins, and is
+            not opened. The repair file is filled batch by batch with what the leader has there, synced when it
+            reaches the end of the hole, and renamed to ``<base>.log``.
+    tail    none follows. The log ends before the damaged segment now: HW and mark come down first, durably. The rest
+            is fetched again like anything else that a follower lacks.
+
+Where the damage is none of one segment (the mark knows of a log that is gone), nothing of it can be relied on: every
+segment is quarantined, and the log begins anew.
+
+Where the leader's log begins behind the hole (retention was faster) nothing fills it: the log begins behind it, too.
+
+A batch that fills a hole must be whole and undamaged, stand exactly where the last one ended, and be of the leader
+epoch that the log's own epochs name for that place: they tell what was there. Whatever does not fit shows that the
+log behind the hole parts from the leader's, too.
+
+Neither may a filled hole bring back a deleted key (``storage/tombstones.py``): where the leader still has values
+whose tombstones this log has dropped, or has dropped tombstones of values that this log still has, the hole is not
+filled.
+
+A crash at any step leaves a hole, or a log that opens, or one that is found damaged again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidelog.disk import Disk
+from tidelog.errors import CorruptBatch
+from tidelog.records import check_batch, split
+from tidelog.types import Buffer
+
+from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.storage.checkpoint_files import COMMITTED_ONCE, PENDING_LOSSES, read_cache, seed_of
+from tidelog_replica.storage.encryption.files import stored_size
+from tidelog_replica.storage.high_watermark_checkpoint import Committed
+from tidelog_replica.storage.log_start_checkpoint import Origin, read_origin, write_origin
+from tidelog_replica.storage.offset_checkpoint import Checkpoint
+from tidelog_replica.storage.producer_snapshots import Snapshots, state_of
+from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK
+from tidelog_replica.storage.segment import CorruptLog, Segment, close, remove
+from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
+
+_SEGMENT = re.compile(r"([0-9]{20})\.(log|repair)")
+QUARANTINED = ".quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Offsets ``base`` to ``end`` of the log are not there. ``last_epoch``: of the record before it; -1 for none."""
+
+    base: int
+    end: int
+    last_epoch: int = -1
+
+
+class Misfit(Exception):
+    """What the leader has there does not fit into the hole."""
+
+
+def base_of(error: CorruptLog) -> int | None:
+    """Base offset of the segment that is damaged; None where it is the log as a whole."""
+    found = _SEGMENT.fullmatch(str(error.filename or "").rpartition("/")[2])
+    return int(found[1]) if found else None
+
+
+def find_hole(disk: Disk, path: str, names: Sequence[str]) -> CorruptLog | None:
+    """The log's first hole that an earlier life has left, as the damage that it is; None where there is none. What
+    lies below the log's start is nothing any more. ``names``: of all files that are there."""
+    bases = _kinds(names)
+    holes = [base for base, kinds in sorted(bases.items()) if "log" not in kinds]
+    told = read_origin(disk, path) if holes else None
+    start = told.start if told is not None and "log" in bases.get(told.start, ()) else 0
+    hole = next((base for base in holes if base >= start), None)
+    return None if hole is None else CorruptLog(_name(path, hole, "log"), "it is quarantined and not repaired yet")
+
+
+def _bases(disk: Disk, path: str) -> dict[int, list[str]]:
+    return _kinds(disk.listdir(path))
+
+
+def _kinds(names: Sequence[str]) -> dict[int, list[str]]:
+    """The kinds of files that stand for a segment, by its base."""
+    bases: dict[int, list[str]] = {}
+    for name in names:
+        found = _SEGMENT.fullmatch(name)
+        if found:
+            bases.setdefault(int(found[1]), []).append(found[2])
+    return bases
+
+
+def _name(path: str, base: int, kind: str) -> str:
+    return f"{path}/{base:020d}.{kind}"
+
+
+def _quarantine(disk: Disk, path: str, base: int) -> None:
+    disk.rename(_name(path, base, "log"), _name(path, base, "log")[: -len(".log")] + QUARANTINED)
+    try:
+        disk.unlink(_name(path, base, "index"))
+    except FileNotFoundError:
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Quarantine the segment at ``base``. The result is its ``Hole``; None where the log ends there now. ``cut``: in
+    any case, with everything behind it."""
+
+    disk: Disk
+    path: str
+    base: int
+    cut: bool = False
+
+    def run(self) -> Hole | None:
+        """Quarantine the segment, and return its hole; see ``Job``."""
+        disk, path, base = self.disk, self.path, self.base
+        bases = _bases(disk, path)
+        following = min((b for b in bases if b > base), default=None)
+        if self.cut or following is None:
+            self._cut(bases)
+            return None
+        if "log" in bases.get(base, ()):
+            disk.open(_name(path, base, "repair"), create=True).close()
+            disk.sync_dir(path)
+            _quarantine(disk, path, base)
+            disk.sync_dir(path)
+        return Hole(base, following, _epochs(disk, path).epoch_before(base))
+
+    def _cut(self, bases: dict[int, list[str]]) -> None:
+        disk, path, base = self.disk, self.path, self.base
+        Committed(disk, path, disk.listdir(path)).lack(base)
+        Checkpoint(disk, f"{path}/{MARK}").write(base, sync=True)
+        for each in sorted((b for b in bases if b >= base), reverse=True):
+            if "log" in bases[each]:
+                _quarantine(disk, path, each)
+            if "repair" in bases[each]:
+                disk.unlink(_name(path, each, "repair"))
+        disk.open(_name(path, base, "log"), create=True).close()
+        disk.sync_dir(path)
+
+
+@dataclass(frozen=True, slots=True)
+class StartOver:
+    """Quarantine all segments; what opens next is a new log. No result. Of the old one only what is known of
+    its HW is kept, as for a log that lost its end: whoever is elected with nothing, since nobody better is left, can
+    tell what is lost."""
+
+    disk: Disk
+    path: str
+
+    def run(self) -> None:
+        """Quarantine the segments, the newest first: what a crash leaves is a beginning of the log. See ``Job``."""
+        disk, path = self.disk, self.path
+        Committed(disk, path, disk.listdir(path)).lack(0)
+        Checkpoint(disk, f"{path}/{MARK}").write(0, sync=True)
+        for base, kinds in sorted(_bases(disk, path).items(), reverse=True):
+            if "log" in kinds:
+                _quarantine(disk, path, base)
+                disk.sync_dir(path)
+        for name in disk.listdir(path):
+            if not name.endswith(QUARANTINED) and name not in (COMMITTED_ONCE, PENDING_LOSSES):
+                disk.unlink(f"{path}/{name}")
+        disk.sync_dir(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Put batches into a hole, from ``offset`` on, at byte ``size`` of its repair file; those past the hole's end are
+    left out. ``source``: how far the leader's log was compacted when they were read. The result is (offset, size)
+    then, or a ``Misfit``."""
+
+    disk: Disk
+    path: str
+    hole: Hole
+    offset: int
+    size: int
+    batches: Buffer
+    source: Compacted = UNKNOWN
+
+    def run(self) -> tuple[int, int] | Misfit:
+        """Append the batches to the repair file; see ``Job``."""
+        deletions = Deletions(self.disk, self.path, self.disk.listdir(self.path))
+        fault = deletions.fault_of_fill(self.hole.base, self.source)
+        if fault is not None:
+            return Misfit(fault)
+        epochs, offset = _epochs(self.disk, self.path), self.offset
+        taken: list[Buffer] = []
+        try:
+            for _, batch in split(memoryview(self.batches)):
+                header = check_batch(batch)
+                if header.base_offset >= self.hole.end:
+                    break
+                if header.base_offset != offset or header.end_offset > self.hole.end:
+                    return Misfit(f"batch of offsets {header.base_offset} to {header.end_offset}, expected {offset}")
+                epoch = epochs.epoch_before(header.base_offset + 1)
+                if header.leader_epoch != epoch:
+                    return Misfit(f"batch at {offset} is of leader epoch {header.leader_epoch}, not {epoch}")
+                taken.append(batch)
+                offset = header.end_offset
+        except CorruptBatch as error:
+            return Misfit(error.message)
+        deletions.before_fill(self.hole.base, self.source)
+        file = self.disk.open(_name(self.path, self.hole.base, "repair"), create=True)
+        try:
+            if not self.size:
+                file.truncate(0)
+            file.pwritev(taken, self.size)
+            if offset == self.hole.end:
+                file.sync()
+        finally:
+            file.close()
+        return offset, self.size + sum(stored_size(file, len(batch)) for batch in taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The repair file is whole and synced: it becomes the segment. No result."""
+
+    disk: Disk
+    path: str
+    hole: Hole
+
+    def run(self) -> None:
+        """Turn the repair file into the segment; see ``Job``."""
+        self.disk.rename(_name(self.path, self.hole.base, "repair"), _name(self.path, self.hole.base, "log"))
+        self.disk.sync_dir(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class BeginBehind:
+    """The log begins behind a hole now, where the leader's does, and everything before that goes, as with retention.
+    ``producers``: what the leader says that they had written by then; the hole hides it. The result is where the log
+    begins, or a ``Misfit`` where no segment of it begins there, or not with the leader's hash chain."""
+
+    disk: Disk
+    path: str
+    origin: Origin
+    producers: bytes
+
+    def run(self) -> int | Misfit:
+        """Make the new start durable, with the producers, and remove what lies below; what a crash leaves there the
+        next opening removes. See ``Job``."""
+        disk, path, bases, start = self.disk, self.path, _bases(self.disk, self.path), self.origin.start
+        if self._own(bases) != self.origin or state_of(self.producers) is None:
+            return Misfit(f"no segment that is left begins where the leader's log does, at {start}")
+        Snapshots(disk, path).write(start, self.origin.chain, self.producers, sync=True)
+        disk.sync_dir(path)
+        write_origin(disk, path, self.origin)
+        for base in sorted(base for base in bases if base < start):
+            for kind in bases[base]:
+                disk.unlink(_name(path, base, kind))
+            remove(disk, _name(path, base, "index"))
+        disk.sync_dir(path)
+        return start
+
+    def _own(self, bases: dict[int, list[str]]) -> Origin | None:
+        """What this log says of that place."""
+        start = self.origin.start
+        if "log" not in bases.get(start, ()):
+            return None
+        segment = Segment(self.disk, self.path, start)
+        try:
+            summary = segment.summary()
+        finally:
+            close(segment)
+        if summary is None:
+            return None
+        return Origin(start, _epochs(self.disk, self.path).epoch_before(start), summary.chain_before)
+
+
+def _epochs(disk: Disk, path: str) -> EpochCache:
+    return EpochCache.from_bytes(read_cache(disk, f"{path}/{EPOCHS}"), seed_of(path))[0]

@@ -1,0 +1,329 @@
+"""A doubtful tail: a bad batch above the recovery point with whole batches behind it.
+
+A bad batch with nothing behind it is a torn write: the log is cut there. Whole batches behind a bad one have two
+causes that the disk cannot tell apart:
+
+    honest    the power was lost before a sync; unsynced writes reach a disk in any order
+    damaged   the bytes were synced, and may have been acknowledged; a bit of them flipped
+
+A bad batch with nothing behind it is nearly always a torn write, but may be the last one that was synced. Where other
+replicas can be asked, the log counts as doubtful, too (``torn``); what they answer within ``TORN_WAIT_S`` decides.
+
+So recovery neither cuts nor reports damage. It raises ``DoubtfulLog``, which lists the whole batches behind the first
+bad one, and the server asks the other replicas (``maintenance/doubtful_tails.py``). When the doubt is settled, what
+they hold is written to a *tail file*, ``<start>.tail``: consecutive batches from the first bad one on. A tail file
+allows recovery to cut the log from its start on, and holds what recovery appends then. It is synced before the log is
+cut, and is removed after the log is synced: after a crash at any step between, the next opening does the same again.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.disk import Disk
+from tidelog.errors import CorruptBatch
+from tidelog.records import HEADER_BYTES, MAGIC, MAX_OFFSET, VERSION, BatchHeader, check_batch, read_header
+from tidelog.types import Buffer
+
+from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.storage.encryption.files import cipher_of, stored_bytes
+from tidelog_replica.storage.segment import CorruptLog, Segment, close, remove
+from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, Window, open_window
+
+_TAIL = re.compile(r"([0-9]{20})\.tail")
+_UNFINISHED = re.compile(r"[0-9]{20}\.tail\.new")
+_MAGIC_AT = 16
+_BEGINS = MAGIC.to_bytes(2, "big") + bytes([VERSION])
+"""What stands at ``_MAGIC_AT`` in every batch."""
+CHECKED_PER_BYTE = 8
+"""The search computes CRCs over at most so many times the bytes that it searches: records may hold what looks like
+batches, each inside the other."""
+SEALED_TRIES = 1 << 20
+"""At most so many positions of an encrypted file are tried: nothing in it shows where a batch begins."""
+
+
+class Place(NamedTuple):
+    """A whole batch behind the first bad one, and where it is stored."""
+
+    start: int
+    """Its base offset."""
+    end: int
+    leader_epoch: int
+    path: str
+    position: int
+    length: int
+    stored: int
+    """Bytes that it takes in the file."""
+    anchored: bool
+    """It is known that a batch begins there: at the beginning of a segment, or where another batch ends. Else it may
+    be the value of a record that looks like a batch."""
+
+
+class DoubtfulLog(OSError):
+    """The log is whole up to ``start``, where a bad batch stands at byte ``position`` of the segment at
+    ``filename``; ``places`` are the whole batches behind it, in the order in which they are stored. ``torn``: nothing
+    whole follows, which is what a torn write leaves, and a flipped bit in the last batch."""
+
+    def __init__(
+        self,
+        segment: Segment,
+        places: Sequence[Place],
+        fault: str,
+        epochs: EpochCache | None = None,
+        *,
+        last_epoch: int = -1,
+        torn: bool = False,
+        end: int = 0,
+    ) -> None:
+        """``epochs``: what the log's leader-epoch file tells, where that is whole. ``end``: at least so far the log
+        was synced."""
+        self._epochs = epochs
+        self.last_epoch = last_epoch
+        """Of the record before ``start``; -1: there is none."""
+        self.torn = torn
+        self.path = path = segment.path
+        self.start = start = segment.end_offset
+        self.position = position = segment.size
+        self.sealed = cipher_of(segment.file) is not None
+        self.places = tuple(places)
+        self.end = max([start + 1, end, *(place.end for place in places)])
+        """No offset from here on is known to have been written."""
+        behind = "nothing whole follows" if torn else "whole batches follow"
+        text = f"the log is whole up to offset {start}; {behind} a bad batch at byte {position}: {fault}"
+        super().__init__(errno.EIO, text, path)
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch that the log's leader-epoch file names for the record there; -1 where it cannot tell."""
+        return -1 if self._epochs is None else self._epochs.epoch_before(offset + 1)
+
+    def stored(self, length: int) -> int:
+        """So many bytes a batch of that length takes in the file."""
+        return stored_bytes(length) if self.sealed else length
+
+
+def find_behind(
+    segments: Sequence[Segment], start: int, fits: Callable[[BatchHeader], bool]
+) -> tuple[bool, list[Place]]:
+    """Whether the bad batch at the end of the first segment, as far as that was read, may have been whole once; and
+    the whole batches behind it, also in the later segments. ``start``: the log's end before it. ``fits``: whether the
+    log can hold a batch with this header. Raises ``OSError``."""
+    found: list[Place] = []
+    doubtful = False
+    for number, segment in enumerate(segments):
+        size = segment.file_size()
+        begin = segment.size if not number else 0
+        window = open_window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
+        search = _Search(segment, window, size, begin)
+        edge = (begin, segment.base) if number else _end_of(window, begin, start)
+        sure, whole = True, bool(number)  # the batch that ends at the edge is whole
+        for position, header, stored in search.run():
+            if not number and position == begin and header.base_offset != start:
+                doubtful = True  # its CRC is right: no torn write, but its offset has changed
+                continue
+            if header.base_offset < start or not fits(header):
+                continue
+            if position == edge[0] and header.base_offset != edge[1] and whole:
+                continue
+            sure = position == begin or (sure and (position, header.base_offset) == edge)
+            whole = True
+            place = (header.base_offset, header.end_offset, header.leader_epoch, segment.path)
+            found.append(Place(*place, position, header.batch_length, stored, sure))
+            edge = (position + stored, header.end_offset)
+        doubtful = doubtful or search.gave_up
+    return doubtful or bool(found), found
+
+
+def _end_of(window: Window, position: int, start: int) -> tuple[int, int]:
+    """Where the bad batch there ends, in bytes and offsets, if its header is readable; (-1, -1) where not."""
+    try:
+        header = read_header(window.get(position, HEADER_BYTES))
+    except CorruptBatch:
+        return -1, -1
+    if header.base_offset != start:
+        return -1, -1
+    return position + window.stored(header.batch_length), header.end_offset
+
+
+class _Search:
+    """Finds whole batches in the rest of a file, wherever they begin."""
+
+    def __init__(self, segment: Segment, window: Window, size: int, begin: int) -> None:
+        self._segment = segment
+        self._window = window
+        self._size = size
+        self._begin = begin
+        self._left = CHECKED_PER_BYTE * (size - begin)
+        self.gave_up = False
+
+    def run(self) -> Iterator[tuple[int, BatchHeader, int]]:
+        """Position and header of each, and how many bytes it takes in the file."""
+        position = self._begin
+        while position < self._size:
+            header = self._whole_at(position)
+            if header is not None:
+                stored = self._window.stored(header.batch_length)
+                yield position, header, stored
+                position += stored
+            else:
+                position = self._next(position + 1)
+
+    def _whole_at(self, position: int) -> BatchHeader | None:
+        try:
+            header = read_header(self._window.get(position, HEADER_BYTES))
+            if position + self._window.stored(header.batch_length) > self._size:
+                return None
+            self._left -= header.batch_length
+            if self._left < 0:
+                self.gave_up = True
+                return None
+            return check_batch(self._window.get(position, header.batch_length))
+        except CorruptBatch:
+            return None
+
+    def _next(self, position: int) -> int:
+        """Where the next batch may begin."""
+        if self.gave_up:
+            return self._size
+        cipher = cipher_of(self._segment.file)
+        if cipher is None:
+            return self._next_magic(position)
+        return self._next_sealed(position)
+
+    def _next_magic(self, position: int) -> int:
+        file, at = self._segment.file, position + _MAGIC_AT
+        while at < self._size:
+            chunk = file.pread(min(BATCHES_CHUNK_BYTES, self._size - at), at)
+            found = chunk.find(_BEGINS)
+            if found >= 0:
+                return at + found - _MAGIC_AT
+            at += max(1, len(chunk) - len(_BEGINS) + 1)
+        return self._size
+
+    def _next_sealed(self, position: int) -> int:
+        tries = 0
+        while position < self._size:
+            try:
+                read_header(self._window.get(position, HEADER_BYTES))
+            except CorruptBatch:
+                position += 1
+                tries += 1
+                if tries >= SEALED_TRIES:
+                    self.gave_up = True
+                    return self._size
+            else:
+                return position
+        return self._size
+
+
+def read_place(disk: Disk, place: Place) -> bytes:
+    """The batch that is stored there. Raises ``CorruptBatch`` where it is whole no more, ``OSError``."""
+    segment = Segment(disk, place.path.rpartition("/")[0], int(place.path.rpartition("/")[2][:20]))
+    try:
+        size = segment.file_size()
+        window = open_window(segment.file, size, place.length, segment.path)
+        batch = bytes(window.get(place.position, place.length))
+    except CorruptLog as error:
+        raise CorruptBatch(error.strerror or str(error)) from error
+    finally:
+        close(segment)
+    if check_batch(batch).base_offset != place.start:
+        raise CorruptBatch(f"the batch at byte {place.position} begins at another offset than {place.start}")
+    return batch
+
+
+# --- the tail file ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTail:
+    """Write the tail file of a log whose doubt is settled. ``batches`` are consecutive from ``start`` on, each bytes,
+    or the place of one that the log holds itself. No result."""
+
+    disk: Disk
+    path: str
+    start: int
+    batches: tuple[bytes | Place, ...]
+
+    def run(self) -> None:
+        """Write the tail file durably; see ``Job``. Raises ``OSError``."""
+        disk, name = self.disk, tail_path(self.path, self.start)
+        file = disk.open(name + ".new", create=True)
+        try:
+            file.truncate(0)
+            position = 0
+            for one in self.batches:
+                batch = read_place(disk, one) if isinstance(one, Place) else one
+                file.pwritev([batch], position)
+                position = file.size()
+            file.sync()
+        except CorruptBatch as error:
+            raise OSError(errno.EIO, error.message, name) from error
+        finally:
+            file.close()
+        disk.rename(name + ".new", name)
+        disk.sync_dir(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlace:
+    """Read a whole batch of a doubtful log. The result is the batch; None where it is whole no more."""
+
+    disk: Disk
+    place: Place
+
+    def run(self) -> bytes | None:
+        """Read the batch from the doubtful log; see ``Job``."""
+        try:
+            return read_place(self.disk, self.place)
+        except CorruptBatch:
+            return None
+
+
+def tail_path(directory: str, start: int) -> str:
+    """The tail file of a log that was cut at ``start``, or is to be."""
+    return f"{directory}/{start:020d}.tail"
+
+
+def tail_start(names: Sequence[str]) -> int:
+    """From which offset on the log may be cut because a tail file is there; ``MAX_OFFSET`` without one."""
+    return min((int(found[1]) for name in names if (found := _TAIL.fullmatch(name))), default=MAX_OFFSET)
+
+
+def drop_tails(disk: Disk, directory: str, names: Sequence[str]) -> None:
+    """Remove every tail file, durably."""
+    found = [name for name in names if _TAIL.fullmatch(name) or _UNFINISHED.fullmatch(name)]
+    for name in found:
+        remove(disk, f"{directory}/{name}")
+    if found:
+        disk.sync_dir(directory)
+
+
+def tail_of(disk: Disk, directory: str, names: Sequence[str], end: int) -> list[tuple[BatchHeader, Buffer]]:
+    """The batches that a log which ends at ``end`` has yet to take from its tail file. Raises ``OSError``."""
+    for name in names:
+        found = _TAIL.fullmatch(name)
+        if found is not None and int(found[1]) <= end:
+            batches = list(_read_tail(disk, f"{directory}/{name}"))
+            if any(header.base_offset == end for header, _ in batches):
+                return [(header, batch) for header, batch in batches if header.base_offset >= end]
+    return []
+
+
+def _read_tail(disk: Disk, path: str) -> Iterator[tuple[BatchHeader, Buffer]]:
+    file = disk.open(path)
+    try:
+        size, position = file.size(), 0
+        window = open_window(file, size, BATCHES_CHUNK_BYTES, path)
+        while position < size:
+            header = read_header(window.get(position, HEADER_BYTES))
+            batch = bytes(window.get(position, header.batch_length))
+            yield check_batch(batch), batch
+            position += window.stored(header.batch_length)
+    except CorruptBatch as error:
+        raise CorruptLog(path, f"at byte {position}: {error.message}") from error
+    finally:
+        file.close()

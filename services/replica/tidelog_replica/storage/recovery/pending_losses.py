@@ -1,0 +1,74 @@
+"""Losses that the controller does not know of yet: the file ``pending-losses`` in a log's directory.
+
+A copy has to cut records that its leader does not have. Often no other server holds them, so its report is the only
+trace of the loss. The report must outlive a crash: it is written to this file, durably, before the records are cut,
+and removed when the controller has recorded it, or refuses it for good. A server that restarts in between reports
+again; the controller records the same report once.
+
+The file: the CRC32C of the rest (big-endian), seeded with the name of the directory, then a JSON list of losses, each
+a list of the fields of ``LostRange``. A damaged file counts as missing. An earlier release ignores the file.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+from tidelog.disk import Disk
+
+from tidelog_replica.storage.checkpoint_files import PENDING_LOSSES, read_cache, seed_of
+from tidelog_replica.storage.segment import remove
+
+_CRC = struct.Struct(">I")
+
+
+class LostRange(NamedTuple):
+    """Records of one partition that this copy no longer has, and that the leader does not have either."""
+
+    leader_epoch: int
+    """The leader epoch in which the copy lost them."""
+    start: int
+    end: int
+    possible: bool
+    """Whether they lay above every high watermark that this copy knew: then they may have been committed. If False,
+    they were committed."""
+
+
+class PendingLosses:
+    """``names``: of all files in the directory. Methods that write raise ``OSError``."""
+
+    def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
+        self.ranges: tuple[LostRange, ...] = ()
+        """Oldest first."""
+        self._disk = disk
+        self._directory = directory
+        self._path = f"{directory}/{PENDING_LOSSES}"
+        if PENDING_LOSSES in names:
+            self.ranges = self._parse(read_cache(disk, self._path))
+
+    def add(self, ranges: Sequence[LostRange]) -> None:
+        """Remember losses, durably."""
+        new = [lost for lost in ranges if lost not in self.ranges]
+        if new:
+            self._write((*self.ranges, *new))
+
+    def remove(self, lost: LostRange) -> None:
+        """The controller knows of this one."""
+        if lost in self.ranges:
+            self._write(tuple(other for other in self.ranges if other != lost))
+
+    def _write(self, ranges: tuple[LostRange, ...]) -> None:
+        if ranges:
+            text = json.dumps(ranges).encode()
+            self._disk.write_atomic(self._path, _CRC.pack(crc32c(text, seed_of(self._directory))) + text)
+        else:
+            remove(self._disk, self._path)
+        self.ranges = ranges
+
+    def _parse(self, data: bytes) -> tuple[LostRange, ...]:
+        if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :], seed_of(self._directory)):
+            return ()
+        return tuple(LostRange(*fields) for fields in json.loads(data[_CRC.size :]))

@@ -1,0 +1,402 @@
+"""Opening a log: what of the bytes on the disk is the log, and what is the rest of a write that never finished.
+
+Theory. Beside the segments stands the *mark*: an offset below which everything had been synced when it was written
+(``Checkpoint``; it is written after a flush, lowered durably before a truncation, and so never too high). It decides
+what a bad batch means, wherever it stands:
+
+- at or past the mark, with nothing whole behind it: a torn write, a tail of zeros, garbage. Nobody was promised these
+  bytes. The log is cut at the first bad batch;
+- at or past the mark, with whole batches behind it, in this segment or a later one: the tail is doubtful
+  (``storage/recovery/doubtful_tail.py``). Opening raises ``DoubtfulLog`` and cuts nothing, until a tail file says
+  that it is settled;
+- below the mark the bytes were durable and may have been acked: the disk lost or changed them. To cut there would
+  silently drop acked records, so opening raises ``CorruptLog``; a log that ends before its mark is the same.
+
+The high watermark that was written down says so, too, where it is higher: it is never above what was durable. Only
+under flush policy ``os`` may a power loss have taken what lay below it; then the log is cut all the same, and knows
+what it lacks (``storage/high_watermark_checkpoint.py``); its server has told the controller that nobody is to count
+on it.
+
+The mark is synced together with a flush when it has passed another full segment, or ``MARK_BYTES`` (``log.py``) since
+it was last synced. So after a power loss at most that many durable bytes lie above it, and those of one flush: what
+rots below is never taken for torn.
+
+Without a readable mark, everything below the last segment counts as synced, and nothing in it. A segment that the
+disk cannot read (EIO) is damaged, wherever it is; another file, as good as missing.
+
+Every batch from the segment that holds the mark on is read whole: CRC, consecutive offsets, leader epoch. Segments
+that end at or before the mark are trusted if their index file describes them, else they are read whole, too: what is
+noted then is what later reads are held to. They must join without a gap. The last one, too, is trusted where it ends
+at the mark and an index file, which a log that is closed leaves behind, describes it: a clean start reads no batch.
+
+What lies above the mark is written again, with the same bytes, before it is synced and counts: a flush that failed in
+a former life may have left it in the page cache as clean, where it can be read and no sync makes it durable.
+
+The log begins where its ``log-start`` says (``storage/log_start_checkpoint.py``); segments below are what a retention
+left, a first segment above is damage. Without that file, or with another log's, it begins with its first segment.
+
+The CRC does not cover base offset and leader epoch (the leader stamps them). The offsets are proved by being
+consecutive. The epochs are proved by the leader-epoch file, which is synced with or before the data that it
+describes: a batch whose epoch the file does not tell is bad like one with a bad CRC. Only where that file itself is
+missing or damaged do the headers of synced batches tell the epochs, and the file is made again.
+
+After recovery everything present is synced. What ends at the mark is so already: a clean start syncs nothing. Two
+things the mark does not vouch for, the name of a last segment that is empty and an epoch in which nothing was
+written; they wait for the next flush.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+from tidelog.disk import Disk, File
+from tidelog.errors import CorruptBatch
+from tidelog.records import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_batch, read_header
+from tidelog.types import Buffer
+
+from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.storage.checkpoint_files import CLEANED as CLEANED
+from tidelog_replica.storage.checkpoint_files import EPOCHS as EPOCHS
+from tidelog_replica.storage.checkpoint_files import HIGH_WATERMARK as HIGH_WATERMARK
+from tidelog_replica.storage.checkpoint_files import LOG_START as LOG_START
+from tidelog_replica.storage.checkpoint_files import MARK as MARK
+from tidelog_replica.storage.checkpoint_files import REPAIR, RESET, read_cache, seed_of
+from tidelog_replica.storage.encryption.files import rewrite
+from tidelog_replica.storage.high_watermark_checkpoint import Committed
+from tidelog_replica.storage.log_start_checkpoint import Origin, read_origin
+from tidelog_replica.storage.offset_checkpoint import Checkpoint
+from tidelog_replica.storage.producer_snapshots import Snapshots
+from tidelog_replica.storage.recovery import reset
+from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, drop_tails, find_behind, tail_of, tail_start
+from tidelog_replica.storage.segment import CorruptLog, Segment, close, remove
+from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, open_window
+
+_SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
+_INDEX_NAME = re.compile(r"[0-9]{20}\.index")
+_LEFT_OVER = re.compile(rf"[0-9]{{20}}(\.log{re.escape(CLEANED)}|{re.escape(REPAIR)})")
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log as it was found, all of it synced. ``segments`` is never empty."""
+
+    segments: list[Segment]
+    origin: Origin
+    epochs: EpochCache
+    epochs_file: File
+    mark: Checkpoint
+    committed: Committed
+    epochs_unsure: bool
+    """A former life may have failed to sync the end of the epoch file: it is to be written again before it counts."""
+    directory_grown: bool
+    """Names of files may not be synced."""
+    names: list[str]
+    """Of the files that were there; of those that are not about segments, still are."""
+
+    def close(self) -> None:
+        """Nobody wants it."""
+        for segment in self.segments:
+            close(segment)
+        self.epochs_file.close()
+
+
+def recover(disk: Disk, directory: str, *, intact: bool = True, has_peers: bool = False) -> Recovered:
+    """Open the log in ``directory``, or make a new one. ``intact``: what was durable under its flush policy is not
+    lost with the power. ``has_peers``: other replicas can be asked what a torn end was. Where there is a tail file a
+    doubtful tail is cut, and what the file holds is appended. Raises ``DoubtfulLog``, ``CorruptLog`` and other
+    ``OSError``s; no file is left open then."""
+    segments: list[Segment] = []
+    try:
+        return _recover(disk, directory, segments, intact, has_peers)
+    except OSError:
+        for segment in segments:
+            close(segment)
+        raise
+
+
+def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, has_peers: bool) -> Recovered:
+    disk.mkdir(directory)
+    names = disk.listdir(directory)
+    if RESET in names:
+        reset.finish(disk, directory)
+        names = disk.listdir(directory)
+    bases = sorted(int(name[:20]) for name in names if _SEGMENT_NAME.fullmatch(name))
+    mark = Checkpoint(disk, f"{directory}/{MARK}")
+    committed = Committed(disk, directory, names)
+    high_watermark = committed.high_watermark if intact else 0
+    told = read_origin(disk, directory)
+    if not bases:
+        sure = max(mark.value or 0, high_watermark) or (0 if told is None else told.start)
+        if sure:
+            raise CorruptLog(directory, f"no segment is left of a log that was synced to offset {sure}")
+        bases = [0]
+        disk.open(f"{directory}/{0:020d}.log", create=True).close()
+    retired = _retired(directory, bases, told)
+    del bases[: len(retired)]
+    floor = bases[-1] if mark.value is None else mark.value
+    promised = max(floor, high_watermark)
+    believed = told if told is not None and told.start == bases[0] else None
+    epochs = _Epochs(disk, directory, floor if mark.value is not None else None, believed)
+    segments += [Segment(disk, directory, base) for base in bases]
+    origin = believed or _origin(segments[0], epochs)
+    segments[0].begin_at(origin.chain)
+    trusted = sum(base <= floor for base in bases[1:])
+    for segment, following in pairwise(segments[: trusted + 1]):
+        _trust(segment, following.base, epochs)
+        following.begin_at(segment.chain)
+    if trusted == len(bases) - 1 and mark.value == promised and epochs.whole and segments[-1].trust(promised):
+        close(segments[-1])
+        cut = False
+    else:
+        judge = _Tail(epochs, promised, tail_start(names), partial(tail_of, disk, directory, names), has_peers)
+        kept, cut = _check(segments[trusted:], -1 if mark.value is None else floor, judge)
+        dropped = segments[trusted + kept :]
+        _drop(disk, dropped, segments[trusted + kept - 1], names)
+        del segments[trusted + kept :]
+        cut = cut or bool(dropped)
+    tail = tail_of(disk, directory, names, segments[-1].end_offset)
+    _append(segments[-1], tail, epochs)
+    end = segments[-1].end_offset
+    unsynced = mark.value is None or end > floor or cut or bool(tail)
+    if told != origin:
+        _write(disk, f"{directory}/{LOG_START}", origin.to_bytes(directory))
+        unsynced = True
+    _clear(disk, directory, names, retired, segments)
+    if unsynced:
+        for segment in segments[trusted:]:
+            if segment.size or cut:
+                segment.file.sync()
+    epochs_unsure = epochs.save(origin.start, end, unsynced)
+    drop_tails(disk, directory, names)
+    if unsynced:
+        if mark.value is not None or end:
+            disk.sync_dir(directory)  # the mark vouches for the segments' names, too
+        if mark.value is None:
+            committed.write(committed.high_watermark)  # makes the file here, where waiting holds up nobody else
+            mark.write(end, sync=True)
+            disk.sync_dir(directory)
+        mark.write(end)
+    for segment in segments:
+        close(segment)
+    committed.lack(end)
+    directory_grown = not segments[-1].size
+    epochs_file = disk.open(f"{directory}/{EPOCHS}", create=True)
+    return Recovered(
+        segments, origin, epochs.cache, epochs_file, mark, committed, epochs_unsure, directory_grown, names
+    )
+
+
+def _retired(directory: str, bases: list[int], told: Origin | None) -> list[int]:
+    """The segments that lie below the log's start. Raises ``CorruptLog`` where the first one above is gone."""
+    if told is None or (told.start not in bases and bases[0] < told.start):
+        return []
+    if told.start not in bases:
+        raise CorruptLog(directory, f"the log begins at {told.start}, but its first segment at {bases[0]}")
+    return bases[: bases.index(told.start)]
+
+
+def _origin(first: Segment, epochs: _Epochs) -> Origin:
+    """Where the log begins, as far as its other files tell. A chain that is not known any more begins anew."""
+    if not first.base:
+        return Origin()
+    summary = first.summary()
+    chain = Origin().chain if summary is None else summary.chain_before
+    return Origin(first.base, epochs.cache.epoch_before(first.base), chain)
+
+
+def _write(disk: Disk, path: str, data: bytes, *, anew: bool = True) -> None:
+    """Durably; not ``anew``: the same bytes are there already."""
+    file = disk.open(path, create=True)
+    try:
+        if anew:
+            file.truncate(0)
+        file.pwritev([data], 0)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], segments: list[Segment]) -> None:
+    """Remove what a crash has left over: it says nothing of this log. That is also the index of a segment that is
+    gone, which might fit another one of the same length there, and the file for a repair, which would look like a
+    hole when its segment has gone in order. What comes back with the next crash is removed with the next opening; but
+    it does not come back under a segment that the mark vouches for."""
+    for base in retired:
+        remove(disk, f"{directory}/{base:020d}.log")
+    known = {segment.index_path for segment in segments}
+    for name in names:
+        path = f"{directory}/{name}"
+        if _LEFT_OVER.fullmatch(name) or (_INDEX_NAME.fullmatch(name) and path not in known):
+            remove(disk, path)
+    Snapshots(disk, directory).remove(below=segments[0].base, above=segments[-1].end_offset, names=names)
+
+
+class _Epochs:
+    """The leader-epoch file, as the judge of the epochs in the batches."""
+
+    def __init__(self, disk: Disk, directory: str, mark: int | None, told: Origin | None) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{EPOCHS}"
+        self._mark = mark
+        self._data = read_cache(disk, self._path)
+        self._seed = seed_of(directory)
+        self.cache, self.whole = EpochCache.from_bytes(self._data, self._seed)
+        """The file is there and undamaged: what it does not say is not so."""
+        if told is not None and told.last_epoch > self.cache.latest():  # the start was durable before this file
+            self.cache.truncate_to(told.start)
+            self.cache.assign(told.last_epoch, max(0, told.start - 1))
+
+    def fault_of(self, header: BatchHeader) -> str | None:
+        """Why the batch cannot be of the epoch that it names; None where it can."""
+        cache, epoch, base = self.cache, header.leader_epoch, header.base_offset
+        if cache.epoch_before(base + 1) == epoch:
+            return None
+        told_by_headers = not self.whole and (self._mark is None or base < self._mark)
+        if told_by_headers and epoch > cache.latest() and base >= (cache.entries or [(0, 0)])[-1][1]:
+            cache.assign(epoch, base)
+            return None
+        return f"batch at offset {base} names leader epoch {epoch}, which began elsewhere"
+
+    def fits(self, header: BatchHeader) -> bool:
+        """Whether the log can hold a batch of this epoch there; without a whole file, as far as that is known."""
+        if self.whole:
+            return self.cache.epoch_before(header.base_offset + 1) == header.leader_epoch
+        return header.leader_epoch >= self.cache.latest()
+
+    def save(self, start: int, end: int, unsynced: bool) -> bool:
+        """Forget what begins past the log's end or is older than its start, make the file say what the cache does.
+        Durable where that changes it, and where the segments were ``unsynced``, too. Else what begins at or above the
+        mark is unsure, which is the answer: a former life may have failed to sync it, and no later sync of the file
+        would take it along, unless it is written again."""
+        self.cache.truncate_to(end + 1)
+        self.cache.advance_to(start)
+        self.cache = EpochCache(self.cache.entries, self._seed)
+        data = self.cache.to_bytes()
+        if data != self._data:
+            self._disk.write_atomic(self._path, data)
+        if unsynced:
+            _write(self._disk, self._path, data, anew=False)
+        sure = unsynced or data != self._data or self._mark is None
+        return not sure and self.cache.count_from(self._mark or 0) > 0
+
+
+def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
+    """A full segment whose every batch was synced."""
+    if epochs.whole and segment.trust(end):
+        close(segment)
+        return
+    fault = _fill(segment, MAX_OFFSET, epochs)
+    if fault is not None:
+        raise CorruptLog(segment.path, f"at byte {segment.size}: {fault}")
+    if segment.end_offset != end:
+        raise CorruptLog(segment.path, f"ends at offset {segment.end_offset}, the next segment begins at {end}")
+    segment.seal()
+    close(segment)
+
+
+def _check(segments: list[Segment], synced: int, tail: _Tail) -> tuple[int, bool]:
+    """Read whole segments, batch by batch, and cut at the first bad one, unless ``tail`` raises; how many segments
+    are left, and whether the last of them was cut. What lies above ``synced`` is written anew."""
+    end, chain = segments[0].base, segments[0].chain
+    for number, segment in enumerate(segments):
+        if segment.base != end:
+            tail.end_at(segments[number - 1 :], f"the next segment begins at {segment.base}")
+            return number, False
+        segment.begin_at(chain)
+        fault = _fill(segment, synced, tail.epochs)
+        end, chain = segment.end_offset, segment.chain
+        if fault is not None:
+            tail.end_at(segments[number:], fault)
+            segment.file.truncate(segment.size)
+            return number + 1, True
+    tail.end_at(segments[-1:], None)
+    return len(segments), False
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """Judges where the log is to end. ``promised``: below it everything was synced; ``settled``: from there on a tail
+    file says what follows, and ``held`` what it holds; ``has_peers``: as for ``recover``."""
+
+    epochs: _Epochs
+    promised: int
+    settled: int
+    held: Callable[[int], list[tuple[BatchHeader, Buffer]]]
+    has_peers: bool
+
+    def end_at(self, segments: list[Segment], fault: str | None) -> None:
+        """Raise ``CorruptLog`` or ``DoubtfulLog`` where the log must not be cut at the end of the first segment, as
+        far as that is whole. ``fault``: of what follows; None where nothing does."""
+        first = segments[0]
+        end = first.end_offset
+        if end >= self.promised and (fault is None or end >= self.settled):
+            return
+        if end >= self.settled and any(header.end_offset >= self.promised for header, _ in self.held(end)):
+            return
+        doubtful, places = (False, []) if fault is None else find_behind(segments, end, self.epochs.fits)
+        known = self.epochs.cache if self.epochs.whole else None
+        text, last_epoch = fault or "nothing follows", self.epochs.cache.epoch_before(end)
+        if end < self.promised:
+            doubt = DoubtfulLog(first, places, text, known, last_epoch=last_epoch, end=self.promised)
+            raise _less(first, self.promised, text, doubt)
+        if doubtful or self.has_peers:
+            raise DoubtfulLog(first, places, text, known, last_epoch=last_epoch, torn=not doubtful)
+
+
+def _less(segment: Segment, promised: int, fault: str, doubt: DoubtfulLog | None = None) -> CorruptLog:
+    return CorruptLog(
+        segment.path,
+        f"offsets up to {promised} were synced, but the log is sound only up to {segment.end_offset},"
+        f" byte {segment.size}, {promised - segment.end_offset} less: {fault}",
+        doubt,
+    )
+
+
+def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _Epochs) -> None:
+    """Write the batches of the tail file at the end of the log. They tell their epochs themselves: another replica
+    has vouched for them."""
+    for header, batch in tail:
+        if header.leader_epoch > epochs.cache.latest():
+            epochs.cache.assign(header.leader_epoch, header.base_offset)
+        segment.append([header], [batch])
+
+
+def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
+    """Take the valid batches at the beginning of the file; what is wrong with the next one, None at the end."""
+    size = segment.file_size()
+    window = open_window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
+    while segment.size < size:
+        try:
+            header = read_header(window.get(segment.size, HEADER_BYTES))
+            batch = window.get(segment.size, min(header.batch_length, size - segment.size))
+            check_batch(batch)
+        except CorruptBatch as error:
+            return error.message
+        fault = _misplaced(segment, header) or epochs.fault_of(header)
+        if fault is not None:
+            return fault
+        if header.end_offset > synced:
+            rewrite(segment.file, segment.size, batch)
+        segment.note(header, batch)
+    return None
+
+
+def _misplaced(segment: Segment, header: BatchHeader) -> str | None:
+    if header.base_offset == segment.end_offset:
+        return None
+    return f"batch at offset {header.base_offset}, expected {segment.end_offset}"
+
+
+def _drop(disk: Disk, segments: list[Segment], active: Segment, names: list[str]) -> None:
+    """Remove the segments behind the cut, the newest first, and an index that the active segment has outgrown. What
+    was cut off must not come back: the directory is synced before the mark moves. Such an index may, since it tells
+    how long its segment is."""
+    for segment in reversed(segments):
+        close(segment)
+        segment.unlink()
+    if active.index_path.rpartition("/")[2] in names:
+        remove(disk, active.index_path)

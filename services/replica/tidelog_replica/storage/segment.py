@@ -1,0 +1,382 @@
+"""One segment: a file of consecutive whole batches, and the sparse index over it.
+
+The file is named after the offset of its first record. A segment is written at its end only; one that is full is
+*sealed*: its index goes to a file, and memory needs neither until somebody reads there. Compaction puts another file
+in the place of a sealed segment, with the same batches, thinned out. Headers are read, records never. What a header
+on disk must not say is ``CorruptLog``: an ``OSError``, because the disk broke its promise. A batch that is served is
+checked by its CRC; headers that are read without their batches are used only where they lead to the hash chain that
+the index has noted behind them, so no bit that has rotted in one is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tidelog.disk import Disk, File
+from tidelog.errors import CorruptBatch
+from tidelog.records import (
+    HEADER_BYTES,
+    NO_CHAIN,
+    BatchHeader,
+    chain_after,
+    check_batch,
+    read_header,
+    with_sent_crc,
+)
+from tidelog.types import Buffer
+
+from tidelog_replica.storage.checkpoint_files import UNREADABLE, read_cache
+from tidelog_replica.storage.encryption.files import HEAD_BYTES as SEALED_HEAD_BYTES
+from tidelog_replica.storage.encryption.files import open_beside, seal_beside, stored_size
+from tidelog_replica.storage.index import (
+    INTERVAL_BYTES,
+    Entry,
+    IndexCache,
+    SparseIndex,
+    Summary,
+    read_summary,
+)
+from tidelog_replica.storage.segment_reader import HEADERS_CHUNK_BYTES, Window, lost, open_window, walk
+from tidelog_replica.storage.segment_reader import CorruptLog as CorruptLog
+
+OTHER_CHAIN = "the hash chain of its headers is not the one noted when it was written"
+
+
+class Segment:
+    """Offsets ``base`` to ``end_offset``, ``size`` bytes, in the file ``path``. Made empty; recovery and ``append``
+    fill it. Every method may raise ``OSError``."""
+
+    def __init__(self, disk: Disk, directory: str, base: int, chain: bytes = NO_CHAIN) -> None:
+        self.base = base
+        self.chain_before = self.chain = chain
+        """The hash chain of the log up to ``base``, and up to ``end_offset``."""
+        self.end_offset = base
+        self.size = 0
+        self.max_timestamp = -1
+        """Largest of all records here, ms; -1 while there are none."""
+        self.since_ms: int | None = None
+        """When a check of the log first saw a record in this segment, by the wall clock (ms). If it was closed before
+        any check saw it: the time of the check before. None: not known, since another process closed it."""
+        self._written_ms: int | None = None
+        self.rewrites = 0
+        """How often another file replaced its file."""
+        self.path = f"{directory}/{base:020d}.log"
+        self.index_path = f"{directory}/{base:020d}.index"
+        self._disk = disk
+        self._file: File | None = None
+        self._index: SparseIndex | None = SparseIndex(chain)
+        self._indexes: IndexCache | None = None
+        self._written = False
+        """By this process, and it is the log's last."""
+
+    def begin_at(self, chain: bytes) -> None:
+        """The hash chain up to ``base``; before anything is noted."""
+        assert not self.size
+        self.chain_before = self.chain = chain
+        self._index = SparseIndex(chain)
+
+    def twin(self) -> Segment:
+        """The segment as it is now, with a file and an index of its own: another thread may read it, as long as
+        nothing but what is appended changes the file."""
+        twin = Segment(self._disk, self.path.rpartition("/")[0], self.base, self.chain_before)
+        twin.chain, twin.end_offset, twin.size = self.chain, self.end_offset, self.size
+        in_memory_only = self._indexes is None  # that of the segment that is written has no file yet
+        twin._index = self._index.copy() if self._index is not None and in_memory_only else None
+        return twin
+
+    # --- file and index ----------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> File:
+        """The open file."""
+        if self._file is None:
+            try:
+                self._file = self._disk.open(self.path)
+            except OSError as error:
+                raise lost(self.path, error) from error
+        return self._file
+
+    def file_size(self) -> int:
+        """Its length in bytes, whatever of it belongs to the log."""
+        try:
+            return self.file.size()
+        except OSError as error:
+            raise lost(self.path, error) from error
+
+    def window(self, chunk_bytes: int) -> Window:
+        """To read the file as far as it belongs to the log."""
+        return open_window(self.file, self.size, chunk_bytes, None if self._written else self.path)
+
+    def create(self) -> None:
+        """Make the file, empty. Its name is durable after a ``sync_dir``."""
+        self._file, self._written = self._disk.open(self.path, create=True), True
+        if self._file.size():
+            self._file.truncate(0)
+
+    def release(self) -> File | None:
+        """Give up the open file, for the caller to close."""
+        file, self._file = self._file, None
+        return file
+
+    @property
+    def index(self) -> SparseIndex:
+        """The sparse index: in memory, from its file, or made again from the headers."""
+        index = self._index
+        if index is None:
+            index = self._index = self._load_index() or self._scan_index()
+            if self._indexes is not None:
+                self._indexes.loaded(self, len(index))
+        return index
+
+    def drop_index(self) -> None:
+        """It is loaded again when it is needed."""
+        self._index = None
+
+    def rest(self, indexes: IndexCache) -> None:
+        """Nothing is written here any more, and the index is beside the file: from now on it is in memory only so far
+        as ``indexes`` has room."""
+        self._indexes, self._index, self._written = indexes, None, False
+
+    def wake(self) -> None:
+        """It is written here again, or nobody reads here any more."""
+        self._written_ms = None
+        if self._indexes is not None:
+            self._indexes.forget(self)
+            self._indexes = None
+
+    def _load_index(self) -> SparseIndex | None:
+        return SparseIndex.from_bytes(open_beside(self.file, read_cache(self._disk, self.index_path)))
+
+    def _scan_index(self) -> SparseIndex:
+        index, earlier, chain = SparseIndex(self.chain_before), -1, self.chain_before
+        try:
+            for position, header, head in walk(self.window(HEADERS_CHUNK_BYTES), 0, self.size):
+                index.note(header.base_offset, position, earlier, chain)
+                earlier = max(earlier, header.max_timestamp)
+                chain = chain_after(chain, head)
+        except CorruptBatch as error:
+            raise CorruptLog(self.path, error.message) from error
+        if chain != self.chain:
+            raise CorruptLog(self.path, OTHER_CHAIN)
+        return index
+
+    def seal(self) -> None:
+        """Nothing more will be written here: put the index beside the file. Not synced: it can be made again."""
+        data = self.index.to_bytes(
+            Summary(self.base, self.end_offset, self.size, self.max_timestamp, self.chain_before, self.chain)
+        )
+        file = self._disk.open(self.index_path, create=True)
+        try:
+            file.truncate(0)
+            file.pwritev(seal_beside(self.file, data), 0)
+        finally:
+            file.close()
+
+    def summary(self) -> Summary | None:
+        """What the index file says of the segment, if it is there and whole and the file is as long as it says."""
+        try:
+            head = self._read_index_head()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            remove(self._disk, self.index_path)  # it is made again
+            return None
+        summary = read_summary(open_beside(self.file, head, whole=False))
+        if summary is None or (summary.base, summary.size) != (self.base, self.file_size()):
+            return None
+        return summary
+
+    def _read_index_head(self) -> bytes:
+        file = self._disk.open(self.index_path)
+        try:
+            return file.pread(SEALED_HEAD_BYTES, 0)
+        finally:
+            file.close()
+
+    def trust(self, end_offset: int) -> bool:
+        """Take size, end, timestamp and chain of a full segment from its index file; False, and nothing is taken,
+        where the index does not describe this segment, ending at ``end_offset``, behind the one before it."""
+        summary = self.summary()
+        if summary is None or (summary.end_offset, summary.chain_before) != (end_offset, self.chain_before):
+            return False
+        _, self.end_offset, self.size, self.max_timestamp, _, self.chain = summary
+        self._index = None
+        return True
+
+    def replace(self, index: SparseIndex, size: int) -> None:
+        """Another file stands in place of the old one: the same batches, thinned out. Writes the new index."""
+        self.size, self._index, self._written_ms = size, index, None
+        self.rewrites += 1
+        self.seal()
+        self._index = None
+        close(self)
+
+    def newest_ms(self) -> int:
+        """When the newest record of this full segment was written, as its producer says, but not later than its file
+        was written: no timestamp of the future makes a segment younger than it is."""
+        if self._written_ms is None:
+            written = self._disk.modified_ms(self.path)
+            self._written_ms = self.max_timestamp if written is None else written
+        return min(self.max_timestamp, self._written_ms)
+
+    def unlink(self) -> None:
+        """Remove file and index, so far as they are there; durable after a ``sync_dir``."""
+        self.wake()
+        remove(self._disk, self.path)
+        remove(self._disk, self.index_path)
+
+    # --- writing -----------------------------------------------------------------------------------------
+
+    def append(self, headers: Sequence[BatchHeader], batches: Sequence[Buffer]) -> None:
+        """Write whole batches at the end, in one write."""
+        self._written = True
+        self.file.pwritev(batches, self.size)
+        for header, batch in zip(headers, batches, strict=True):
+            self.note(header, batch)
+
+    def note(self, header: BatchHeader, batch: Buffer) -> None:
+        """The next batch of the file is this one; of ``batch`` only the header is looked at."""
+        self.index.note(header.base_offset, self.size, self.max_timestamp, self.chain)
+        self.chain = chain_after(self.chain, batch)
+        self.size += stored_size(self.file, header.batch_length)
+        self.end_offset = header.base_offset + header.record_count
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+
+    def cut(self, end: int) -> None:
+        """End at offset ``end``, or before the batch that holds it; not synced."""
+        begin = self.index.for_offset(end)
+        earlier, chain = begin.earlier, begin.chain
+        for position, header, head in self._walk(begin):
+            if header.end_offset > end:
+                self.index.truncate_to(position)
+                self.file.truncate(position)
+                self.size, self.end_offset = position, header.base_offset
+                self.max_timestamp, self.chain = earlier, chain
+                return
+            earlier = max(earlier, header.max_timestamp)
+            chain = chain_after(chain, head)
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, end: int) -> list[Buffer]:
+        """Whole batches from the one that holds ``offset``, below ``end``; at least one if there is any. Mostly one
+        ``pread``."""
+        expected, position, _, _ = self.index.for_offset(offset)
+        window = self.window(max_bytes + INTERVAL_BYTES)
+        found: list[Buffer] = []
+        used = 0
+        while position < self.size:
+            if found and not window.holds(position, HEADER_BYTES):
+                break
+            header = self._header(window, position)
+            if header.base_offset != expected or header.end_offset > self.end_offset:
+                raise CorruptLog(
+                    self.path, f"at byte {position}: batch at offset {header.base_offset}, not {expected}"
+                )
+            size, expected = header.batch_length, header.end_offset
+            if header.end_offset > end or (found and (used + size > max_bytes or not window.holds(position, size))):
+                break
+            if header.end_offset > offset:
+                found.append(self._whole(window, position, size))
+                used += size
+            position += window.stored(size)
+        return found
+
+    def _whole(self, window: Window, position: int, size: int) -> memoryview:
+        """The batch, if its CRC says that it is what was written: what the disk changed is never served."""
+        try:
+            batch = window.get(position, size)
+            check_batch(batch)
+        except CorruptBatch as error:
+            raise CorruptLog(self.path, f"at byte {position}: {error.message}") from error
+        return batch
+
+    def headers(self, offset: int) -> Iterator[BatchHeader]:
+        """The headers of all batches from the one that holds ``offset``, each with the CRC that its producer sent
+        (``with_sent_crc``): so a compacted log tells the same of its producers as the log before."""
+        for _, header, head in self._walk(self.index.for_offset(offset)):
+            if header.end_offset > offset:
+                yield with_sent_crc(header, head)
+
+    def chain_at(self, offset: int) -> tuple[int, bytes]:
+        """The last end of a batch at or below ``offset``, and the hash chain up to there."""
+        return self.place_at(offset)[1:]
+
+    def place_at(self, offset: int) -> tuple[int, int, bytes]:
+        """The last end of a batch at or below ``offset``: its byte, its offset, and the hash chain up to there."""
+        if offset >= self.end_offset:
+            return self.size, self.end_offset, self.chain
+        begin = self.index.for_offset(offset)
+        chain = begin.chain
+        for position, header, head in self._walk(begin):
+            if header.end_offset > offset:
+                return position, header.base_offset, chain
+            chain = chain_after(chain, head)
+        return self.size, self.end_offset, self.chain
+
+    def first_timestamp(self) -> int:
+        """Of the first record, ms since 1970, as its producer says; the segment holds some. Reads one header. A file
+        that was not open is closed again."""
+        was_open = self._file is not None
+        try:
+            return self._header(self.window(HEADER_BYTES), 0).first_timestamp
+        finally:
+            if not was_open:
+                close(self)
+
+    def first_since(self, timestamp_ms: int) -> BatchHeader | None:
+        """Header of the first batch with a record at or after ``timestamp_ms``."""
+        if self.max_timestamp < timestamp_ms:
+            return None
+        for _, header, _ in self._walk(self.index.for_timestamp(timestamp_ms)):
+            if header.max_timestamp >= timestamp_ms:
+                return header
+        return None
+
+    def _walk(self, begin: Entry) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """As ``walk``, from ``begin`` on; what lies between two entries of the index when it is known to be sound."""
+        last = (self.size, self.chain)
+        edge, chain = self.index.edge_after(begin.position, last), begin.chain
+        waiting: list[tuple[int, BatchHeader, memoryview]] = []
+        try:
+            window = self.window(HEADERS_CHUNK_BYTES)
+            for position, header, head in walk(window, begin.position, self.size):
+                chain = chain_after(chain, head)
+                waiting.append((position, header, head))
+                end = position + window.stored(header.size)
+                if end < edge[0]:
+                    continue
+                if (end, chain) != edge:
+                    raise CorruptLog(self.path, OTHER_CHAIN)
+                yield from waiting
+                waiting.clear()
+                edge = self.index.edge_after(end, last)
+        except CorruptBatch as error:
+            raise CorruptLog(self.path, error.message) from error
+
+    def _header(self, window: Window, position: int) -> BatchHeader:
+        try:
+            header = read_header(window.get(position, HEADER_BYTES))
+        except CorruptBatch as error:
+            raise CorruptLog(self.path, f"at byte {position}: {error.message}") from error
+        if position + window.stored(header.batch_length) > self.size:
+            raise CorruptLog(self.path, f"at byte {position}: batch declares length {header.batch_length}")
+        return header
+
+
+def close(segment: Segment) -> None:
+    """Close the segment's file; it is opened again when it is needed."""
+    file = segment.release()
+    if file is not None:
+        file.close()
+
+
+def remove(disk: Disk, path: str) -> None:
+    """Unlink a file that may be there."""
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        return

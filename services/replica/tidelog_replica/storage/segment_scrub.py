@@ -1,0 +1,182 @@
+"""Reading a segment again, piece by piece, to see whether the disk still has what was written: a full segment, or the
+synced part of the active one.
+
+Every batch is checked as its writer checked it: CRC, length, counts. What no CRC covers is checked against what the
+log knows: the offsets follow each other, the leader epochs are those of the epoch cache, and the hash chain from the
+segment's beginning comes out at its end as it was when the segment was written. Last the index file of a full
+segment: one that is damaged, or describes another segment, is removed, since it can be made again.
+
+Besides, the body of each batch is decoded as a reader does. A body that does not decode is no damage: the CRC is
+right, so its producer wrote it like that, and every replica holds the same bytes. Such batches are only reported. A
+small batch may unfold to many megabytes, so a piece decodes at most ``DECODED_BYTES``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.disk import Disk, File
+from tidelog.errors import CorruptBatch
+from tidelog.records import HEADER_BYTES, BatchHeader, chain_after, check_batch, check_body, read_header
+from tidelog.types import Buffer
+
+from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.storage.encryption.files import open_beside
+from tidelog_replica.storage.index import SparseIndex, read_summary
+from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Segment, remove
+from tidelog_replica.storage.segment_reader import lost, open_window
+
+DECODED_BYTES = 8 << 20
+"""Bytes of bodies, decompressed, that one piece decodes at most. A batch that would go beyond is not decoded."""
+
+
+class Unreadable(NamedTuple):
+    """A batch whose CRC is right, and whose body no reader can decode."""
+
+    base_offset: int
+    end_offset: int
+    producer_id: int
+
+
+class Place(NamedTuple):
+    """How far a segment is checked."""
+
+    position: int
+    offset: int
+    chain: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A segment as it was when its check began, as far as it is checked."""
+
+    path: str
+    index_path: str
+    base: int
+    end: int
+    size: int
+    chain_before: bytes
+    chain: bytes
+    rewrites: int
+    is_full: bool
+
+    @classmethod
+    def of(cls, segment: Segment, synced: int | None = None) -> Target:
+        """The segment as it is now. ``synced``: it is the active segment, and is checked up to that offset; None: it
+        is full. Raises ``OSError``."""
+        size, end, chain = segment.place_at(segment.end_offset if synced is None else synced)
+        return cls(
+            segment.path,
+            segment.index_path,
+            segment.base,
+            end,
+            size,
+            segment.chain_before,
+            chain,
+            segment.rewrites,
+            synced is None,
+        )
+
+    def is_still(self, segment: Segment | None) -> bool:
+        """Whether ``segment`` is this one, and its file was not replaced since. The caller knows that the log was not
+        cut."""
+        return segment is not None and (segment.base, segment.rewrites) == (self.base, self.rewrites)
+
+    @property
+    def beginning(self) -> Place:
+        """Where its check begins."""
+        return Place(0, self.base, self.chain_before)
+
+
+class Checked(NamedTuple):
+    """What the check of a piece came to."""
+
+    place: Place
+    """Where the next piece begins."""
+    index_removed: bool
+    """At the segment's end: its index file was damaged, and was removed."""
+    unreadable: tuple[Unreadable, ...]
+    """Those of the piece, by offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """Check about ``length`` bytes from ``place`` on. Raises ``CorruptLog``, and other ``OSError``s that say nothing
+    of the segment. If the active segment cannot be read, that is such an error: see ``storage/segment_reader.py``."""
+
+    disk: Disk
+    target: Target
+    place: Place
+    length: int
+    epochs: EpochCache
+    """A copy: the log goes on."""
+
+    def run(self) -> Checked:
+        """Check a piece of the segment against its checksums; see ``Job``."""
+        target = self.target
+        try:
+            file = self.disk.open(target.path)
+        except OSError as error:
+            if not target.is_full:
+                raise  # the disk fails
+            raise lost(target.path, error) from error
+        try:
+            if file.size() < target.size:
+                raise CorruptLog(target.path, f"it has {file.size()} bytes, not {target.size}")
+            place, unreadable = self._check(file)
+            if place.position < target.size:
+                return Checked(place, False, unreadable)
+            if place.offset != target.end:
+                raise CorruptLog(target.path, f"it ends at offset {place.offset}, not {target.end}")
+            if place.chain != target.chain:
+                raise CorruptLog(target.path, OTHER_CHAIN)
+            return Checked(place, target.is_full and self._removed_index(file), unreadable)
+        finally:
+            file.close()
+
+    def _check(self, file: File) -> tuple[Place, tuple[Unreadable, ...]]:
+        target, (position, offset, chain) = self.target, self.place
+        unreadable: list[Unreadable] = []
+        left = DECODED_BYTES
+        window = open_window(file, target.size, self.length, target.path if target.is_full else None)
+        stop = min(position + self.length, target.size)
+        try:
+            while position < stop:
+                header = read_header(window.get(position, HEADER_BYTES))
+                batch = window.get(position, min(header.batch_length, target.size - position))
+                check_batch(batch)
+                if header.base_offset != offset:
+                    raise CorruptBatch(f"batch at offset {header.base_offset}, expected {offset}")
+                if header.leader_epoch != self.epochs.epoch_before(offset + 1):
+                    raise CorruptBatch(f"batch at offset {offset} names leader epoch {header.leader_epoch}")
+                if not header.is_control and header.body_length <= left:
+                    left -= header.body_length
+                    if not _is_readable(header, batch):
+                        unreadable.append(Unreadable(offset, header.end_offset, header.producer_id))
+                position += window.stored(header.batch_length)
+                offset, chain = header.end_offset, chain_after(chain, batch)
+        except CorruptBatch as error:
+            raise CorruptLog(target.path, f"at byte {position}: {error.message}") from error
+        return Place(position, offset, chain), tuple(unreadable)
+
+    def _removed_index(self, file: File) -> bool:
+        target = self.target
+        try:
+            data = open_beside(file, self.disk.read(target.index_path))
+        except FileNotFoundError:
+            return False
+        summary = read_summary(data)
+        described = summary is not None and summary[:3] == (target.base, target.end, target.size)
+        if described and SparseIndex.from_bytes(data) is not None:
+            return False
+        remove(self.disk, target.index_path)  # it may go under our hands
+        return True
+
+
+def _is_readable(header: BatchHeader, batch: Buffer) -> bool:
+    try:
+        check_body(header, batch)
+    except CorruptBatch:
+        return False
+    return True
