@@ -229,6 +229,17 @@ def tell_the_end_too_early(patch: Patch) -> None:
     patch.setattr(Leader, "knows_end", True)
 
 
+@breaks(
+    "KIP-98",
+    "A gap is certain only when no replica that may lead next holds what this leader lacks.",
+    tests=("test_node_failover",),
+    units_only=True,
+)
+def call_a_gap_certain_too_early(patch: Patch) -> None:
+    """A new leader that knows what is committed takes its own log for all there is."""
+    patch.setattr(Leader, "settles_older_epochs", Leader.knows_end)
+
+
 @breaks("rule 9", "The latest offset is told only by a leader whose leadership was confirmed after the request came.")
 def confirm_leadership_at_once(patch: Patch) -> None:
     """A leader takes its own word for it."""

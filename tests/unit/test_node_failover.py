@@ -10,6 +10,7 @@ from tidelog.errors import TidelogError, TimedOut, refuse
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import (
     AlterIsr,
+    EpochOffset,
     Fetch,
     ListOffset,
     OffsetAnswer,
@@ -245,6 +246,24 @@ def test_R10_a_gap_at_a_new_leader_is_certain_only_when_it_knows_all_that_is_com
     net.send("r1", b"a")
     net.hold = lambda name, call: call.to == "r2" and isinstance(call.message, Fetch)
     net.lead("r2", "r1 r2 r3")
+    early = net.send("r2", b"x", producer_id=5, base_sequence=1)
+    assert outcome(net.acks[early]) == ("OUT_OF_ORDER_SEQUENCE", True)
+    net.hold = lambda name, call: False
+    for name, call in net.held:
+        net.deliver(name, call)
+    net.run()
+    late = net.send("r2", b"x", producer_id=5, base_sequence=1)
+    assert outcome(net.acks[late]) == ("OUT_OF_ORDER_SEQUENCE", False)
+
+
+def test_R10_a_gap_at_a_new_leader_is_in_doubt_while_a_member_may_hold_what_the_old_leader_appended() -> None:
+    net = cluster()
+    net.send("r1", b"a")
+    net.advance(5)
+    assert net.partition("r2").high_watermark == net.partition("r2").log.end == 1
+    net.hold = lambda name, call: call.to == "r2" and isinstance(call.message, Fetch | EpochOffset)
+    net.lead("r2", "r1 r2 r3")
+    assert net.partition("r2").leading.core.knows_end
     early = net.send("r2", b"x", producer_id=5, base_sequence=1)
     assert outcome(net.acks[early]) == ("OUT_OF_ORDER_SEQUENCE", True)
     net.hold = lambda name, call: False

@@ -221,7 +221,7 @@ class Leading:
         tells of this log only (``lossy``): the batch may have been in another, where readers saw it, or may come back
         with one."""
         gap = refused.code == "OUT_OF_ORDER_SEQUENCE"
-        unknown = gap and not self.core.knows_end
+        unknown = gap and not (self.core.knows_end if self._is_lossy else self.core.settles_older_epochs)
         detail = {"lossy": 1} if gap and not unknown and self._is_lossy else {}
         error = refuse(refused.code, refused.message, unknown_outcome=unknown, **detail)
         self._outbox.ack(source, ProduceAck(part.id, error=error.to_info()))

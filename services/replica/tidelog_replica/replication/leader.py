@@ -149,6 +149,16 @@ class Leader:
         return self.high_watermark >= self.epoch_start
 
     @property
+    def settles_older_epochs(self) -> bool:
+        """No replica that may lead next has a record of an older leader epoch that this log lacks. That is so when
+        something of this epoch is committed. It is also so when every replica that may lead next has fetched in this
+        epoch from where it began, since what this log lacks was cut there first."""
+        if self.high_watermark > self.epoch_start:
+            return True
+        others = any(node not in self._counted for node in self.eligible)
+        return self._rule == "isr" and self.knows_end and not self.awaited and not others
+
+    @property
     def awaited(self) -> tuple[NodeId, ...]:
         """Members, perhaps this leader too, that have not shown yet that they hold everything that was in the log
         when this leader epoch began. Before they have, the HW cannot reach ``epoch_start``."""
