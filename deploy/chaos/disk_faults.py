@@ -11,7 +11,7 @@ from random import Random
 from chaos import abilities
 from chaos.faults import Begin, fault
 from chaos.stage import Stage, Unfit
-from tidelog_replica.storage.checkpoint_files import EPOCHS, HIGH_WATERMARK
+from tidelog_replica.storage.checkpoints import EPOCHS, HIGH_WATERMARK
 
 DISKS = (abilities.DISKS,)
 TAIL_BYTES = 64 << 10

@@ -37,9 +37,8 @@ from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve as serve_controller
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.server import serve as serve_gateway
-from tidelog_replica.config import ReplicaConfig
+from tidelog_replica.config import GroupSettings, ReplicaConfig, ReplicaSettings
 from tidelog_replica.server import serve as serve_replica
-from tidelog_replica.settings import GroupSettings, ReplicaSettings
 
 QUICK_GROUPS = GroupSettings(heartbeat_ms=100, session_min_ms=1000)
 """Members of groups need not wait long for each other."""

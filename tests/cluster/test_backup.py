@@ -25,7 +25,7 @@ from tidelog.client.log import Log
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError
 from tidelog.types import Position
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.config import ReplicaSettings
 
 from .harness import QUICK_GROUPS, Cluster, running
 

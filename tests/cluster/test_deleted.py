@@ -8,7 +8,7 @@ import trio
 from tidelog.records import NewRecord, decode_batch, encode_batch, split
 from tidelog.wire.messages import Delivery, DescribeMetrics, MetricsAnswer, Produce, ProducePart, Subscribe
 from tidelog_gateway.config import GatewayConfig
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.config import ReplicaSettings
 
 from cluster.harness import QUICK_GROUPS, Client, connected, running
 

@@ -36,7 +36,7 @@ from tidelog.wire.messages import (
 )
 from tidelog_controller.core.consensus import ControllerSettings
 from tidelog_controller.core.owners import OwnerSettings
-from tidelog_replica.settings import ReplicaSettings, TransactionSettings
+from tidelog_replica.config import ReplicaSettings, TransactionSettings
 
 from .harness import QUICK_GROUPS, Cluster, connected, running
 from .operating import wait

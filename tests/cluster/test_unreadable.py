@@ -14,7 +14,7 @@ from test_unreadable_batches import garbage
 from tidelog.cli.main import main
 from tidelog.errors import UnreadableBatch
 from tidelog.wire.messages import Produce, ProducePart
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.config import ReplicaSettings
 
 from cluster.harness import QUICK_GROUPS, connected, running
 

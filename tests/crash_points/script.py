@@ -22,7 +22,7 @@ from tidelog.records import NewRecord, encode_batch, read_header, split, stamp_p
 from tidelog_replica.maintenance.log_opener import DeleteLog
 from tidelog_replica.registration.incarnations import Lives
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoint_files import CLEANED
+from tidelog_replica.storage.checkpoints import CLEANED
 from tidelog_replica.storage.compaction import Compaction
 from tidelog_replica.storage.log import Beginning, Log
 from tidelog_replica.storage.open_files import OpenFiles

@@ -31,13 +31,13 @@ from tidelog.wire.messages import (
     SuspectPart,
 )
 from tidelog_replica.assignment.controller_reports import Petitions
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox, StartFlush
 from tidelog_replica.partition.follower import Following
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Lives
-from tidelog_replica.replication.isr_proposal import Proposal
+from tidelog_replica.replication.isr import Proposal
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.timers import Timers
 
 from model.ghost import Ghost

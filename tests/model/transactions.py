@@ -25,13 +25,13 @@ from tidelog.wire.messages import (
     TransactionBegun,
     TransactionEnded,
 )
+from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
 from tidelog_replica.coordinators.transactions.records import Entry, Stored
 from tidelog_replica.coordinators.transactions.transaction import Marker
 from tidelog_replica.partition.transaction_gate import Admission, Question
 from tidelog_replica.replication.producer_state import ProducerState, Refused
 from tidelog_replica.replication.transaction_index import is_aborted
-from tidelog_replica.settings import TransactionSettings
 
 APP = "app"
 TIMEOUT_MS = 1000

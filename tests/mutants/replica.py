@@ -15,7 +15,7 @@ from tidelog_replica.partition.reads import Reading
 from tidelog_replica.registration.session import Session
 from tidelog_replica.replication import leader as leader_module
 from tidelog_replica.replication.follower import Follower
-from tidelog_replica.replication.isr_changes import propose
+from tidelog_replica.replication.isr import propose
 from tidelog_replica.replication.leader import Leader
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.replication.progress import Progress

@@ -16,10 +16,10 @@ from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.replication.transaction_index import LogTransactions
 from tidelog_replica.storage import cleanable_log as cleanable
 from tidelog_replica.storage import log
-from tidelog_replica.storage import segment_deletion as advance
+from tidelog_replica.storage import retention as advance
+from tidelog_replica.storage.checkpoints import Committed
 from tidelog_replica.storage.cleanable_log import Cleanable
 from tidelog_replica.storage.copy_reader import BatchesRead
-from tidelog_replica.storage.high_watermark_checkpoint import Committed
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.producer_snapshots import Snapshots
 from tidelog_replica.storage.readable_log import Readable

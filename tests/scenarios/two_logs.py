@@ -8,13 +8,13 @@ from simulation.sim_disk import SimDisk
 from tidelog.records import NewRecord, Record, decode_batch, encode_batch, split
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import FetchedPart, FetchPart
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.follower import Following, Outcome
 from tidelog_replica.partition.leader import Leading
 from tidelog_replica.replication.follower import Follower
 from tidelog_replica.replication.leader import Leader
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.log import Log
 
 KEY = TopicPartition("t", 0)

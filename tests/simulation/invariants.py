@@ -81,7 +81,7 @@ INVARIANTS = {
         (
             "tidelog_controller.core.leadership",
             "tidelog_replica.replication.leader",
-            "tidelog_replica.storage.high_watermark_checkpoint",
+            "tidelog_replica.storage.checkpoints",
         ),
     ),
     "R6": Invariant(
@@ -104,7 +104,7 @@ INVARIANTS = {
         (
             "tidelog_controller.core.metadata",
             "tidelog_replica.replication.leader",
-            "tidelog_replica.replication.isr_proposal",
+            "tidelog_replica.replication.isr",
         ),
     ),
     "R9": Invariant(

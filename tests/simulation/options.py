@@ -11,7 +11,7 @@ from tidelog_controller.core.controller import ControllerSettings
 from tidelog_controller.core.groups_topic import GroupsTopicSettings
 from tidelog_controller.core.raft import RaftSettings
 from tidelog_controller.core.scribe import TimelineSettings
-from tidelog_replica.settings import ReplicaSettings, TransactionSettings
+from tidelog_replica.config import ReplicaSettings, TransactionSettings
 
 from simulation.loop import stream
 from simulation.producer import ProducerOptions

@@ -29,7 +29,7 @@ from tidelog.errors import TidelogError
 from tidelog.wire.codec import encode, encode_error, payload_size
 from tidelog.wire.messages import MetadataUpdate, SetReadOnly
 from tidelog_controller.core.members import Members
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.config import ReplicaSettings
 
 from simulation.clients import Client
 from simulation.cluster import Cluster, Options, TopicOptions

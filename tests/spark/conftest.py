@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 from cluster.harness import QUICK_GROUPS, Cluster, running
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.config import ReplicaSettings
 
 OF_REPLICAS: dict[str, object] = {
     "settings": ReplicaSettings(

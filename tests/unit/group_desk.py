@@ -17,11 +17,11 @@ from tidelog.wire.messages import (
     Message,
     TopicShare,
 )
+from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.coordinator import Coordinator
 from tidelog_replica.coordinators.groups.group import Topic, Topics
 from tidelog_replica.coordinators.groups.records import Entry, Stored
 from tidelog_replica.counters import Counts
-from tidelog_replica.settings import GroupSettings
 
 ORDERS = Topic("id-orders", "orders", 4)
 SETTINGS = GroupSettings(

@@ -11,8 +11,8 @@ from tidelog.disk import Disk
 from tidelog.records import NewRecord, chain_after, encode_batch, read_header, stamp_prefix, with_sent_crc
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.checkpoints import Checkpoint
 from tidelog_replica.storage.log import Beginning, Log
-from tidelog_replica.storage.offset_checkpoint import Checkpoint
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, WriteTail
 from tidelog_replica.storage.recovery.recovery import MARK
 from tidelog_replica.storage.tail_cache import Tail

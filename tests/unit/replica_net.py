@@ -21,11 +21,11 @@ from tidelog.wire.messages import (
     ProducePart,
     Read,
 )
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Stop
 from tidelog_replica.jobs import Job, run_job
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.settings import ReplicaSettings
 from toy_controller import KEY, ToyController
 
 CLIENT = 900

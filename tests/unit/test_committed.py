@@ -13,7 +13,7 @@ from test_recovery import check_prefix, damaged
 from test_repair import PATH as COPY
 from test_repair import VALUES, break_header, filled, happened, segments
 from tidelog.types import TopicConfig
-from tidelog_replica.storage.high_watermark_checkpoint import Committed
+from tidelog_replica.storage.checkpoints import Committed
 from tidelog_replica.storage.log import CorruptLog, Log
 
 LAST = SEGMENTS[-1]

@@ -9,12 +9,12 @@ from tidelog.records import NewRecord, decode_batch, encode_batch, split
 from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Read, ReadAnswer
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.node import StartJob
-from tidelog_replica.settings import ReplicaSettings
-from tidelog_replica.storage.checkpoint_files import CLEANED
+from tidelog_replica.storage.checkpoints import CLEANED
 from tidelog_replica.storage.compaction import Compaction
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.segment_deletion import Advance
+from tidelog_replica.storage.retention import Advance
 
 
 def test_every_replica_compacts_when_enough_is_dirty_and_all_hold_the_same_table():

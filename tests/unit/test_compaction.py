@@ -27,7 +27,7 @@ from tidelog.records import (
 )
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.compaction_rule import (
+from tidelog_replica.storage.compaction import (
     LatestOffsets,
     compactable_end,
     dirty_part,
@@ -36,7 +36,7 @@ from tidelog_replica.storage.compaction_rule import (
     tombstones,
 )
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.retention_rule import Extent
+from tidelog_replica.storage.retention import Extent
 
 CONFIG = TopicConfig(segment_max_bytes=600, cleanup="compact", tombstone_retention_ms=1000)
 NOW = 10_000

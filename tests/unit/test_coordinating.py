@@ -22,7 +22,7 @@ from tidelog.wire.messages import (
     ListGroups,
     Message,
 )
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.config import ReplicaSettings
 from toy_controller import KEY
 
 JOIN = JoinGroup("g", "a", ("orders",), session_timeout_ms=10_000)

@@ -12,9 +12,9 @@ from tidelog.majority import find_odd_copies
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import Digest, ScrubServer, ScrubStatus
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.copies.checks import AGAIN_S, MOST_TRIES
 from tidelog_replica.replication.odd_copies import why_kept
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.compaction import Compaction
 from tidelog_replica.storage.log import Log
 

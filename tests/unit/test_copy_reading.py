@@ -22,10 +22,10 @@ from tidelog.types import TopicConfig
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import CopyRead, Digest, DigestAnswer, Message, PartitionInfo, ReadCopy, TopicInfo
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.copies.reads import KEY as READS
 from tidelog_replica.copies.reads import MOST_WAITING, PATIENCE_S
 from tidelog_replica.node import StartJob
-from tidelog_replica.settings import ReplicaSettings
 from trio.testing import MockClock
 
 PATH = f"/data/{KEY.topic_id}-0"

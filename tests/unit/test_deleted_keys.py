@@ -15,8 +15,8 @@ from test_compaction import NOW, keyed, log_of, records, stamped, stored, table
 from tidelog.records import NO_CHAIN, NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, Read
-from tidelog_replica.settings import ReplicaSettings
-from tidelog_replica.storage.checkpoint_files import COMPACTED, TOMBSTONES
+from tidelog_replica.config import ReplicaSettings
+from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.recovery.damage import Close, Fill, Hole, Misfit, SetAside
 from tidelog_replica.storage.tombstones import Compacted

@@ -26,11 +26,9 @@ from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage import log as log_module
-from tidelog_replica.storage.checkpoint_files import RESET
+from tidelog_replica.storage.checkpoints import RESET, Checkpoint, Origin
 from tidelog_replica.storage.encryption.files import SealedDisk
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.log_start_checkpoint import Origin
-from tidelog_replica.storage.offset_checkpoint import Checkpoint
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, WriteTail, read_place, tail_path
 from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK, recover
 from tidelog_replica.storage.recovery.reset import begin, finish

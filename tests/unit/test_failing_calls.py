@@ -27,11 +27,10 @@ from tidelog.records import read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.leader_epochs import EpochCache
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.compaction import Compaction, source_of
-from tidelog_replica.storage.compaction_rule import LatestOffsets
+from tidelog_replica.storage.checkpoints import Origin
+from tidelog_replica.storage.compaction import Compaction, LatestOffsets, source_of
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.log_start_checkpoint import Origin
-from tidelog_replica.storage.producer_rebuild import Recall
+from tidelog_replica.storage.producer_snapshots import Recall
 from tidelog_replica.storage.recovery import reset
 from tidelog_replica.storage.recovery.damage import BeginBehind, Close, Fill, Hole, SetAside, StartOver
 from tidelog_replica.storage.segment_scrub import Scrub, Target

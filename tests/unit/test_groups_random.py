@@ -29,11 +29,11 @@ from tidelog.wire.messages import (
     Message,
     TopicShare,
 )
+from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.coordinator import Coordinator
 from tidelog_replica.coordinators.groups.group import Topic, Topics
 from tidelog_replica.coordinators.groups.records import Entry, Stored, shares_of
 from tidelog_replica.counters import Counts
-from tidelog_replica.settings import GroupSettings
 
 GROUP = "g"
 SETTINGS = GroupSettings(session_min_ms=10)

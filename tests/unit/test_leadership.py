@@ -7,7 +7,7 @@ from replica_net import KEY, Net, cluster, code
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import ConfirmLeader, Fetch, ListOffset, Message, Read, Register
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.config import ReplicaSettings
 
 SESSION_S = 3.0
 """As the toy controller grants it."""

@@ -7,11 +7,11 @@ from typing import Any
 
 from group_desk import SETTINGS, Desk
 from tidelog.wire.messages import BeginTransaction, JoinGroup, ListGroups, ListTransactions
+from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
 from tidelog_replica.coordinators.groups.records import Stored
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
 from tidelog_replica.coordinators.transactions.records import Stored as StoredTransactions
-from tidelog_replica.settings import TransactionSettings
 
 
 def listing_desk() -> Desk:

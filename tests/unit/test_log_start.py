@@ -11,9 +11,8 @@ from simulation.sim_disk import SimDisk
 from tidelog.records import NO_CHAIN
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoint_files import LOG_START, RESET
+from tidelog_replica.storage.checkpoints import LOG_START, RESET, Origin
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.log_start_checkpoint import Origin
 from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK
 from tidelog_replica.storage.segment import Segment
 

@@ -13,9 +13,9 @@ from tidelog.wire import codec
 from tidelog.wire.image import encode_delta
 from tidelog.wire.messages import AlterIsr, EpochOffset, Fetch, HandOver, MetadataUpdate, ReportLeader, Seal
 from tidelog_replica.assignment import isr_proposals as proposals
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.fetcher import fetcher as upstream
 from tidelog_replica.maintenance import checkpointer as checkpoints
-from tidelog_replica.settings import ReplicaSettings
 from toy_controller import KEY
 
 AT_ONCE = 3

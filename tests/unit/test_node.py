@@ -16,8 +16,8 @@ from tidelog.wire.messages import (
     Register,
     Watch,
 )
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.node import ReplicaNode
-from tidelog_replica.settings import ReplicaSettings
 
 
 def test_a_batch_is_acked_when_every_isr_member_has_flushed_it() -> None:

@@ -20,7 +20,7 @@ from tidelog.wire.messages import (
     ReadAnswer,
     Watch,
 )
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.storage.segment import CorruptLog
 
 

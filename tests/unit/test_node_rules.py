@@ -11,7 +11,7 @@ from tidelog.errors import TimedOut, refuse
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire import codec
 from tidelog.wire.messages import EpochOffset, Fetch, HandOver, MetadataUpdate, Produce, ReportLoss, Seal
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.config import ReplicaSettings
 
 QUORUM = TopicConfig(commit_rule="quorum")
 

@@ -9,8 +9,8 @@ from replica_net import KEY, Net, cluster
 from tidelog.effects import CONTROLLER, Call, Post
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, Message, Notify, NotifyPart
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import NOTICE_MAX_BYTES, Outbox
-from tidelog_replica.settings import ReplicaSettings
 
 
 def notices_of(net: Net, deaf: str = "") -> list[tuple[str, Notify]]:

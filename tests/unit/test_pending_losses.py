@@ -6,7 +6,7 @@ from functools import partial
 
 from logs import PATH, after_power_losses, build
 from simulation.sim_disk import SimDisk
-from tidelog_replica.storage.checkpoint_files import PENDING_LOSSES
+from tidelog_replica.storage.checkpoints import PENDING_LOSSES
 from tidelog_replica.storage.recovery.damage import StartOver
 from tidelog_replica.storage.recovery.pending_losses import LostRange, PendingLosses
 

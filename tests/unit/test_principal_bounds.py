@@ -48,6 +48,7 @@ from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.core.quotas import Quotas
 from tidelog_gateway.core.settings import SubscriptionSettings
 from tidelog_gateway.requests import Requests
+from tidelog_replica.config import GroupSettings, TransactionSettings
 from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
 from tidelog_replica.coordinators.groups.group import Topic, Topics
 from tidelog_replica.coordinators.groups.records import Entry
@@ -55,7 +56,6 @@ from tidelog_replica.coordinators.groups.records import Stored as GroupsStored
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator as TransactionCoordinator
 from tidelog_replica.coordinators.transactions.records import Stored as TransactionsStored
 from tidelog_replica.counters import Counts
-from tidelog_replica.settings import GroupSettings, TransactionSettings
 
 SETTINGS = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
 

@@ -25,9 +25,8 @@ from logs import (
 from simulation.sim_disk import SimDisk
 from tidelog.records import read_header
 from tidelog_replica.replication.leader_epochs import EpochCache
-from tidelog_replica.storage.checkpoint_files import seed_of
+from tidelog_replica.storage.checkpoints import Checkpoint, seed_of
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.offset_checkpoint import Checkpoint
 from tidelog_replica.storage.recovery.recovery import EPOCHS, HIGH_WATERMARK, MARK
 
 LAST = SEGMENTS[-1]

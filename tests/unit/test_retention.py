@@ -12,8 +12,8 @@ from tidelog.disk import RealDisk
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import ListOffset
-from tidelog_replica.settings import ReplicaSettings
-from tidelog_replica.storage.retention_rule import Extent, log_start
+from tidelog_replica.config import ReplicaSettings
+from tidelog_replica.storage.retention import Extent, log_start
 
 SEGMENTS = [Extent(0, 10, 100, 1000), Extent(10, 30, 100, 3000), Extent(30, 40, 50, 2000), Extent(40, 45, 20, 4000)]
 

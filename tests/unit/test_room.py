@@ -11,8 +11,8 @@ from replica_net import Net, code
 from simulation.sim_disk import SimDisk
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import HandOver
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.maintenance.disk_space import NAME, RETRY_S
-from tidelog_replica.settings import ReplicaSettings
 
 RESERVE = 64 << 10
 RESERVE_PATH = f"/data/{NAME}"

@@ -25,10 +25,10 @@ from tidelog.records import (
 from tidelog.types import TopicConfig, TopicPartition
 from tidelog.wire import codec
 from tidelog.wire.messages import MetricsAnswer, UnreadablePlace
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import StartJob
 from tidelog_replica.maintenance.scrubber import KEY as SCRUBBER
 from tidelog_replica.maintenance.scrubber import MOST_PLACES
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage import segment_scrub as scrub
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.segment_scrub import Scrub, Target

@@ -10,10 +10,10 @@ from tidelog.errors import TidelogError
 from tidelog.levels import TASK_PRODUCERS
 from tidelog.types import MAX_TASKS
 from tidelog.wire.messages import InitTaskProducer, TaskProducer
+from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
 from tidelog_replica.coordinators.transactions.records import ProducerRecord, Stored, producer_entry
 from tidelog_replica.coordinators.transactions.task_producers import MAX_EPOCH, record_of_batch
-from tidelog_replica.settings import TransactionSettings
 from transaction_net import LOG, TransactionNet
 
 ASKED = InitTaskProducer("app", "query", 7, 2)

@@ -10,8 +10,8 @@ from tidelog.records import NewRecord, encode_batch
 from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Fetch, FetchAnswer
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.fetcher.throttle import BITE_BYTES, BURST_S, PAUSE_MIN_S, Throttle
-from tidelog_replica.settings import ReplicaSettings
 
 VALUE = b"x" * (100 << 10)
 

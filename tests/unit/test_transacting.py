@@ -27,10 +27,10 @@ from tidelog.wire.messages import (
     TransactionInfo,
     WriteMarker,
 )
+from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
 from tidelog_replica.coordinators.transactions.records import Stored
 from tidelog_replica.coordinators.transactions.transaction import Marker
-from tidelog_replica.settings import TransactionSettings
 from toy_controller import KEY
 from transaction_net import APP, GROUP_LOG, LOG, TransactionNet
 

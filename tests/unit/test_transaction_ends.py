@@ -19,10 +19,10 @@ from tidelog.wire.messages import (
     PrepareTransaction,
     TransactionBegun,
 )
+from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.transactions.coordinator import LATER_S, SOON_S, Coordinator
 from tidelog_replica.coordinators.transactions.records import Entry, Stored
 from tidelog_replica.coordinators.transactions.transaction import Marker
-from tidelog_replica.settings import TransactionSettings
 from toy_controller import KEY
 
 APP = "app"

@@ -21,7 +21,7 @@ from tidelog.wire.messages import (
     TaskProducer,
     TransactionBegun,
 )
-from tidelog_replica.settings import ReplicaSettings, TransactionSettings
+from tidelog_replica.config import ReplicaSettings, TransactionSettings
 from toy_controller import KEY
 
 LOG = TopicPartition("id-transactions", 0)

@@ -4,7 +4,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
 
     Session      registration, broker epoch, heartbeats          ``registration/session.py``
     Assignment   metadata to partitions and their roles          ``assignment/assignment.py``
-    Changes      of them, those that are not acted on yet        ``assignment/pending_changes.py``
+    Changes      of them, those that are not acted on yet        ``assignment/assignment.py``
     Partition    one log, its producers and its role             ``partition/partition.py``, ``leader.py``, …
     Upstreams    the fetch loops to the leaders' servers         ``fetcher/fetcher.py``
     Repairs      logs that are damaged                           ``maintenance/log_repairer.py``
@@ -57,6 +57,7 @@ from tidelog.wire.messages import (
     WriteMarker,
 )
 
+from tidelog_replica.assignment.assignment import TIMER as CHANGES_TIMER
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.controller_reports import TIMER as PETITIONS_TIMER
 from tidelog_replica.assignment.controller_reports import Petitions
@@ -65,7 +66,7 @@ from tidelog_replica.assignment.isr_proposals import TIMER as PROPOSALS_TIMER
 from tidelog_replica.assignment.isr_proposals import Proposals
 from tidelog_replica.assignment.leadership import TIMER as LEADERSHIP_TIMER
 from tidelog_replica.assignment.leadership import Leadership
-from tidelog_replica.assignment.pending_changes import TIMER as CHANGES_TIMER
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.coordinators.groups.group import Group
 from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
 from tidelog_replica.coordinators.groups.service import Groups
@@ -97,7 +98,6 @@ from tidelog_replica.registration.incarnations import Lives
 from tidelog_replica.registration.session import TIMER as SESSION_TIMER
 from tidelog_replica.registration.session import Random, Session
 from tidelog_replica.requests import Requests
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.log import Flush
 from tidelog_replica.timers import Timers
 

@@ -43,13 +43,13 @@ from tidelog.wire.messages import (
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.isolation import Isolation
 from tidelog_replica.assignment.leadership import Leadership
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.fetcher.throttle import BITE_BYTES
 from tidelog_replica.partition.leader import Leading
 from tidelog_replica.partition.partition import FAULTS, Partition
 from tidelog_replica.partition.reads import Reading
 from tidelog_replica.registration.session import Session
-from tidelog_replica.settings import ReplicaSettings
 
 SHARE_MIN_BYTES = 64 << 10
 """A fetch answer gives a partition this much at least, while there is room at all."""

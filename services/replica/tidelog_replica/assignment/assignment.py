@@ -12,19 +12,33 @@ them. A partition that returns while its old copy is being deleted begins with a
 
 A partition that *rests* (it is paused) is closed when all of its log is durable, whatever the flush policy, so that
 this server's end in order is one for it too. It is opened again, and recovered, as after a restart.
+
+Partitions whose state in the metadata is news here, a few at a time: where ten thousand change at once (a server
+has failed, or begins a life), heartbeats, fetches and answers go on between. What changes again while it waits keeps
+its place, and is acted on once, as it is then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from tidelog.disk import Disk
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
+from tidelog.types import (
+    ClusterImage,
+    NodeId,
+    PartitionState,
+    ServerState,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+    changed_partitions,
+)
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import MetadataUpdate
 
-from tidelog_replica.assignment.pending_changes import Changes
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.fetcher.fetchers import Upstreams
 from tidelog_replica.maintenance.doubtful_tails import Doubts
@@ -33,13 +47,45 @@ from tidelog_replica.maintenance.log_repairer import Repairs
 from tidelog_replica.partition.lag import follower_lags
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import Session
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import Flush
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import TailCache
 from tidelog_replica.timers import Timers
+
+TIMER = ("changes", "")
+PAUSE_S = 0.001
+"""Between two shares: time for whatever else is ready."""
+
+
+class Changes:
+    """``at_once``: most partitions of a share. The owner asks for the next one when ``TIMER`` is due."""
+
+    def __init__(self, at_once: int, timers: Timers) -> None:
+        self._at_once = at_once
+        self._timers = timers
+        self._waiting: dict[TopicPartition, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, before: TopicState | None, after: TopicState) -> None:
+        """The partitions of a topic that are new or not as before."""
+        for number in changed_partitions(before, after):
+            self._waiting[TopicPartition(after.topic_id, number)] = None
+
+    def take(self, now: float) -> list[TopicPartition]:
+        """The next share."""
+        share = list(islice(self._waiting, self._at_once))
+        for key in share:
+            del self._waiting[key]
+        self._timers.set(TIMER, now + PAUSE_S if self._waiting else None)
+        return share
+
+    def clear(self) -> None:
+        """None of them matters any more."""
+        self._waiting.clear()
 
 
 class Assignment:

@@ -26,10 +26,10 @@ from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import HandOver, Message, ReportLoss, Seal, SealPart, SuspectPart
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import Session
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.recovery.pending_losses import LostRange
 from tidelog_replica.timers import Timers
 

@@ -18,12 +18,12 @@ from tidelog.errors import TidelogError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AlterIsr, AlterIsrAnswer, ConfirmLeader, Done, Message
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.leader import Leading
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import Session
-from tidelog_replica.replication.isr_proposal import Proposal
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.replication.isr import Proposal
 from tidelog_replica.timers import Timers
 
 AT_ONCE = 64

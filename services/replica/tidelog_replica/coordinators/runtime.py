@@ -28,11 +28,11 @@ from tidelog.wire.messages import Message
 
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.leader import Leading
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Waiters, earlier
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.timers import Timers
 
 BITE_BYTES = 256 << 10

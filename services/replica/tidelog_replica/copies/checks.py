@@ -36,10 +36,10 @@ from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
 
 from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.odd_copies import Edge, why_kept
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.timers import Timers
 

@@ -14,9 +14,9 @@ from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import ReportLeader, SuspectPart
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.settings import ReplicaSettings
 
 
 class Suspicion:

@@ -46,14 +46,14 @@ from tidelog.wire.messages import (
     Progress,
 )
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.fetcher.failure_detector import Suspicion
 from tidelog_replica.fetcher.throttle import BITE_BYTES, Throttle
 from tidelog_replica.partition.follower import BUSY, OPENING, Following, Outcome
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.settings import ReplicaSettings
-from tidelog_replica.storage.producer_rebuild import ReadProducers
+from tidelog_replica.storage.producer_snapshots import ReadProducers
 from tidelog_replica.timers import Timers
 
 Questions = dict[TopicPartition, FetchPart]

@@ -9,13 +9,13 @@ from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Notify
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.fetcher.fetcher import Upstream
 from tidelog_replica.fetcher.throttle import Throttle
 from tidelog_replica.partition.follower import MORE, TELL, Following
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import Session
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.timers import Timers
 
 

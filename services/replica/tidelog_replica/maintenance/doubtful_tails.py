@@ -49,9 +49,9 @@ from tidelog.wire.messages import (
     TailRead,
 )
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.registration.session import Session
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, Place, ReadPlace, WriteTail
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.timers import Timers

@@ -4,7 +4,7 @@ and what a segment leaves behind when it is full, a snapshot of its log's produc
 Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
 nobody. The leader decides where the log begins; a follower takes over at once what its leader says, but never past
 its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
-``storage/segment_deletion.py`` and ``storage/compaction.py``. A partition with another job under
+``storage/retention.py`` and ``storage/compaction.py``. A partition with another job under
 way waits for its next turn, and so does a compaction for whose new files the disk has no room. A compaction that has
 ended is followed by another turn at once: retention comes first, then the next pass where one is needed.
 """
@@ -16,13 +16,12 @@ from functools import partial
 
 from tidelog.types import TopicPartition
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.compaction import NO_ROOM, Cleaned, Compaction
 from tidelog_replica.storage.producer_snapshots import TakeSnapshot
-from tidelog_replica.storage.retention_rule import log_start
-from tidelog_replica.storage.segment_deletion import Advance
+from tidelog_replica.storage.retention import Advance, log_start
 from tidelog_replica.timers import Timers
 
 TIMER = ("cleaning", "")

@@ -37,11 +37,11 @@ from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import HandOver, LogSnapshot, LogSnapshotAnswer, Message, Read, ReadAnswer, SuspectPart
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.jobs import Job
 from tidelog_replica.registration.session import Session
-from tidelog_replica.settings import ReplicaSettings
-from tidelog_replica.storage.log_start_checkpoint import Origin
+from tidelog_replica.storage.checkpoints import Origin
 from tidelog_replica.storage.recovery.damage import (
     BeginBehind,
     Close,

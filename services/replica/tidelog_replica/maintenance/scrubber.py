@@ -23,10 +23,10 @@ from tidelog.types import TopicPartition
 from tidelog.wire.compiled import MAX_INT
 from tidelog.wire.messages import ScrubStatus, UnreadablePlace
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.leader_epochs import EpochCache
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.segment_scrub import Checked, Place, Scrub, Target, Unreadable
 from tidelog_replica.timers import Timers

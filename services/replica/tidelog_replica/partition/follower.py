@@ -28,13 +28,13 @@ from tidelog.wire.messages import (
     OffsetAnswer,
 )
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.reads import Reading
 from tidelog_replica.replication.follower import Follower, agreed_end, fault_of
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.log import Beginning, Log
-from tidelog_replica.storage.producer_rebuild import Recall
+from tidelog_replica.storage.producer_snapshots import Recall
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
 

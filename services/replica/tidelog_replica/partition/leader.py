@@ -26,6 +26,7 @@ from tidelog.wire.messages import (
     ProducePart,
 )
 
+from tidelog_replica.config import ReplicaSettings, leader_settings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.purgatory import Waiters, earlier
 from tidelog_replica.partition.reads import Reading
@@ -34,7 +35,6 @@ from tidelog_replica.replication.leader import Leader
 from tidelog_replica.replication.leader_epochs import divergence
 from tidelog_replica.replication.producer_state import KEPT_BATCHES, ProducerState, Refused, Written
 from tidelog_replica.replication.progress import Waiting
-from tidelog_replica.settings import ReplicaSettings, leader_settings
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 

@@ -24,6 +24,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition
 from tidelog.wire.messages import LogSnapshotAnswer
 
+from tidelog_replica.config import ReplicaSettings, leader_settings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.follower import Following, Outcome, Refusal
 from tidelog_replica.partition.leader import Leading
@@ -32,7 +33,6 @@ from tidelog_replica.partition.reads import Reading
 from tidelog_replica.replication.follower import Follower
 from tidelog_replica.replication.leader import Leader
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.settings import ReplicaSettings, leader_settings
 from tidelog_replica.storage.log import Flush, Log
 from tidelog_replica.storage.recovery.pending_losses import LostRange
 from tidelog_replica.storage.segment import CorruptLog

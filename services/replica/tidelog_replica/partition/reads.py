@@ -29,12 +29,12 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer, StableOffset
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.partition.purgatory import Waiters, earlier
 from tidelog_replica.replication.leader import Leader
 from tidelog_replica.replication.leader_epochs import divergence
 from tidelog_replica.replication.transaction_index import Standing
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.storage.log import Log
 
 CONSISTENCIES = ("eventual", "bounded", "linearizable")

@@ -30,9 +30,9 @@ from tidelog.errors import ConfigError, TidelogError
 from tidelog.types import NodeId
 from tidelog.wire.messages import FollowerLag, Heartbeat, Message, Register, Registered, Watch
 
+from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox
 from tidelog_replica.registration.incarnations import Lives
-from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.timers import Timers
 
 TIMER = ("session", "")

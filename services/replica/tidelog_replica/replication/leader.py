@@ -21,7 +21,7 @@ because what it had is lost; what counts is its *flushed* end.
     in sync    not overdue (``progress.py``); judged by the leader's own timer, also when nobody fetches
     may join   fetched in this epoch and since it left the ISR, durable at or past the HW *and* the start of this
                epoch, in the broker epoch that the metadata knows, not fenced (with the HW alone, three leader changes
-               lose data); the HW waits for one that keeps up (``replication/catch_up_barrier.py``)
+               lose data); the HW waits for one that keeps up (``replication/isr.py``)
 
 While the leader's own disk stalls (``stalled``) nobody is removed: leadership is handed over first (KIP-501).
 A *learner* is a follower like the others, but in no ISR and no rule.
@@ -46,9 +46,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
-from tidelog_replica.replication.catch_up_barrier import Joining
-from tidelog_replica.replication.isr_changes import joiners, propose
-from tidelog_replica.replication.isr_proposal import Proposal
+from tidelog_replica.replication.isr import Joining, Proposal, joiners, propose
 from tidelog_replica.replication.leader_epochs import epoch_refusal
 from tidelog_replica.replication.progress import Progress, Waiting
 from tidelog_replica.replication.read_index import Vouching

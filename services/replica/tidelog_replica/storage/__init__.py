@@ -1,8 +1,8 @@
 """The log of one partition on one disk: segments, their indexes, recovery. Synchronous, over the ``Disk`` seam.
 
 Start at ``storage/log.py``. ``segment.py`` is one file with its indexes (``index.py``); ``segment_reader.py`` reads
-it, ``tail_cache.py`` keeps its end in memory. ``producer_snapshots.py`` stores the state of producers beside it, the
-``*_checkpoint.py`` the offsets that outlive a crash. ``retention_rule.py`` and ``compaction_rule.py`` say what may
-go, ``segment_deletion.py`` and ``compaction.py`` do it in a thread. ``open_files.py`` bounds how many files are open.
+it, ``tail_cache.py`` keeps its end in memory. ``producer_snapshots.py`` stores the state of producers beside it,
+``checkpoints.py`` the offsets that outlive a crash. ``retention.py`` and ``compaction.py`` each have a pure rule,
+which says what may go, and the job that does it in a thread. ``open_files.py`` bounds how many files are open.
 ``recovery`` and ``encryption`` are rooms of their own. Keeps R7, R8 and R10 of ``docs/invariants.md``.
 """

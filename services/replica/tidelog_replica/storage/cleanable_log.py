@@ -15,23 +15,23 @@ from tidelog.types import TopicConfig
 
 from tidelog_replica.replication.leader_epochs import EpochCache
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoint_files import CLEANED
-from tidelog_replica.storage.compaction import Cleaned, Compaction, source_of
-from tidelog_replica.storage.compaction_rule import (
+from tidelog_replica.storage.checkpoints import CLEANED, Origin
+from tidelog_replica.storage.compaction import (
     KEYS_AT_ONCE,
+    Cleaned,
+    Compaction,
     LatestOffsets,
     compactable_end,
     dirty_part,
     has_overdue,
+    source_of,
 )
 from tidelog_replica.storage.copy_reader import ReadBatches
 from tidelog_replica.storage.flush import Change
-from tidelog_replica.storage.log_start_checkpoint import Origin
-from tidelog_replica.storage.producer_rebuild import Recall
-from tidelog_replica.storage.producer_snapshots import Snapshots, TakeSnapshot
+from tidelog_replica.storage.producer_snapshots import Recall, Snapshots, TakeSnapshot
 from tidelog_replica.storage.readable_log import Beginning, Readable
+from tidelog_replica.storage.retention import Advance
 from tidelog_replica.storage.segment import Segment, remove
-from tidelog_replica.storage.segment_deletion import Advance
 from tidelog_replica.storage.segment_scrub import Target
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 

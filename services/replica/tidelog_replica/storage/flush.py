@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tidelog.disk import Disk, File
 
-from tidelog_replica.storage.offset_checkpoint import Checkpoint
+from tidelog_replica.storage.checkpoints import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,19 +29,19 @@ from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, EpochCache
 from tidelog_replica.replication.producer_state import ProducerState
+from tidelog_replica.storage.checkpoints import Origin
 from tidelog_replica.storage.cleanable_log import Cleanable
-from tidelog_replica.storage.compaction_rule import roll_age_ms
+from tidelog_replica.storage.compaction import roll_age_ms
 from tidelog_replica.storage.flush import Change, Flush
 from tidelog_replica.storage.index import INDEX_BYTES, IndexCache
-from tidelog_replica.storage.log_start_checkpoint import Origin
 from tidelog_replica.storage.producer_snapshots import Snapshots, TakeSnapshot
 from tidelog_replica.storage.readable_log import Beginning
 from tidelog_replica.storage.recovery import reset
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, tail_start
 from tidelog_replica.storage.recovery.pending_losses import PendingLosses
 from tidelog_replica.storage.recovery.recovery import Recovered, recover
+from tidelog_replica.storage.retention import Advance
 from tidelog_replica.storage.segment import CorruptLog, Segment, remove
-from tidelog_replica.storage.segment_deletion import Advance
 from tidelog_replica.storage.tail_cache import Tail, TailCache
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 

@@ -18,6 +18,17 @@ come there since the roll, and nothing else knows what it tells.
 
 The file, big-endian: magic ``TLPS``, offset i64, chain 16 bytes, CRC32C of all the rest; then the state as
 ``ProducerState.to_bytes`` has it.
+
+What the producers of a log had written below some offset, read from its files in a thread.
+
+A log that is cut forgets what its producers wrote behind the cut, and what came before that is not in memory any
+more: it is read from the newest snapshot at or below the cut and from the headers behind that. There is a snapshot
+for every few thousand batches (``log.py``), but only the newest two are kept: a cut that goes deeper reads most of a
+segment, or most of the log. And a snapshot of ten thousand producers takes half a second to be understood, also one
+that a copy gets with which it starts over.
+
+The segments belong to the job (``Segment.twin``). What is appended meanwhile does it no harm; no other job of the log
+runs beside it, and where the log is cut or thrown away meanwhile, nobody wants its result.
 """
 
 from __future__ import annotations
@@ -26,14 +37,15 @@ import re
 import struct
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from crc32c import crc32c
 from tidelog.disk import Disk
 from tidelog.errors import ProtocolError
 
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoint_files import read_cache
-from tidelog_replica.storage.segment import remove
+from tidelog_replica.storage.checkpoints import read_cache
+from tidelog_replica.storage.segment import Segment, close, remove
 
 KEPT = 2
 _NAME = re.compile(r"producers-([0-9]{20})")
@@ -141,3 +153,60 @@ class TakeSnapshot:
         if snapshots.read(self.offset, self.chain) is None:  # else it may be the durable one of a new log start
             snapshots.write(self.offset, self.chain, self.producers.to_bytes())
         snapshots.retire(self.needed)
+
+
+def producers_below(
+    disk: Disk, directory: str, segments: Sequence[Segment], end: int, latest: ProducerState
+) -> ProducerState:
+    """The state as of ``end``, of the log that begins with ``segments``, consecutive and up to ``end`` at least; they
+    are closed then. ``latest`` is the state at the log's end. Raises ``OSError``."""
+    start = segments[0].base
+    try:
+        found = Snapshots(disk, directory).newest(start, end, partial(_chain_at, segments))
+        offset, producers = found or (start, latest.before(start))
+        for segment in segments:
+            if segment.end_offset <= offset:
+                continue
+            for header in segment.headers(offset):
+                if header.end_offset > end:
+                    break
+                producers.record(header, header.base_offset)
+    finally:
+        for segment in segments:
+            close(segment)
+    return producers
+
+
+def _chain_at(segments: Sequence[Segment], offset: int) -> tuple[int, bytes]:
+    segment = next(segment for segment in reversed(segments) if segment.base <= offset)
+    return segment.chain_at(offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadProducers:
+    """Understand a state of the producers ``ProducerState.to_bytes``: a job (see ``jobs.py``). The result is the
+    state; None where it is none."""
+
+    data: bytes
+
+    def run(self) -> ProducerState | None:
+        """Decode the state of the producers; see ``Job``."""
+        return state_of(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What a log must know to be cut at ``end``: a job (see ``jobs.py``). The result is the producers' state."""
+
+    disk: Disk
+    directory: str
+    segments: tuple[Segment, ...]
+    """The job's own."""
+    end: int
+    latest: ProducerState
+    """At the log's end; nobody else's."""
+    generation: int
+
+    def run(self) -> ProducerState:
+        """Rebuild the state of the producers from the files; see ``Job``."""
+        return producers_below(self.disk, self.directory, self.segments, self.end, self.latest)

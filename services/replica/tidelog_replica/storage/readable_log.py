@@ -11,8 +11,8 @@ from tidelog.records import BatchHeader
 from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import EpochCache
-from tidelog_replica.storage.high_watermark_checkpoint import Committed
-from tidelog_replica.storage.retention_rule import Extent
+from tidelog_replica.storage.checkpoints import Committed
+from tidelog_replica.storage.retention import Extent
 from tidelog_replica.storage.segment import CorruptLog, Segment
 from tidelog_replica.storage.tail_cache import Tail
 

@@ -25,7 +25,7 @@ from tidelog.records import (
 )
 from tidelog.types import Buffer
 
-from tidelog_replica.storage.checkpoint_files import UNREADABLE, read_cache
+from tidelog_replica.storage.checkpoints import UNREADABLE, read_cache
 from tidelog_replica.storage.encryption.files import HEAD_BYTES as SEALED_HEAD_BYTES
 from tidelog_replica.storage.encryption.files import open_beside, seal_beside, stored_size
 from tidelog_replica.storage.index import (

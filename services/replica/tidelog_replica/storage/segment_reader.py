@@ -13,7 +13,7 @@ from tidelog.disk import File
 from tidelog.errors import CorruptBatch
 from tidelog.records import HEADER_BYTES, SPARSE_HEADER_BYTES, BatchHeader, read_header
 
-from tidelog_replica.storage.checkpoint_files import UNREADABLE
+from tidelog_replica.storage.checkpoints import UNREADABLE
 from tidelog_replica.storage.encryption.files import HEAD_BYTES, cipher_of, open_head, open_rest, stored_bytes
 from tidelog_replica.storage.encryption.keyring import Cipher
 

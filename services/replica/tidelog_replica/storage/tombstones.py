@@ -26,8 +26,7 @@ from typing import NamedTuple
 
 from tidelog.disk import Disk
 
-from tidelog_replica.storage.checkpoint_files import COMPACTED, TOMBSTONES
-from tidelog_replica.storage.offset_checkpoint import Checkpoint
+from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES, Checkpoint
 
 
 class Compacted(NamedTuple):

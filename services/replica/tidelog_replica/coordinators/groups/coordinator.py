@@ -44,13 +44,13 @@ from tidelog.wire.messages import (
     WriteMarker,
 )
 
+from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.group import Group, Member, Topics
 from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, Stored
 from tidelog_replica.coordinators.groups.validation import check_commit, check_join, check_name
 from tidelog_replica.coordinators.groups.views import describe_member, position_of, positions_of, shares_of
 from tidelog_replica.coordinators.tally import Tally
 from tidelog_replica.counters import Counts
-from tidelog_replica.settings import GroupSettings
 from tidelog_replica.timers import Timers
 
 SWEEP_S = 60.0

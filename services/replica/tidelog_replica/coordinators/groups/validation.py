@@ -6,9 +6,9 @@ from tidelog.errors import refuse
 from tidelog.types import TOPIC_NAME, TopicPartition
 from tidelog.wire.messages import CommitOffsets, JoinGroup
 
+from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.assignors import ASSIGNORS
 from tidelog_replica.coordinators.groups.group import Topics
-from tidelog_replica.settings import GroupSettings
 
 NAME_MAX_BYTES = 249
 MAX_POSITIONS = 10_000

@@ -49,6 +49,7 @@ from tidelog.wire.messages import (
     TransactionEnded,
 )
 
+from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.transactions.applications import Applications
 from tidelog_replica.coordinators.transactions.records import (
     AppRecord,
@@ -69,9 +70,8 @@ from tidelog_replica.coordinators.transactions.transaction import (
     Slot,
     check_begin,
     check_name,
+    tell,
 )
-from tidelog_replica.coordinators.transactions.views import tell
-from tidelog_replica.settings import TransactionSettings
 from tidelog_replica.timers import Timers
 
 REQUESTS = (

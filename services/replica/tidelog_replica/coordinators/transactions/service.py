@@ -30,8 +30,7 @@ from tidelog_replica.coordinators.runtime import Coordinated, Led, Waiting
 from tidelog_replica.coordinators.transactions.coordinator import KINDS as KINDS
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
 from tidelog_replica.coordinators.transactions.records import Stored
-from tidelog_replica.coordinators.transactions.transaction import ENDING, LIVE, Marker, Slot
-from tidelog_replica.coordinators.transactions.views import told_shares
+from tidelog_replica.coordinators.transactions.transaction import ENDING, LIVE, Marker, Slot, told_shares
 
 TIMER = "transactions"
 

@@ -39,11 +39,18 @@ from tidelog.records import check_batch, split
 from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import EpochCache
-from tidelog_replica.storage.checkpoint_files import COMMITTED_ONCE, PENDING_LOSSES, read_cache, seed_of
+from tidelog_replica.storage.checkpoints import (
+    COMMITTED_ONCE,
+    PENDING_LOSSES,
+    Checkpoint,
+    Committed,
+    Origin,
+    read_cache,
+    read_origin,
+    seed_of,
+    write_origin,
+)
 from tidelog_replica.storage.encryption.files import stored_size
-from tidelog_replica.storage.high_watermark_checkpoint import Committed
-from tidelog_replica.storage.log_start_checkpoint import Origin, read_origin, write_origin
-from tidelog_replica.storage.offset_checkpoint import Checkpoint
 from tidelog_replica.storage.producer_snapshots import Snapshots, state_of
 from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK
 from tidelog_replica.storage.segment import CorruptLog, Segment, close, remove

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 from tidelog.disk import Disk
 
-from tidelog_replica.storage.checkpoint_files import PENDING_LOSSES, read_cache, seed_of
+from tidelog_replica.storage.checkpoints import PENDING_LOSSES, read_cache, seed_of
 from tidelog_replica.storage.segment import remove
 
 _CRC = struct.Struct(">I")

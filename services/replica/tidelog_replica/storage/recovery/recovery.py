@@ -14,7 +14,7 @@ what a bad batch means, wherever it stands:
 
 The high watermark that was written down says so, too, where it is higher: it is never above what was durable. Only
 under flush policy ``os`` may a power loss have taken what lay below it; then the log is cut all the same, and knows
-what it lacks (``storage/high_watermark_checkpoint.py``); its server has told the controller that nobody is to count
+what it lacks (``storage/checkpoints.py``); its server has told the controller that nobody is to count
 on it.
 
 The mark is synced together with a flush when it has passed another full segment, or ``MARK_BYTES`` (``log.py``) since
@@ -32,7 +32,7 @@ at the mark and an index file, which a log that is closed leaves behind, describ
 What lies above the mark is written again, with the same bytes, before it is synced and counts: a flush that failed in
 a former life may have left it in the page cache as clean, where it can be read and no sync makes it durable.
 
-The log begins where its ``log-start`` says (``storage/log_start_checkpoint.py``); segments below are what a retention
+The log begins where its ``log-start`` says (``storage/checkpoints.py``); segments below are what a retention
 left, a first segment above is damage. Without that file, or with another log's, it begins with its first segment.
 
 The CRC does not cover base offset and leader epoch (the leader stamps them). The offsets are proved by being
@@ -59,16 +59,22 @@ from tidelog.records import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_batch, 
 from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import EpochCache
-from tidelog_replica.storage.checkpoint_files import CLEANED as CLEANED
-from tidelog_replica.storage.checkpoint_files import EPOCHS as EPOCHS
-from tidelog_replica.storage.checkpoint_files import HIGH_WATERMARK as HIGH_WATERMARK
-from tidelog_replica.storage.checkpoint_files import LOG_START as LOG_START
-from tidelog_replica.storage.checkpoint_files import MARK as MARK
-from tidelog_replica.storage.checkpoint_files import REPAIR, RESET, read_cache, seed_of
+from tidelog_replica.storage.checkpoints import CLEANED as CLEANED
+from tidelog_replica.storage.checkpoints import EPOCHS as EPOCHS
+from tidelog_replica.storage.checkpoints import HIGH_WATERMARK as HIGH_WATERMARK
+from tidelog_replica.storage.checkpoints import LOG_START as LOG_START
+from tidelog_replica.storage.checkpoints import MARK as MARK
+from tidelog_replica.storage.checkpoints import (
+    REPAIR,
+    RESET,
+    Checkpoint,
+    Committed,
+    Origin,
+    read_cache,
+    read_origin,
+    seed_of,
+)
 from tidelog_replica.storage.encryption.files import rewrite
-from tidelog_replica.storage.high_watermark_checkpoint import Committed
-from tidelog_replica.storage.log_start_checkpoint import Origin, read_origin
-from tidelog_replica.storage.offset_checkpoint import Checkpoint
 from tidelog_replica.storage.producer_snapshots import Snapshots
 from tidelog_replica.storage.recovery import reset
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, drop_tails, find_behind, tail_of, tail_start

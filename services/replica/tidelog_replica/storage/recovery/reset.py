@@ -20,18 +20,20 @@ from crc32c import crc32c
 from tidelog.disk import Disk
 
 from tidelog_replica.replication.leader_epochs import EpochCache
-from tidelog_replica.storage.checkpoint_files import (
+from tidelog_replica.storage.checkpoints import (
     COMPACTED,
     EPOCHS,
     HIGH_WATERMARK,
     LOG_START,
     MARK,
+    ORIGIN_BYTES,
     RESET,
     TOMBSTONES,
+    Origin,
     read_cache,
     seed_of,
+    write_origin,
 )
-from tidelog_replica.storage.log_start_checkpoint import ORIGIN_BYTES, Origin, write_origin
 from tidelog_replica.storage.producer_snapshots import Snapshots
 from tidelog_replica.storage.segment import remove
 

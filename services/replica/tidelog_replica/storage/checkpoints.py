@@ -1,0 +1,219 @@
+"""The small files in a log's directory: their names, what binds them to the directory, and their formats.
+
+A ``Checkpoint`` holds one offset that is cheap to move: the recovery mark and the high watermark. A write is one
+small ``pwritev`` without a sync. It goes round a ring of slots, each with a sequence number and a CRC. A crash may
+lose or tear what was not synced, and an older value is still there: the reader takes the valid slot with the highest
+sequence. The file is open only while it is read or written, because a server has many of them.
+
+``log-start`` says where a log begins. Retention moves that up. The file keeps what can then no longer be learned from
+the segments: the offset, the leader epoch of the record before it, and the hash chain up to it. It is durable before
+the first segment below it is unlinked. So a first segment that begins later than the file says was lost, not retired.
+One that begins earlier is the rest of a retention that a crash interrupted. The format, big-endian: magic ``TLLS``,
+start i64, last epoch i64 (-1: none), chain 16 bytes, CRC32C of all that, begun with ``seed_of`` the directory.
+
+``high-watermark`` says how far the log was committed. It is written now and then, never above what is durable. So a
+log that is found to end before it has lost records that somebody was promised, whatever the recovery mark says
+(``recovery/recovery.py``). ``committed-once`` exists where that has happened and is known: the high watermark had
+reached its offset, the log ends before it, and what lies between must come from others or is lost. It goes down only
+where the loss itself is decided.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+from tidelog.disk import Disk
+from tidelog.records import NO_CHAIN
+from tidelog.types import Buffer
+
+MARK = "recovery-mark"
+"""Below it everything was synced: a ``Checkpoint``."""
+EPOCHS = "leader-epochs"
+"""Which leader epoch begins where: an ``EpochCache``."""
+HIGH_WATERMARK = "high-watermark"
+COMMITTED_ONCE = "committed-once"
+"""Both are of ``Committed``: ``Checkpoint``s."""
+PENDING_LOSSES = "pending-losses"
+"""Losses that the controller does not know of yet: see ``pending_losses.py``."""
+LOG_START = "log-start"
+"""Where the log begins: an ``Origin``."""
+COMPACTED = "compacted-to"
+"""Below it the log was compacted at least once: a ``Checkpoint``."""
+TOMBSTONES = "tombstones-to"
+"""Below it tombstones may be gone: a ``Checkpoint``. See ``storage/tombstones.py``."""
+RESET = "reset"
+"""The log is to be thrown away: see ``reset.py``."""
+CLEANED = ".cleaned"
+"""Ends the name of a compacted segment that does not stand in its place yet."""
+REPAIR = ".repair"
+"""Ends the name of a file that fills a hole in the log: see ``damage.py``."""
+
+
+UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EILSEQ, errno.ENOENT)
+"""What a failing medium answers to who opens or reads (Linux). Other errors (no rights, no descriptors, no memory)
+say nothing of what is there."""
+
+
+def seed_of(directory: str) -> int:
+    """Where the CRCs of these files begin: with the name of the directory, so that a file of another partition counts
+    as damaged here, however sound it is."""
+    seed: int = crc32c(directory.rpartition("/")[2].encode())
+    return seed
+
+
+def read_cache(disk: Disk, path: str) -> bytes:
+    """A file that can be made again; nothing where it is missing. One that the disk cannot read is as good as missing
+    and is removed: a write to a part of it would fail, too, and so would every later start. Raises ``OSError``."""
+    try:
+        return disk.read(path)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        disk.unlink(path)
+        return b""
+
+
+_NUMBERS = struct.Struct(">Qq")
+_SLOT = struct.Struct(">QqI")
+_SLOTS = 64
+
+
+class Checkpoint:
+    """``value`` is what the file holds; None in a new or damaged one. ``synced`` is what it held when it was last
+    known to be durable; what is there at first is taken for that. ``there``: False where it is known not to be."""
+
+    def __init__(self, disk: Disk, path: str, *, there: bool = True) -> None:
+        self.value: int | None = None
+        self.synced = 0
+        self._disk = disk
+        self._path = path
+        self._sequence = 0
+        self._seed = seed_of(path.rpartition("/")[0])
+        data = read_cache(disk, path) if there else b""
+        for position in range(0, len(data) - _SLOT.size + 1, _SLOT.size):
+            sequence, value, crc = _SLOT.unpack_from(data, position)
+            if crc == crc32c(_NUMBERS.pack(sequence, value), self._seed) and sequence > self._sequence:
+                self._sequence, self.value = sequence, value
+        self.synced = self.value or 0
+
+    def write(self, value: int, *, sync: bool = False) -> None:
+        """Move it; durable only with ``sync``. Raises ``OSError``."""
+        if value == self.value and not sync:
+            return
+        self._sequence += 1
+        slot = _SLOT.pack(self._sequence, value, crc32c(_NUMBERS.pack(self._sequence, value), self._seed))
+        file = self._disk.open(self._path, create=True)
+        try:
+            file.pwritev([slot], self._sequence % _SLOTS * _SLOT.size)
+            if sync:
+                file.sync()
+                self.synced = value
+        finally:
+            file.close()
+        self.value = value
+
+    def sync(self) -> None:
+        """Make durable what the file holds, in any thread; nothing where the log was thrown away meanwhile. Raises
+        ``OSError``."""
+        try:
+            file = self._disk.open(self._path)
+        except FileNotFoundError:
+            return
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+
+_FIELDS = struct.Struct(">4sqq16s")
+_CRC = struct.Struct(">I")
+_MAGIC = b"TLLS"
+ORIGIN_BYTES = _FIELDS.size + _CRC.size
+
+
+class Origin(NamedTuple):
+    """The beginning of a log."""
+
+    start: int = 0
+    """Offset of the first record kept."""
+    last_epoch: int = -1
+    """Leader epoch of the record before it; -1 for none."""
+    chain: bytes = NO_CHAIN
+    """Hash chain of everything before it."""
+
+    def to_bytes(self, directory: str) -> bytes:
+        """The file, for this directory only."""
+        fields = _FIELDS.pack(_MAGIC, *self)
+        return fields + _CRC.pack(crc32c(fields, seed_of(directory)))
+
+    @classmethod
+    def from_bytes(cls, data: Buffer, directory: str) -> Origin | None:
+        """What the file says; None where it is damaged, or of another directory."""
+        if len(data) != ORIGIN_BYTES:
+            return None
+        fields = bytes(data[: _FIELDS.size])
+        magic, *found = _FIELDS.unpack(fields)
+        if magic != _MAGIC or _CRC.unpack_from(data, _FIELDS.size)[0] != crc32c(fields, seed_of(directory)):
+            return None
+        return cls._make(found)
+
+
+def read_origin(disk: Disk, directory: str) -> Origin | None:
+    """What the log in ``directory`` says of its beginning; None where the file is missing or damaged."""
+    return Origin.from_bytes(read_cache(disk, f"{directory}/{LOG_START}"), directory)
+
+
+def write_origin(disk: Disk, directory: str, origin: Origin) -> None:
+    """Durably, in one step. Raises ``OSError``."""
+    disk.write_atomic(f"{directory}/{LOG_START}", origin.to_bytes(directory))
+
+
+class Committed:
+    """``names``: of all files in the directory. Every method may raise ``OSError``."""
+
+    def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._known = Checkpoint(disk, f"{directory}/{HIGH_WATERMARK}", there=HIGH_WATERMARK in names)
+        self._once = Checkpoint(disk, f"{directory}/{COMMITTED_ONCE}", there=COMMITTED_ONCE in names)
+
+    @property
+    def high_watermark(self) -> int:
+        """As last written down, of what the log holds."""
+        return self._known.value or 0
+
+    @property
+    def once(self) -> int:
+        """The high watermark, or what it was before the log lost its end."""
+        return max(self.high_watermark, self._once.value or 0)
+
+    def write(self, high_watermark: int, *, sync: bool = False) -> None:
+        """Write the HW down: cheap, never torn; durable only with ``sync``."""
+        is_new = self._known.value is None
+        self._known.write(high_watermark, sync=sync)
+        if sync and is_new:  # an older file's name became durable with what was flushed since
+            self._disk.sync_dir(self._directory)
+
+    def lower(self, high_watermark: int) -> None:
+        """The HW goes back, durably: what lay between is not committed any more."""
+        self._known.write(high_watermark, sync=True)
+        if self.once > high_watermark:
+            self._once.write(high_watermark, sync=True)
+
+    def remember(self, high_watermark: int) -> None:
+        """So far was committed what the log may be about to lose."""
+        if self.once < high_watermark:
+            self._once.write(high_watermark)
+
+    def lack(self, end: int) -> None:
+        """The log ends, or is about to end, at ``end``, without what was committed above; durably."""
+        if self.high_watermark > end:
+            self._once.write(self.once, sync=True)
+            self._disk.sync_dir(self._directory)
+            self._known.write(end, sync=True)
