@@ -13,10 +13,10 @@ from tidelog.metrics import COMMON
 from tidelog.types import TopicConfig
 from tidelog.wire.bounds import BOUNDS, most_parts
 from tidelog.wire.codec import OPS, SERVICE, STRANGER
-from tidelog_controller import metrics as controller_metrics
 from tidelog_controller import server as controller_server
 from tidelog_controller.config import ControllerConfig
-from tidelog_controller.core.topics import CHOICES, FIXED, RANGES
+from tidelog_controller.metadata.rules.topics import CHOICES, FIXED, RANGES
+from tidelog_controller.observability import metrics as controller_metrics
 from tidelog_gateway import metrics as gateway_metrics
 from tidelog_gateway import server as gateway_server
 from tidelog_gateway.config import GatewayConfig

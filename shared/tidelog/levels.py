@@ -64,8 +64,8 @@ OWNERS = 5
 an owner, for whom they count (``tidelog.bounds``). An older coordinator or controller cannot read the owner in its
 log."""
 REQUEST_DIGESTS = 5
-"""Since this level the controllers remember with each answered request what was asked (``core/once.py`` there). An
-older controller cannot read such an entry of the metadata log."""
+"""Since this level the controllers remember with each answered request what was asked
+(``metadata/client_sessions.py`` there). An older controller cannot read such an entry of the metadata log."""
 SECURITY = 5
 """Since this level it takes the operation ``security`` to decide about tokens and rules. Below it ``cluster`` is
 enough, as older gateways have it; who has that when the level is raised keeps ``security`` (``Access.heirs``)."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import tidelog
 import trio
 from tidelog.client.log import Log
-from tidelog_controller.core.controller import ControllerSettings
-from tidelog_controller.core.raft_settings import RaftSettings
+from tidelog_controller.controller import ControllerSettings
+from tidelog_controller.raft.settings import RaftSettings
 
 from cluster.harness import running
 

@@ -34,8 +34,8 @@ from tidelog.wire.messages import (
     Subscribe,
     TopicShare,
 )
-from tidelog_controller.core.consensus import ControllerSettings
-from tidelog_controller.core.owners import OwnerSettings
+from tidelog_controller.metadata.rules.owners import OwnerSettings
+from tidelog_controller.metadata_log import ControllerSettings
 from tidelog_replica.config import ReplicaSettings, TransactionSettings
 
 from .harness import QUICK_GROUPS, Cluster, connected, running

@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 from raft_store_files import flipped, opened
-from tidelog_controller.core.raft_log import Stored
+from tidelog_controller.raft.log import Stored
 
 from crash_points.recording import Call, missing, record
 from crash_points.replay import TESTS, Replayed, scratch

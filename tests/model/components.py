@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tidelog.types import NodeId
 from tidelog.wire.messages import AlterIsr
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata.state import MetadataState
 
 from model.ghost import Ghost
 from model.messages import Asked, Sent, Told

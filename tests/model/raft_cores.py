@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from tidelog.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult, Message, Vote
-from tidelog_controller.core.raft import Apply, Persist, Raft, RaftEffect, RaftSettings, Stored, TakeSnapshot
-from tidelog_controller.core.raft_log import apply_persist
+from tidelog_controller.raft.log import apply_persist
+from tidelog_controller.raft.raft import Apply, Persist, Raft, RaftEffect, RaftSettings, Stored, TakeSnapshot
 
 SETTINGS = RaftSettings(
     heartbeat_s=1.0, election_timeout_min_s=10.0, election_timeout_max_s=20.0, append_max_bytes=1, append_window=1

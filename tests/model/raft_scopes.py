@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidelog.types import NodeId
-from tidelog_controller.core.raft_log import Entry
+from tidelog_controller.raft.log import Entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ from typing import Any, NamedTuple
 from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult
-from tidelog_controller.core.members import Member, Members
-from tidelog_controller.core.raft import Stored
-from tidelog_controller.core.raft_log import Base
+from tidelog_controller.raft.configuration import Member, Members
+from tidelog_controller.raft.log import Base
+from tidelog_controller.raft.raft import Stored
 
 from model.ghost import Violation, must
 from model.raft_cores import BEAT_S, GIVE_UP_S, QUIET_S, Act, Cores, Facts, Move, Server

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tidelog.types import NodeId, PartitionState, TopicConfig
-from tidelog_controller.core.commands import UnfenceServer
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata.commands import UnfenceServer
+from tidelog_controller.metadata.state import MetadataState
 from tidelog_replica.replication import leader as leader_module
 
 from model.components import Components, Move, Silent, Unasked, freeze, learn, take

@@ -14,7 +14,9 @@ from typing import Any
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig
 from tidelog.wire.messages import AlterIsr, HandOver, Message, Register, Registered, ReportLoss, Seal, SuspectPart
-from tidelog_controller.core.commands import (
+from tidelog_controller.active.failure_detection import Elections
+from tidelog_controller.metadata.application import MetadataState, apply
+from tidelog_controller.metadata.commands import (
     AddTopic,
     ChangeIsr,
     Command,
@@ -27,8 +29,6 @@ from tidelog_controller.core.commands import (
     SetLearners,
     UnfenceServer,
 )
-from tidelog_controller.core.election import Elections
-from tidelog_controller.core.metadata import MetadataState, apply
 
 from model.ghost import Ghost, Violation, must
 from model.messages import CONTROLLER, Asked, IsrAnswer, LossNoted, Registering, Sent, Told

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from tidelog import access
 from tidelog.access import heirs_of
-from tidelog_controller.core import access as rights
-from tidelog_controller.core import consensus, controller, features, once
-from tidelog_controller.core.once import Once
+from tidelog_controller import controller
+from tidelog_controller import metadata_log as consensus
+from tidelog_controller.metadata import client_sessions as once
+from tidelog_controller.metadata.client_sessions import Once
+from tidelog_controller.metadata.rules import access as rights
+from tidelog_controller.metadata.rules import feature_level as features
 from tidelog_gateway.core import guard, journal
 
 from mutants.rules import Patch, breaks

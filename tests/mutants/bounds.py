@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog_controller.core import metadata
+from tidelog_controller.metadata import application as metadata
 from tidelog_gateway import coordination, requests
 from tidelog_gateway.core import router
 from tidelog_gateway.core.fair_share import FairShare

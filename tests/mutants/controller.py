@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidelog.wire.messages import Registered
-from tidelog_controller.core import leadership, metadata
-from tidelog_controller.core.election import Elections
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.active.failure_detection import Elections
+from tidelog_controller.metadata import application as metadata
+from tidelog_controller.metadata.rules import leader_election as leadership
+from tidelog_controller.metadata.state import MetadataState
 
 from mutants.rules import Patch, breaks
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidelog_controller.core import controller
-from tidelog_controller.core.commands import RegisterServer
+from tidelog_controller import controller
+from tidelog_controller.metadata.commands import RegisterServer
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.registration.session import Session
 from tidelog_replica.requests import Requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog import listening
 from tidelog.errors import TidelogError
 from tidelog.origins import Origins
-from tidelog_controller.core import refusals
+from tidelog_controller.active import refusal_log as refusals
 from tidelog_gateway import door
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core import journal, oidc

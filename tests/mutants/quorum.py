@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidelog_controller.core import metadata
-from tidelog_controller.core.election import Elections
-from tidelog_controller.core.leadership import lead_next
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.active.failure_detection import Elections
+from tidelog_controller.metadata import application as metadata
+from tidelog_controller.metadata.rules.leader_election import lead_next
+from tidelog_controller.metadata.state import MetadataState
 from tidelog_replica.partition.leader import Leading
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.leader import Leader

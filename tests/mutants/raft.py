@@ -8,13 +8,13 @@ from functools import partial
 
 from tidelog.effects import Send
 from tidelog.wire.messages import AppendResult
-from tidelog_controller.core.founding import Founding
-from tidelog_controller.core.members import Members, encode_members
-from tidelog_controller.core.once import Once
-from tidelog_controller.core.progress import Progress
-from tidelog_controller.core.raft import Raft, ReadReady
-from tidelog_controller.core.raft_log import decode_entries
-from tidelog_controller.core.raft_replication import RaftReplication
+from tidelog_controller.metadata.client_sessions import Once
+from tidelog_controller.raft.bootstrap import Founding
+from tidelog_controller.raft.configuration import Members, encode_members
+from tidelog_controller.raft.log import decode_entries
+from tidelog_controller.raft.progress import Progress
+from tidelog_controller.raft.raft import Raft, ReadReady
+from tidelog_controller.raft.replication import RaftReplication
 
 from mutants import rules
 from mutants.rules import Patch

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidelog_controller.core import election, recovery
-from tidelog_controller.core.controller import Controller
-from tidelog_controller.core.recovery import Choice
+from tidelog_controller.active import failure_detection as election
+from tidelog_controller.controller import Controller
+from tidelog_controller.metadata.rules import recovery
+from tidelog_controller.metadata.rules.recovery import Choice
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.registration.incarnations import Lives
 
@@ -20,7 +21,7 @@ def give_producer_ids_again(patch: Patch) -> None:
     """The survivor goes on with the next id that it knows of, and no block follows the clock."""
     patch.setattr(recovery, "id_beyond", lambda next_id, wall_ms: next_id)
     patch.setattr(Controller, "_on_report", lambda self, *arguments: [])
-    patch.setattr("tidelog_controller.core.controller.first_free_id", lambda next_id, wall_ms: next_id)
+    patch.setattr("tidelog_controller.controller.first_free_id", lambda next_id, wall_ms: next_id)
 
 
 @breaks(RESCUE, "After a rescue epochs and leader epochs are beyond all that were given before.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelog.client.core.producer import ProducerCore
-from tidelog_controller.core import controller
+from tidelog_controller import controller
 from tidelog_gateway.core.lanes import Lane
 from tidelog_replica.partition import leader as leading
 from tidelog_replica.partition.leader import Leading

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tidelog import tickets
 from tidelog.levels import TICKETS
-from tidelog_controller.core import consensus, recovery, ticket_keys
-from tidelog_controller.core.features import Features
+from tidelog_controller import metadata_log as consensus
+from tidelog_controller.metadata.rules import recovery, ticket_keys
+from tidelog_controller.metadata.rules.feature_level import Features
 from tidelog_gateway.core import producer_tickets
 from tidelog_gateway.core.producer_tickets import ProducerTickets
 

@@ -16,7 +16,7 @@ from running import Cluster, in_sync, running_cluster, until
 from tidelog.cli.local_cluster import LocalCluster
 from tidelog.client.log import Log
 from tidelog.client.options import GroupOptions, ProducerOptions
-from tidelog_controller import metrics as controller
+from tidelog_controller.observability import metrics as controller
 from tidelog_gateway import metrics as gateway
 from tidelog_replica.observability import metrics as replica
 

@@ -17,7 +17,7 @@ from tidelog.wire.messages import (
     RemoveController,
     RequestVote,
 )
-from tidelog_controller.core.members import Members
+from tidelog_controller.raft.configuration import Members
 
 from scenarios.stage import Stage
 

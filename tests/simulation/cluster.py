@@ -18,8 +18,8 @@ from tidelog.verify.checker import check
 from tidelog.verify.history import History
 from tidelog.wire.codec import ANSWERS, SERVICE, decode, encode, encode_error
 from tidelog.wire.messages import ScrubServer
-from tidelog_controller.core.leadership import copies_needed, is_recovering
-from tidelog_controller.core.raft_log import RaftLog
+from tidelog_controller.metadata.rules.leader_election import copies_needed, is_recovering
+from tidelog_controller.raft.log import RaftLog
 from tidelog_replica.storage.log import Log
 
 from simulation import applications

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tidelog.effects import Send
 from tidelog.types import PartitionState, TopicPartition
 from tidelog.wire.messages import AppendResult, Vote
-from tidelog_controller.core.members import Members, decode_members
-from tidelog_controller.core.metadata import MetadataState
-from tidelog_controller.core.raft_log import Entry, RaftLog
+from tidelog_controller.metadata.application import MetadataState
+from tidelog_controller.raft.configuration import Members, decode_members
+from tidelog_controller.raft.log import Entry, RaftLog
 from tidelog_controller.rescue import replay
 
 from simulation.ghost import Checks

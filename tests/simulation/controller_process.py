@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from tidelog.effects import Call, Send
 from tidelog.errors import TimedOut, Unreachable
 from tidelog.wire.messages import AppendEntries, InstallSnapshot, Message
-from tidelog_controller.core.consensus import AddressesChanged, MakeSnapshot
-from tidelog_controller.core.controller import Controller
-from tidelog_controller.core.features import Linked
-from tidelog_controller.core.machine import decode_state, encode_state
-from tidelog_controller.core.raft_log import Persist, Stored, apply_persist
-from tidelog_controller.core.scribe import ToServer
+from tidelog_controller.active.timeline_writer import ToServer
+from tidelog_controller.controller import Controller
+from tidelog_controller.metadata.rules.feature_level import Linked
+from tidelog_controller.metadata.state_machine import decode_state, encode_state
+from tidelog_controller.metadata_log import AddressesChanged, MakeSnapshot
+from tidelog_controller.raft.log import Persist, Stored, apply_persist
 
 from simulation.processes import SimProcess, describe
 from simulation.sim_network import Frame, SimLink

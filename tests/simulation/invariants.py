@@ -44,7 +44,7 @@ INVARIANTS = {
     "R1": Invariant(
         "One leader",
         "At most one replica appends in a leader epoch.",
-        ("tidelog_controller.core.leadership", "tidelog_replica.partition.partition"),
+        ("tidelog_controller.metadata.rules.leader_election", "tidelog_replica.partition.partition"),
     ),
     "R2": Invariant(
         "Log matching",
@@ -60,8 +60,8 @@ INVARIANTS = {
         "A new leader, and every live member of ISR and ELR, holds everything committed (with commit rule quorum:"
         " every majority that can elect has a replica that does).",
         (
-            "tidelog_controller.core.leadership",
-            "tidelog_controller.core.metadata",
+            "tidelog_controller.metadata.rules.leader_election",
+            "tidelog_controller.metadata.application",
             "tidelog_replica.replication.leader",
         ),
     ),
@@ -79,7 +79,7 @@ INVARIANTS = {
         "Monotonic",
         "Epochs, high watermarks and last stable offsets never go back, and offsets have no gaps.",
         (
-            "tidelog_controller.core.leadership",
+            "tidelog_controller.metadata.rules.leader_election",
             "tidelog_replica.replication.leader",
             "tidelog_replica.storage.checkpoints",
         ),
@@ -102,7 +102,7 @@ INVARIANTS = {
         "Quorum superset",
         "A leader's maximal ISR contains the controller's ISR.",
         (
-            "tidelog_controller.core.metadata",
+            "tidelog_controller.metadata.application",
             "tidelog_replica.replication.leader",
             "tidelog_replica.replication.isr",
         ),
@@ -111,8 +111,8 @@ INVARIANTS = {
         "Unclean exclusion",
         "A replica server that registers anew is in no ISR beside others, and resumes no leader epoch.",
         (
-            "tidelog_controller.core.leadership",
-            "tidelog_controller.core.metadata",
+            "tidelog_controller.metadata.rules.leader_election",
+            "tidelog_controller.metadata.application",
             "tidelog_replica.registration.incarnations",
         ),
     ),
@@ -145,8 +145,8 @@ INVARIANTS = {
         "One leader per term, log matching, leader completeness, entries durable before they are acknowledged, and"
         " equal state at an equal index.",
         (
-            "tidelog_controller.core.raft_elections",
-            "tidelog_controller.core.raft_replication",
+            "tidelog_controller.raft.elections",
+            "tidelog_controller.raft.replication",
             "tidelog_controller.storage",
         ),
     ),

@@ -6,11 +6,11 @@ import random
 from dataclasses import dataclass, field, replace
 
 from tidelog.types import Acks
-from tidelog_controller.core.balance import BalanceSettings
-from tidelog_controller.core.controller import ControllerSettings
-from tidelog_controller.core.groups_topic import GroupsTopicSettings
-from tidelog_controller.core.raft import RaftSettings
-from tidelog_controller.core.scribe import TimelineSettings
+from tidelog_controller.active.leader_balancer import BalanceSettings
+from tidelog_controller.active.timeline_writer import TimelineSettings
+from tidelog_controller.controller import ControllerSettings
+from tidelog_controller.metadata.rules.internal_topics import GroupsTopicSettings
+from tidelog_controller.raft.raft import RaftSettings
 from tidelog_replica.config import ReplicaSettings, TransactionSettings
 
 from simulation.loop import stream

@@ -28,7 +28,7 @@ from typing import Any
 from tidelog.errors import TidelogError
 from tidelog.wire.codec import encode, encode_error, payload_size
 from tidelog.wire.messages import MetadataUpdate, SetReadOnly
-from tidelog_controller.core.members import Members
+from tidelog_controller.raft.configuration import Members
 from tidelog_replica.config import ReplicaSettings
 
 from simulation.clients import Client

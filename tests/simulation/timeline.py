@@ -8,7 +8,7 @@ from tidelog.records import decode_batch
 from tidelog.timeline.past import past_after
 from tidelog.timeline.records import Document, decode
 from tidelog.types import TIMELINE, TopicPartition
-from tidelog_controller.core.pages import keyframe_records
+from tidelog_controller.active.timeline_records import keyframe_records
 from tidelog_replica.partition.partition import Partition
 
 from simulation.ghost import Violation

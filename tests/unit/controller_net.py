@@ -12,12 +12,12 @@ from tidelog.levels import ALL, Levels
 from tidelog.types import ClusterImage, NodeId
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import Message, MetadataUpdate
-from tidelog_controller.core.consensus import MakeSnapshot
-from tidelog_controller.core.controller import Controller, ControllerEffect, ControllerSettings
-from tidelog_controller.core.features import Linked
-from tidelog_controller.core.machine import encode_state
-from tidelog_controller.core.raft_log import Persist, Stored, apply_persist
-from tidelog_controller.core.scribe import TimelineSettings
+from tidelog_controller.active.timeline_writer import TimelineSettings
+from tidelog_controller.controller import Controller, ControllerEffect, ControllerSettings
+from tidelog_controller.metadata.rules.feature_level import Linked
+from tidelog_controller.metadata.state_machine import encode_state
+from tidelog_controller.metadata_log import MakeSnapshot
+from tidelog_controller.raft.log import Persist, Stored, apply_persist
 
 NO_TIMELINE = TimelineSettings(replication_factor=0)
 """There are no replica servers to write it to."""

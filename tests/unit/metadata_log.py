@@ -7,8 +7,9 @@ from collections.abc import Callable
 from tidelog.errors import TidelogError
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import HistoryEntry, IsrMember, SuspectPart
-from tidelog_controller.core.command_bytes import decode_command, encode_command
-from tidelog_controller.core.commands import (
+from tidelog_controller.metadata.application import Applied, MetadataState, apply
+from tidelog_controller.metadata.command_bytes import decode_command, encode_command
+from tidelog_controller.metadata.commands import (
     AddTopic,
     ChangeIsr,
     ChangeTopic,
@@ -22,7 +23,6 @@ from tidelog_controller.core.commands import (
     SealedPart,
     UnfenceServer,
 )
-from tidelog_controller.core.metadata import Applied, MetadataState, apply
 
 
 class Log:

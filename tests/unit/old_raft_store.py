@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
-from tidelog_controller.core.members import encode_members
-from tidelog_controller.core.raft_log import Stored
+from tidelog_controller.raft.configuration import encode_members
+from tidelog_controller.raft.log import Stored
 
 SCHEMA = """
 CREATE TABLE identity (format INTEGER NOT NULL, cluster TEXT NOT NULL, node TEXT NOT NULL, store TEXT NOT NULL,

@@ -15,8 +15,9 @@ from tidelog.effects import Send
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries, Message, Vote
-from tidelog_controller.core.members import Member, Members, members_of
-from tidelog_controller.core.raft import (
+from tidelog_controller.raft.configuration import Member, Members, members_of
+from tidelog_controller.raft.log import Base, apply_persist, encode_entries
+from tidelog_controller.raft.raft import (
     Apply,
     Entry,
     Persist,
@@ -28,7 +29,6 @@ from tidelog_controller.core.raft import (
     Stored,
     TakeSnapshot,
 )
-from tidelog_controller.core.raft_log import Base, apply_persist, encode_entries
 
 THREE = ("c1", "c2", "c3")
 FIVE = ("c1", "c2", "c3", "c4", "c5")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tidelog_controller.core.raft_log import Entry, Persist, Stored
+from tidelog_controller.raft.log import Entry, Persist, Stored
 from tidelog_controller.storage import Damaged, RaftStorage
 
 SMALL_PAGE = 512

@@ -28,13 +28,13 @@ from tidelog.wire.messages import (
     ReadCopy,
     RevokeTokens,
 )
-from tidelog_controller.core.access import AccessWish, plan_access
-from tidelog_controller.core.command_bytes import decode_command, encode_command
-from tidelog_controller.core.commands import ChangeAccess
-from tidelog_controller.core.events import delta_of
-from tidelog_controller.core.machine import Replicated, decode_state, encode_state
-from tidelog_controller.core.metadata import apply
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata.application import apply
+from tidelog_controller.metadata.cluster_events import delta_of
+from tidelog_controller.metadata.command_bytes import decode_command, encode_command
+from tidelog_controller.metadata.commands import ChangeAccess
+from tidelog_controller.metadata.rules.access import AccessWish, plan_access
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
 from tidelog_gateway.core.guard import Client, Guard, GuardSettings
 from tidelog_gateway.core.permissions import (
     BY_ID,

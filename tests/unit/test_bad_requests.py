@@ -39,9 +39,9 @@ from tidelog.wire.messages import (
     TopicCreated,
     TransferLeader,
 )
-from tidelog_controller.core.controller import Controller
-from tidelog_controller.core.machine import encode_state
-from tidelog_controller.core.topics import RANGES
+from tidelog_controller.controller import Controller
+from tidelog_controller.metadata.rules.topics import RANGES
+from tidelog_controller.metadata.state_machine import encode_state
 from tidelog_controller.server import ALLOWED
 
 SERVERS = ("r1", "r2", "r3", "r4")

@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import replace
 
 from tidelog.types import PartitionState, ServerState, TopicPartition, TopicState
-from tidelog_controller.core.balance import Balance, BalanceSettings
-from tidelog_controller.core.commands import Command, SetDraining, SetSuccessor
-from tidelog_controller.core.metadata import apply
-from tidelog_controller.core.placement import Placement
-from tidelog_controller.core.rebalance import plan_rebalance
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.active.leader_balancer import Balance, BalanceSettings
+from tidelog_controller.metadata.application import apply
+from tidelog_controller.metadata.commands import Command, SetDraining, SetSuccessor
+from tidelog_controller.metadata.rules.placement import Placement
+from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
+from tidelog_controller.metadata.state import MetadataState
 
 SETTINGS = BalanceSettings(
     transfer_timeout_s=5.0,

@@ -9,7 +9,7 @@ from metadata_log import Log
 from tidelog.cli.explain import change_in_words, event_in_words, losses_in_words, partition_of, state_in_words
 from tidelog.cli.topics import topics
 from tidelog.wire.messages import PartitionInfo, TopicInfo
-from tidelog_controller.core.commands import RecordLoss, SetLearners, Suspend
+from tidelog_controller.metadata.commands import RecordLoss, SetLearners, Suspend
 
 SERVERS = ("r1", "r2", "r3")
 

@@ -28,8 +28,8 @@ from tidelog.wire.messages import (
     TopicCreated,
     Watch,
 )
-from tidelog_controller.core import events
-from tidelog_controller.core.controller import ControllerSettings
+from tidelog_controller.controller import ControllerSettings
+from tidelog_controller.metadata import cluster_events as events
 
 SERVERS = ("r1", "r2", "r3")
 

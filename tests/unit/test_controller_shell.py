@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tidelog_controller.core.members import members_of
-from tidelog_controller.core.raft_log import Base, Entry, Persist, Snapshot, Stored, apply_persist
+from tidelog_controller.raft.configuration import members_of
+from tidelog_controller.raft.log import Base, Entry, Persist, Snapshot, Stored, apply_persist
 from tidelog_controller.shell import merge
 
 

@@ -10,10 +10,10 @@ from tidelog.errors import TidelogError
 from tidelog.levels import DOUBTFUL_TAILS
 from tidelog.types import PartitionState
 from tidelog.wire.messages import ReportDoubt
-from tidelog_controller.core.commands import NoteDoubt
-from tidelog_controller.core.document import from_document, to_document
-from tidelog_controller.core.doubt import plan_doubt
-from tidelog_controller.core.metadata import Applied
+from tidelog_controller.metadata.application import Applied
+from tidelog_controller.metadata.commands import NoteDoubt
+from tidelog_controller.metadata.documents import from_document, to_document
+from tidelog_controller.metadata.rules.doubtful_tails import plan_doubt
 
 
 def report(log: Log, node: str, step: str, start: int = 3, end: int = 9, age: int = 0) -> Applied:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from metadata_log import Log, live, who
 from tidelog.types import PartitionState, TopicConfig
-from tidelog_controller.core.commands import AddTopic, SetDraining
-from tidelog_controller.core.leadership import elect
+from tidelog_controller.metadata.commands import AddTopic, SetDraining
+from tidelog_controller.metadata.rules.leader_election import elect
 
 
 @pytest.fixture

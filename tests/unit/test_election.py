@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import ReportLeader, SuspectPart
-from tidelog_controller.core.commands import (
+from tidelog_controller.active.failure_detection import Elections
+from tidelog_controller.metadata.application import MetadataState, apply
+from tidelog_controller.metadata.commands import (
     AddTopic,
     Command,
     FenceServer,
@@ -15,8 +17,6 @@ from tidelog_controller.core.commands import (
     ReplaceLeaders,
     UnfenceServer,
 )
-from tidelog_controller.core.election import Elections
-from tidelog_controller.core.metadata import MetadataState, apply
 
 SESSION_S, GRACE_S, WINDOW_S = 3.0, 0.75, 5.0
 

@@ -27,13 +27,13 @@ from tidelog.wire.messages import (
     Registered,
     Watch,
 )
-from tidelog_controller.core import commands
-from tidelog_controller.core.command_bytes import decode_command, encode_command
-from tidelog_controller.core.features import Linked
-from tidelog_controller.core.machine import Replicated, decode_state, encode_state
-from tidelog_controller.core.metadata import apply
-from tidelog_controller.core.raft_log import Snapshot
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata import commands
+from tidelog_controller.metadata.application import apply
+from tidelog_controller.metadata.command_bytes import decode_command, encode_command
+from tidelog_controller.metadata.rules.feature_level import Linked
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
+from tidelog_controller.raft.log import Snapshot
 
 OLD = Levels(1, 1)
 SNAPSHOT_OF_LEVEL_1 = {

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import pytest
 from tidelog.effects import Send
 from tidelog.wire.messages import Meet
-from tidelog_controller.core.founding import Founding
-from tidelog_controller.core.raft import Raft, RaftEffect
-from tidelog_controller.core.raft_base import RaftSettings
-from tidelog_controller.core.raft_log import Stored
+from tidelog_controller.raft.base import RaftSettings
+from tidelog_controller.raft.bootstrap import Founding
+from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.raft import Raft, RaftEffect
 
 URLS = {node: f"ws://{node}" for node in ("c1", "c2", "c3", "c4", "c5")}
 

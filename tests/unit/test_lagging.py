@@ -11,10 +11,10 @@ import pytest
 from replica_net import cluster
 from tidelog.types import PartitionState, ServerState, TopicState
 from tidelog.wire.messages import FollowerLag, Heartbeat
-from tidelog_controller.core.balance import Balance, BalanceSettings
-from tidelog_controller.core.lagging import Lags
-from tidelog_controller.core.placement import Placement
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.active.leader_balancer import Balance, BalanceSettings
+from tidelog_controller.active.slow_servers import Lags
+from tidelog_controller.metadata.rules.placement import Placement
+from tidelog_controller.metadata.state import MetadataState
 from tidelog_replica.partition.lag import follower_lags
 
 SERVERS = ("r1", "r2", "r3")

@@ -22,7 +22,7 @@ TABLE = {event.name: event for table in (ANY, *BY_SERVICE.values()) for event in
 LEVELS = ("debug", "info", "warning", "error", "exception")
 MAKERS = ("Event", "event", "_event", "_say", "_tell")
 OTHER_EVENTS = {
-    "core/draft.py": "kinds of the history",
+    "metadata/changeset.py": "kinds of the history",
     "core/journal.py": "kinds of audit records",
 }
 """Modules in which such a call makes something else."""

@@ -14,8 +14,11 @@ from test_metadata_random import action, commands_of
 from tidelog.errors import BrokerError, refuse
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import AlterIsrAnswer, Done, Message, ProducerIds, TopicCreated
-from tidelog_controller.core.commands import AddTopic, Command, RegisterServer, TakeProducerIds
-from tidelog_controller.core.machine import (
+from tidelog_controller.metadata.application import apply
+from tidelog_controller.metadata.client_sessions import CLIENTS, PER_CLIENT, Once, RequestId
+from tidelog_controller.metadata.commands import AddTopic, Command, RegisterServer, TakeProducerIds
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.state_machine import (
     Replicated,
     decode_proposal,
     decode_state,
@@ -23,11 +26,8 @@ from tidelog_controller.core.machine import (
     encode_state,
     step,
 )
-from tidelog_controller.core.members import encode_members, members_of
-from tidelog_controller.core.metadata import apply
-from tidelog_controller.core.once import CLIENTS, PER_CLIENT, Once, RequestId
-from tidelog_controller.core.raft_log import Entry
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.raft.configuration import encode_members, members_of
+from tidelog_controller.raft.log import Entry
 
 
 def order_of(value: Any) -> Any:

@@ -9,8 +9,9 @@ import pytest
 from metadata_log import Log, code, live, who
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import AlterIsrAnswer, Done, ProducerIds, Registered, TopicCreated
-from tidelog_controller.core.command_bytes import decode_command, encode_command
-from tidelog_controller.core.commands import (
+from tidelog_controller.metadata.changeset import HISTORY_LENGTH
+from tidelog_controller.metadata.command_bytes import decode_command, encode_command
+from tidelog_controller.metadata.commands import (
     AddTopic,
     ConfirmLeadership,
     FenceServer,
@@ -21,8 +22,7 @@ from tidelog_controller.core.commands import (
     SetLearners,
     TakeProducerIds,
 )
-from tidelog_controller.core.draft import HISTORY_LENGTH
-from tidelog_controller.core.leadership import elect
+from tidelog_controller.metadata.rules.leader_election import elect
 
 
 @pytest.fixture

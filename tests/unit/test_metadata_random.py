@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from metadata_log import Log
 from tidelog.types import PartitionState, TopicConfig, TopicState
 from tidelog.wire.messages import IsrMember, SuspectPart
-from tidelog_controller.core.commands import (
+from tidelog_controller.metadata.application import Applied, MetadataState, apply
+from tidelog_controller.metadata.commands import (
     AddTopic,
     ChangeIsr,
     ChangeTopic,
@@ -29,7 +30,6 @@ from tidelog_controller.core.commands import (
     Suspend,
     UnfenceServer,
 )
-from tidelog_controller.core.metadata import Applied, MetadataState, apply
 
 SERVERS = ("r1", "r2", "r3", "r4")
 RULES = ("isr", "quorum", "leader")

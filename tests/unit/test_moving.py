@@ -6,7 +6,8 @@ import pytest
 from metadata_log import Log, code
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import SuspectPart
-from tidelog_controller.core.commands import (
+from tidelog_controller.metadata.application import Applied
+from tidelog_controller.metadata.commands import (
     AddPartitions,
     LeaveParts,
     SetDraining,
@@ -14,7 +15,6 @@ from tidelog_controller.core.commands import (
     SetReplicas,
     SetSuccessor,
 )
-from tidelog_controller.core.metadata import Applied
 
 
 def made(*servers: str, replicas: str = "r1 r2 r3", **config: object) -> Log:

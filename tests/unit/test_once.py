@@ -20,11 +20,11 @@ from tidelog.wire.messages import (
     ProducerIds,
     RevokeTokens,
 )
-from tidelog_controller.core.commands import TakeProducerIds
-from tidelog_controller.core.machine import Replicated, decode_state, encode_proposal, encode_state, step
-from tidelog_controller.core.once import CLIENTS, PER_CLIENT, TEXT, Once, RequestId, digest_of
-from tidelog_controller.core.raft_log import Entry
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata.client_sessions import CLIENTS, PER_CLIENT, TEXT, Once, RequestId, digest_of
+from tidelog_controller.metadata.commands import TakeProducerIds
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_proposal, encode_state, step
+from tidelog_controller.raft.log import Entry
 
 ALICE, MALLORY = name_of_client("alice", "1"), name_of_client("mallory", "1")
 RULE = Acl("alice", "read", "topic:orders")

@@ -14,8 +14,8 @@ from tidelog.timeline.past import past_after
 from tidelog.timeline.records import encode
 from tidelog.types import TIMELINE
 from tidelog.wire.messages import AlterTopic, CreateTopic, DeleteTopic, GrowTopic, Message
-from tidelog_controller.core.pages import event_record
-from tidelog_controller.core.topics import why_internal
+from tidelog_controller.active.timeline_records import event_record
+from tidelog_controller.metadata.rules.topics import why_internal
 from timeline_log import cluster
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)

@@ -11,10 +11,10 @@ from tidelog.errors import TidelogError
 from tidelog.levels import MAX_COMPACTION_LAG, VALIDATION
 from tidelog.types import PartitionState, ServerState, TopicConfig, TopicState
 from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
-from tidelog_controller.core.commands import AddTopic, ChangeTopic, SetLearners
-from tidelog_controller.core.metadata import MetadataState
-from tidelog_controller.core.placement import Placement
-from tidelog_controller.core.topics import FIXED, parse_topic_config, plan_change, plan_learners, plan_topic
+from tidelog_controller.metadata.application import MetadataState
+from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, SetLearners
+from tidelog_controller.metadata.rules.placement import Placement
+from tidelog_controller.metadata.rules.topics import FIXED, parse_topic_config, plan_change, plan_learners, plan_topic
 
 SERVERS = ("r1", "r2", "r3", "r4", "r5")
 

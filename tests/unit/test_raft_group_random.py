@@ -14,7 +14,7 @@ import pytest
 from raft_net import Net, Node
 from test_raft_random import Walk
 from tidelog.errors import ProtocolError, TidelogError
-from tidelog_controller.core.raft import RaftEffect, RaftSettings, ReadReady, Restore
+from tidelog_controller.raft.raft import RaftEffect, RaftSettings, ReadReady, Restore
 
 SPARES = ("c8", "c9")
 

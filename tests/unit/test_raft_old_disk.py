@@ -1,6 +1,6 @@
 """A controller comes back with an old copy of its disk: it is recognised, does not count, and is refilled.
 
-Theory: docs/decisions/0019-an-old-copy-of-a-disk.md and ``core/old_copies.py``."""
+Theory: docs/decisions/0019-an-old-copy-of-a-disk.md and ``raft/old_copies.py``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from raft_net import LATER, Net, Node, append, core, log
 from tidelog.effects import Event
 from tidelog.types import NodeId
 from tidelog.wire.messages import Acked, AppendEntries, AppendResult, Message, RequestVote, Vote
-from tidelog_controller.core.raft import RaftEffect, RaftSettings
-from tidelog_controller.core.raft_members import Standing
+from tidelog_controller.raft.membership import Standing
+from tidelog_controller.raft.raft import RaftEffect, RaftSettings
 
 BEAT_S = RaftSettings().heartbeat_s
 Sent = list[tuple[NodeId, NodeId, Message]]

@@ -15,8 +15,8 @@ from test_raft_random import Walk
 from tidelog.effects import Event
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries
-from tidelog_controller.core.raft import RaftEffect, RaftSettings, Stored
-from tidelog_controller.core.raft_log import RaftLog
+from tidelog_controller.raft.log import RaftLog
+from tidelog_controller.raft.raft import RaftEffect, RaftSettings, Stored
 
 COPIES = 20
 

@@ -35,8 +35,8 @@ from tidelog.wire.messages import (
     TimeoutNow,
     Vote,
 )
-from tidelog_controller.core.members import Members, encode_members, members_of
-from tidelog_controller.core.raft import Entry, Persist, RaftSettings, ReadReady, Restore, Snapshot, Stored
+from tidelog_controller.raft.configuration import Members, encode_members, members_of
+from tidelog_controller.raft.raft import Entry, Persist, RaftSettings, ReadReady, Restore, Snapshot, Stored
 
 SMALL = RaftSettings(snapshot_threshold=4, snapshot_chunk_bytes=20)
 

@@ -19,7 +19,7 @@ from raft_net import Crash, Net, Node
 from tidelog.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult, Vote
-from tidelog_controller.core.raft import Apply, Entry, Persist, RaftEffect, RaftSettings, RoleChanged
+from tidelog_controller.raft.raft import Apply, Entry, Persist, RaftEffect, RaftSettings, RoleChanged
 
 MAX_FLYING = 150
 

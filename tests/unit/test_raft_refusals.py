@@ -9,7 +9,7 @@ import pytest
 from raft_net import LATER, append, core, leader, log, sent, terms_of
 from tidelog.errors import ConfigError, ProtocolError
 from tidelog.wire.messages import AppendEntries, AppendResult, Heartbeat, InstallSnapshot, Message, RequestVote, Vote
-from tidelog_controller.core.raft import (
+from tidelog_controller.raft.raft import (
     Entry,
     Raft,
     RaftSettings,

@@ -12,7 +12,7 @@ import pytest
 from raft_net import FIVE, LATER, SETTINGS, THREE, Net, append, applied, core, leader, log, sent, terms_of
 from tidelog.effects import Send
 from tidelog.wire.messages import AppendEntries, AppendResult, Message, RequestVote, Vote
-from tidelog_controller.core.raft import (
+from tidelog_controller.raft.raft import (
     Apply,
     Entry,
     Persist,

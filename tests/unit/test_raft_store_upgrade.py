@@ -11,9 +11,9 @@ from old_raft_store import OldStore
 from raft_store_files import commit, flipped, open_store, opened, quick_folder, read_files, write_files
 from tidelog.errors import ConfigError
 from tidelog_controller.config import ControllerConfig
-from tidelog_controller.core.members import members_of
-from tidelog_controller.core.raft_log import Base, Entry, Persist, Snapshot, Stored, apply_persist
 from tidelog_controller.last_commit import SLOT_BYTES, LastCommit, LastCommitFile
+from tidelog_controller.raft.configuration import members_of
+from tidelog_controller.raft.log import Base, Entry, Persist, Snapshot, Stored, apply_persist
 from tidelog_controller.server import open_storage
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside
 

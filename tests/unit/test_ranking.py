@@ -7,12 +7,12 @@ import pytest
 from metadata_log import Log
 from tidelog.types import ServerState, TopicPartition
 from tidelog.wire.messages import FollowerLag, ReportLeader, SuspectPart
-from tidelog_controller.core.command_bytes import encode_command
-from tidelog_controller.core.commands import FenceServer, LeaveParts, LostLeader, RankedServer, ReplaceLeaders
-from tidelog_controller.core.election import DAMPING_S, FREE_REPLACEMENTS, Elections
-from tidelog_controller.core.leadership import elect
-from tidelog_controller.core.ranking import MOST_DELAY, RECENT_S, REMEMBERED_S, Ranking
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.active.failure_detection import DAMPING_S, FREE_REPLACEMENTS, Elections
+from tidelog_controller.metadata.command_bytes import encode_command
+from tidelog_controller.metadata.commands import FenceServer, LeaveParts, LostLeader, RankedServer, ReplaceLeaders
+from tidelog_controller.metadata.rules.candidate_ranking import MOST_DELAY, RECENT_S, REMEMBERED_S, Ranking
+from tidelog_controller.metadata.rules.leader_election import elect
+from tidelog_controller.metadata.state import MetadataState
 
 SESSION_S = 3.0
 SERVERS = ("r1", "r2", "r3")

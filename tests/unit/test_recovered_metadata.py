@@ -10,8 +10,7 @@ from metadata_log import Log
 from tidelog.levels import RECOVERY, Levels
 from tidelog.types import PRODUCER_IDS_END, REPORTED_IDS_END, YEAR_2025_MS, PartitionState, TopicConfig, share_of
 from tidelog.wire.messages import AllocateProducerIds, Heartbeat, ProducerIds, Register, Registered, SealPart
-from tidelog_controller.core.machine import Replicated, decode_state, encode_state
-from tidelog_controller.core.recovery import (
+from tidelog_controller.metadata.rules.recovery import (
     ID_JUMP,
     awaited,
     choose,
@@ -21,7 +20,8 @@ from tidelog_controller.core.recovery import (
     index_beyond,
     recovered,
 )
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
 
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS

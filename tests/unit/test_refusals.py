@@ -28,8 +28,7 @@ from tidelog.wire.messages import (
     ReportLoss,
     TransferLeader,
 )
-from tidelog_controller.core.pages import refused_record
-from tidelog_controller.core.refusals import (
+from tidelog_controller.active.refusal_log import (
     BURST,
     KEPT,
     KINDS,
@@ -41,8 +40,9 @@ from tidelog_controller.core.refusals import (
     Refusals,
     refusal_of,
 )
-from tidelog_controller.core.scribe import ToServer
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.active.timeline_records import refused_record
+from tidelog_controller.active.timeline_writer import ToServer
+from tidelog_controller.metadata.state import MetadataState
 from timeline_log import Pen, TimelineLog, cluster, happen, present
 
 STATE = MetadataState("test")

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 from metadata_log import Log, code, who
 from tidelog.types import TopicConfig
-from tidelog_controller.core.commands import AddTopic
+from tidelog_controller.metadata.commands import AddTopic
 
 SERVERS = ("r1", "r2", "r3")
 

@@ -11,12 +11,12 @@ from tidelog.timeline.past import past_after
 from tidelog.wire.messages import (
     Produce,
 )
-from tidelog_controller.core import timeline as timeline_module
-from tidelog_controller.core.commands import (
+from tidelog_controller.active.timeline_writer import ToServer
+from tidelog_controller.metadata import timeline_state as timeline_module
+from tidelog_controller.metadata.commands import (
     ForgetEvents,
     NoteControllers,
 )
-from tidelog_controller.core.scribe import ToServer
 from timeline_log import GROUP, Pen, TimelineLog, cluster, elect, happen, present
 
 

@@ -6,8 +6,8 @@ import pytest
 from metadata_log import Log, code, who
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Seal, SealPart
-from tidelog_controller.core.commands import Command, RemoveTopic, SetDraining
-from tidelog_controller.core.election import Elections
+from tidelog_controller.active.failure_detection import Elections
+from tidelog_controller.metadata.commands import Command, RemoveTopic, SetDraining
 
 SERVERS = ("r1", "r2", "r3")
 

@@ -23,11 +23,11 @@ from tidelog.wire.messages import (
     RevokeTokens,
     RotateTicketKeys,
 )
-from tidelog_controller.core.access import plan_access
-from tidelog_controller.core.commands import ChangeAccess
-from tidelog_controller.core.machine import decode_state, encode_state
-from tidelog_controller.core.metadata import apply
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata.application import apply
+from tidelog_controller.metadata.commands import ChangeAccess
+from tidelog_controller.metadata.rules.access import plan_access
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.state_machine import decode_state, encode_state
 from tidelog_gateway.core.guard import Guard, GuardSettings, heirs_at
 
 NODES = ("c1", "c2", "c3")

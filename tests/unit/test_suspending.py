@@ -21,9 +21,9 @@ from tidelog.wire.messages import (
     SetReadOnly,
     TransferLeader,
 )
-from tidelog_controller.core.commands import RegisterServer, SetReplicas, SetSuccessor, Suspend
-from tidelog_controller.core.metadata import Applied
-from tidelog_controller.core.rebalance import plan_rebalance
+from tidelog_controller.metadata.application import Applied
+from tidelog_controller.metadata.commands import RegisterServer, SetReplicas, SetSuccessor, Suspend
+from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
 from tidelog_gateway.core.cluster import ClusterMap
 
 # --- the metadata ----------------------------------------------------------------------------------------

@@ -20,11 +20,11 @@ from tidelog.wire.messages import (
     RotateTicketKeys,
     Watch,
 )
-from tidelog_controller.core import commands
-from tidelog_controller.core.events import events_of
-from tidelog_controller.core.machine import Replicated, decode_state, encode_state
-from tidelog_controller.core.recovery import recovered
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata import commands
+from tidelog_controller.metadata.cluster_events import events_of
+from tidelog_controller.metadata.rules.recovery import recovered
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
 
 SECRETS = tuple(f"{number:064x}" for number in (11, 12, 13))
 

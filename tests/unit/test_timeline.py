@@ -12,18 +12,18 @@ from test_metadata_random import RULES, SERVERS, action, commands_of
 from tidelog.timeline.past import Past, past_after
 from tidelog.timeline.records import Document, decode, encode
 from tidelog.types import TIMELINE, TopicConfig
-from tidelog_controller.core import timeline as timeline_module
-from tidelog_controller.core.commands import (
+from tidelog_controller.active.timeline_records import event_record, keyframe_records
+from tidelog_controller.active.timeline_topic import Group, Upkeep
+from tidelog_controller.active.timeline_writer import TimelineSettings
+from tidelog_controller.metadata import timeline_state as timeline_module
+from tidelog_controller.metadata.commands import (
     AddTopic,
     ChangeTopic,
     FenceServer,
     ForgetEvents,
     NoteControllers,
 )
-from tidelog_controller.core.machine import Replicated, decode_state, encode_state
-from tidelog_controller.core.pages import event_record, keyframe_records
-from tidelog_controller.core.scribe import TimelineSettings
-from tidelog_controller.core.upkeep import Group, Upkeep
+from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
 from timeline_log import GROUP, SETTINGS, Pen, TimelineLog, cluster, happen, present
 
 

@@ -9,13 +9,13 @@ import pytest
 from tidelog.errors import TidelogError
 from tidelog.types import TIMELINE, PartitionState, ServerState, TopicPartition, TopicState
 from tidelog.wire.messages import CancelReassignment, Reassign, Rebalance
-from tidelog_controller.core.commands import ChangeQueue, Command, QueuedMove, RemoveTopic, SetDraining, Suspend
-from tidelog_controller.core.machine import Replicated, decode_state, encode_state
-from tidelog_controller.core.metadata import apply
-from tidelog_controller.core.moves import Move, plan_move
-from tidelog_controller.core.rebalance import plan_rebalance
-from tidelog_controller.core.state import MetadataState
-from tidelog_controller.core.turns import Turns
+from tidelog_controller.active.reassignment_scheduler import Turns
+from tidelog_controller.metadata.application import apply
+from tidelog_controller.metadata.commands import ChangeQueue, Command, QueuedMove, RemoveTopic, SetDraining, Suspend
+from tidelog_controller.metadata.rules.reassignment_plan import Move, plan_move
+from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
 
 SERVERS = ("r1", "r2", "r3", "r4", "r5", "r6")
 

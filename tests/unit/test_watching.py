@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tidelog.metrics import COMMON, Metric
-from tidelog_controller import metrics as controller
+from tidelog_controller.observability import metrics as controller
 from tidelog_gateway import metrics as gateway
 from tidelog_replica.observability import metrics as replica
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tidelog.cli.partition_weights import rates, sizes
 from tidelog.types import PartitionState, ServerState, TopicState
 from tidelog.wire.messages import PartitionInfo, PartitionWeight, TopicInfo
-from tidelog_controller.core.rebalance import plan_rebalance
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
+from tidelog_controller.metadata.state import MetadataState
 
 MB = 1_000_000
 

@@ -23,15 +23,15 @@ from tidelog.wire.messages import (
     ReadAnswer,
     SuspectPart,
 )
-from tidelog_controller.core.commands import (
+from tidelog_controller.active.timeline_records import keyframe_records
+from tidelog_controller.active.timeline_writer import Scribe, TimelineSettings, ToServer
+from tidelog_controller.metadata.commands import (
     AddTopic,
     ChangeTopic,
     LeaveParts,
     SetSuccessor,
 )
-from tidelog_controller.core.pages import keyframe_records
-from tidelog_controller.core.scribe import Scribe, TimelineSettings, ToServer
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata.state import MetadataState
 
 GROUP = tuple(ControllerMember(node, f"ws://{node}", True, f"store of {node}") for node in ("c1", "c2", "c3"))
 SETTINGS = TimelineSettings(keyframe_events=10, keyframe_interval_s=1000.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tidelog.config import setting
 from tidelog.listening import Listening
 
-from tidelog_controller.core.controller import ControllerSettings
+from tidelog_controller.controller import ControllerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

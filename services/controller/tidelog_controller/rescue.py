@@ -3,10 +3,11 @@
 Raft cannot do this: a minority must not decide, since it may lack what the majority committed. So an operator does,
 who knows that the others are gone and never come back with the disks they had: two groups would lead the cluster
 then. All entries of the survivor's log, committed or not, are applied; the survivor must not run meanwhile. Its store
-is to hold a snapshot of the outcome from then on, with a configuration of the survivor alone (``core/members.py``),
-in a new term and at an index that nobody has seen. In the snapshot every number that must not be given twice is far
-beyond what it was, and no partition is led before its replicas have reported what they know (``core/recovery.py``).
-A snapshot has room for all that, and needs no entry that an earlier release could not read.
+is to hold a snapshot of the outcome from then on, with a configuration of the survivor alone
+(``raft/configuration.py``), in a new term and at an index that nobody has seen. In the snapshot every number that
+must not be given twice is far beyond what it was, and no partition is led before its replicas have reported what they
+know (``metadata/rules/recovery.py``). A snapshot has room for all that, and needs no entry that an earlier release
+could not read.
 
 What the others had committed and it had not got is lost: the last moments of a survivor that kept up; of several the
 one with the greatest (term, index) has everything that any of them has."""
@@ -21,11 +22,11 @@ from tidelog.errors import ConfigError
 from tidelog.types import NodeId
 
 from tidelog_controller.config import ControllerConfig
-from tidelog_controller.core.machine import Replicated, decode_state, encode_state, step
-from tidelog_controller.core.members import Member, Members
-from tidelog_controller.core.raft_log import Base, Persist, RaftLog, Snapshot, Stored
-from tidelog_controller.core.recovery import index_beyond, recovered
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.metadata.rules.recovery import index_beyond, recovered
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state, step
+from tidelog_controller.raft.configuration import Member, Members
+from tidelog_controller.raft.log import Base, Persist, RaftLog, Snapshot, Stored
 from tidelog_controller.storage import RaftStorage
 
 

@@ -69,10 +69,10 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_controller.config import ControllerConfig
-from tidelog_controller.core.controller import Controller
-from tidelog_controller.core.raft_log import Stored
-from tidelog_controller.health import why_not_ready
-from tidelog_controller.metrics import metrics_page
+from tidelog_controller.controller import Controller
+from tidelog_controller.observability.health import why_not_ready
+from tidelog_controller.observability.metrics import metrics_page
+from tidelog_controller.raft.log import Stored
 from tidelog_controller.shell import Shell
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside, was_set_aside
 

@@ -32,12 +32,12 @@ from tidelog.transport import Transport
 from tidelog.types import NodeId
 from tidelog.wire.messages import Hello, Message, QuorumAnswer
 
-from tidelog_controller.core.consensus import AddressesChanged, MakeSnapshot
-from tidelog_controller.core.controller import Controller, ControllerEffect
-from tidelog_controller.core.features import Linked
-from tidelog_controller.core.machine import encode_state
-from tidelog_controller.core.raft_log import Entry, Persist
-from tidelog_controller.core.scribe import ToServer
+from tidelog_controller.active.timeline_writer import ToServer
+from tidelog_controller.controller import Controller, ControllerEffect
+from tidelog_controller.metadata.rules.feature_level import Linked
+from tidelog_controller.metadata.state_machine import encode_state
+from tidelog_controller.metadata_log import AddressesChanged, MakeSnapshot
+from tidelog_controller.raft.log import Entry, Persist
 
 INBOX = 4096
 """Inputs that wait at most; closed links come on top."""

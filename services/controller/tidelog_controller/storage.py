@@ -20,10 +20,10 @@ older one is ``Damaged``. An honest crash never leaves it older, whatever of the
 A release that does not know these five columns leaves them as they are; the checksum then no longer fits a row whose
 own CRC is right. Such a store is taken over as it is by a commit of its own, as is a new one.
 
-The column ``rolled_back`` says whether the disk is an old copy that is not refilled yet (``core/old_copies.py``).
+The column ``rolled_back`` says whether the disk is an old copy that is not refilled yet (``raft/old_copies.py``).
 
 Each database has a random name, its *store*, from when it is made: by that name the group knows it and gives it a
-vote (``core/members.py``). ``set_aside`` puts a damaged one out of the way; what is then made anew is marked
+vote (``raft/configuration.py``). ``set_aside`` puts a damaged one out of the way; what is then made anew is marked
 ``lost``."""
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from tidelog.errors import ConfigError
 from tidelog.private import make_file, own_directory, write_file
 from tidelog.types import NodeId
 
-from tidelog_controller.core.members import NOBODY, Members, decode_members, encode_members
-from tidelog_controller.core.raft_log import Base, Entry, Persist, Snapshot, Stored
 from tidelog_controller.last_commit import NO_COMMIT, LastCommit, LastCommitFile, sync_path
+from tidelog_controller.raft.configuration import NOBODY, Members, decode_members, encode_members
+from tidelog_controller.raft.log import Base, Entry, Persist, Snapshot, Stored
 
 FORMAT = 2
 

@@ -1,0 +1,442 @@
+"""When to fence a server and when to replace a leader: what the active controller alone knows, and not for long.
+
+Sessions and leader reports are volatile: only the active controller keeps them, and a new one begins with none
+but a full session for everybody. What is decided from them goes through the Raft log as a command
+(``commands.py``) and has no effect before it is applied (``metadata/application.py``).
+
+    session   heartbeats keep it; after ``session_timeout_s`` without one its server is fenced; sooner, after
+              ``broken_link_grace_s``, when the link breaks over which the last one came: a process that is killed
+              closes its links at once, one that lives opens another and heartbeats again
+    suspicion reports about one partition's leader in one epoch; forgotten when the partition changes
+    seals     how far the logs of a partition with commit rule ``quorum`` reach, told by replicas that take nothing of
+              earlier epochs any more; forgotten when it is led again. They are sent anew now and then, so that
+              another active controller hears them too
+
+A leader is replaced when a majority of the *live* ISR members other than the leader report it within
+``leader_report_window_s``. Reports make failover fast; sessions make it live: with reports alone, a leader and one
+follower of three that die together would leave one reporter of two for ever. Reports by servers that are not in
+the ISR, or of another epoch, do not count.
+
+Elections by reports are *damped*: after ``FREE_REPLACEMENTS`` of them within ``DAMPING_S`` the reports about a
+partition must go on for a whole session time-out before its leader is replaced again. The time starts anew when the
+leader sends a heartbeat after a silence. So a server or a network that freezes for a moment again and again does not
+cost an election each time. A leader that stays silent is replaced as soon as its session ends, as it would be without
+reports. Nothing is held back where the link of the leader's heartbeats is broken, too: its process is dead.
+
+A sealed partition is led again when a majority of its replicas, live and in the ISR, has sealed the old epochs: by
+the one with the greatest (last epoch, log end); among equals by one that is not being drained and has the best rank.
+A server that has handed the partition over, or was reported, does not count while the others are a majority without
+it.
+
+A decision is in flight from its proposal until it is applied, and is not made again meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.levels import RECOVERY
+from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
+from tidelog.wire.messages import IsrMember, ReportLeader, Seal, SealPart, SuspectPart
+
+from tidelog_controller.metadata.commands import (
+    Command,
+    ElectSealed,
+    FenceServer,
+    LeaveParts,
+    LostLeader,
+    RegisterServer,
+    RemoveTopic,
+    ReplaceLeaders,
+    SealedPart,
+    UnfenceServer,
+)
+from tidelog_controller.metadata.rules.leader_election import ALL_ALIKE, Ranks, is_recovering
+from tidelog_controller.metadata.rules.recovery import choose
+from tidelog_controller.metadata.state import MetadataState
+
+FREE_REPLACEMENTS = 2
+"""How many leaders of a partition are replaced by reports within ``DAMPING_S`` without delay."""
+DAMPING_S = 20.0
+GAPS = 3
+"""A session time-out is so many gaps. A longer time than one gap without a report ends a series of reports, and one
+without a heartbeat is a silence."""
+
+
+def why_not_reported(state: MetadataState, report: ReportLeader) -> TidelogError | None:
+    """Why a report says nothing about any of its partitions, whenever it was sent: none is the sender's to judge."""
+    found = (state.partition(part.topic_id, part.partition) for part in report.parts)
+    known = [partition for partition in found if partition is not None]
+    if not known or any(report.node in partition.replicas for partition in known):
+        return None
+    return refuse("NOT_REPLICA", f"{report.node} reports {report.leader}, and has no copy of what that leads")
+
+
+@dataclass(slots=True)
+class _Suspicion:
+    """Reports about a partition at one epoch: by whom, when, and why."""
+
+    epoch: int
+    reports: dict[NodeId, tuple[float, str]] = field(default_factory=dict)
+    last_at: float = 0.0
+    """When the last report came."""
+    agreed_at: float | None = None
+    """Since when a majority agrees, without a gap in the reports; None: it does not."""
+
+
+@dataclass(slots=True)
+class _Sealing:
+    """What is known of one partition in the leader epoch in which it is sealed: the seals, each with the sender's
+    life, and who handed it over or was reported."""
+
+    leader_epoch: int
+    seals: dict[NodeId, tuple[int, SealPart]] = field(default_factory=dict)
+    avoided: NodeId | None = None
+
+
+@dataclass(slots=True)
+class _Session:
+    """A server's session: when it was last heard, when the session ends, and over which link it heartbeats."""
+
+    heard_at: float
+    ends_at: float
+    source: int | None
+    link_broken: bool = False
+    back_at: float = -inf
+    """When a heartbeat last came after a silence (see ``GAPS``)."""
+
+
+class Elections:
+    """The volatile part of an active controller. Times are seconds of the caller's monotonic clock."""
+
+    def __init__(self, session_timeout_s: float, broken_link_grace_s: float, leader_report_window_s: float) -> None:
+        self._session_timeout_s = session_timeout_s
+        self._broken_link_grace_s = broken_link_grace_s
+        self._gap_s = session_timeout_s / GAPS
+        self._window_s = leader_report_window_s
+        self._sessions: dict[NodeId, _Session] = {}
+        self._suspicions: dict[TopicPartition, _Suspicion] = {}
+        self._sealings: dict[TopicPartition, _Sealing] = {}
+        self._in_flight: dict[tuple[str, str, int], None] = {}
+        self._replaced: dict[TopicPartition, list[float]] = {}
+        """When a partition's leader was replaced because of reports, in the last ``DAMPING_S`` or a little longer."""
+        self._seen_at = 0.0
+        """When the last heartbeat or report came."""
+        self._registered_at = 0.0
+        """When the last server registered, or this controller became active."""
+
+    def become_active(self, state: MetadataState, now: float) -> None:
+        """Begin with nothing but a full session for every server: nobody has had a chance to heartbeat here."""
+        self.clear()
+        self._sessions = {node: self._fresh(now) for node in state.servers}
+        self._registered_at = now
+
+    def clear(self) -> None:
+        """Forget everything: no longer active."""
+        self._sessions.clear()
+        self._suspicions.clear()
+        self._sealings.clear()
+        self._in_flight.clear()
+        self._replaced.clear()
+
+    # --- sessions ----------------------------------------------------------------------------------------
+
+    def on_heartbeat(
+        self, state: MetadataState, node: NodeId, source: int, now: float, wall_ms: int
+    ) -> UnfenceServer | None:
+        """A heartbeat of the server's present life (the caller checked) over link ``source``; ends its fence, if
+        there is one."""
+        self._seen_at = now
+        before = self._sessions[node]
+        session = self._sessions[node] = self._fresh(now, source)
+        session.back_at = now if now - before.heard_at > self._gap_s else before.back_at
+        server = state.servers[node]
+        if not server.fenced or not self._begin(("unfence", node, server.broker_epoch)):
+            return None
+        return UnfenceServer(wall_ms, node, server.broker_epoch)
+
+    def on_link_closed(self, source: int, now: float) -> None:
+        """Whose last heartbeat came over that link has little time to send another."""
+        for session in self._sessions.values():
+            if session.source == source:
+                session.ends_at = min(session.ends_at, now + self._broken_link_grace_s)
+                session.link_broken = True
+
+    def expired(self, state: MetadataState, now: float, wall_ms: int) -> list[FenceServer]:
+        """The sessions that have ended, each once."""
+        fences = []
+        for node, end in self._session_ends(state):
+            if now >= end and self._begin(("fence", node, state.servers[node].broker_epoch)):
+                session = self._sessions[node]
+                evidence = {"silent_ms": str(round((now - session.heard_at) * 1000))}
+                if session.link_broken:
+                    evidence["link"] = "broken"
+                fences.append(FenceServer(wall_ms, node, state.servers[node].broker_epoch, evidence))
+        return fences
+
+    def deadline(self, state: MetadataState) -> float | None:
+        """When the next session ends, of those that are not being fenced already."""
+        return min(
+            (
+                end
+                for node, end in self._session_ends(state)
+                if ("fence", node, state.servers[node].broker_epoch) not in self._in_flight
+            ),
+            default=None,
+        )
+
+    def is_live(self, state: MetadataState, node: NodeId, now: float) -> bool:
+        """Unfenced, and its session has not ended."""
+        return state.is_live(node) and now < self._sessions[node].ends_at
+
+    def _session_ends(self, state: MetadataState) -> list[tuple[NodeId, float]]:
+        servers = state.servers.values()
+        return [(server.node, self._sessions[server.node].ends_at) for server in servers if not server.fenced]
+
+    def _fresh(self, now: float, source: int | None = None) -> _Session:
+        return _Session(now, now + self._session_timeout_s, source)
+
+    # --- reports -----------------------------------------------------------------------------------------
+
+    def on_report(
+        self, state: MetadataState, report: ReportLeader, now: float, wall_ms: int
+    ) -> ReplaceLeaders | None:
+        """Count a report by a server in its present life (the caller checked); perhaps it is the last one needed.
+        Parts that are out of date, or not the reporter's to judge, are passed over."""
+        self._seen_at = now
+        lost: list[LostLeader] = []
+        for part in report.parts:
+            key = TopicPartition(part.topic_id, part.partition)
+            partition = state.partition(*key)
+            if partition is None or not self._counts(state, partition, report, part, now):
+                continue
+            suspicion = self._suspicions.get(key)
+            if suspicion is None or suspicion.epoch != part.epoch:
+                suspicion = self._suspicions[key] = _Suspicion(part.epoch)
+            if now - suspicion.last_at > self._gap_s:
+                suspicion.agreed_at = None
+            suspicion.last_at = now
+            suspicion.reports[report.node] = (now, report.reason)
+            evidence = self._majority(state, partition, suspicion, now)
+            if evidence is None or self._is_held_back(key, report.leader, suspicion, now):
+                continue
+            if suspicion.agreed_at is not None and now > suspicion.agreed_at:
+                evidence["held_back_ms"] = str(round((now - suspicion.agreed_at) * 1000))
+            if self._begin(("replace", f"{key.topic_id}/{key.partition}", part.epoch)):
+                lost.append(LostLeader(*key, part.leader_epoch, part.epoch, evidence))
+        return ReplaceLeaders(wall_ms, report.leader, tuple(lost)) if lost else None
+
+    def _counts(
+        self, state: MetadataState, partition: PartitionState, report: ReportLeader, part: SuspectPart, now: float
+    ) -> bool:
+        return (
+            (partition.leader, partition.leader_epoch, partition.epoch)
+            == (report.leader, part.leader_epoch, part.epoch)
+            and report.node != report.leader
+            and report.node in partition.isr
+            and self.is_live(state, report.node, now)
+        )
+
+    def _majority(
+        self, state: MetadataState, partition: PartitionState, suspicion: _Suspicion, now: float
+    ) -> dict[str, str] | None:
+        """The evidence that a majority of the live ISR members other than the leader agree; None if not."""
+        judges = [n for n in partition.isr if n != partition.leader and self.is_live(state, n, now)]
+        fresh = [
+            node
+            for node in judges
+            if node in suspicion.reports and now - suspicion.reports[node][0] <= self._window_s
+        ]
+        if 2 * len(fresh) <= len(judges):
+            return None
+        told = {f"report_{node}": suspicion.reports[node][1] for node in fresh}
+        return {"leader": partition.leader or "", "reports": str(len(fresh)), "live": str(len(judges)), **told}
+
+    def _is_held_back(self, key: TopicPartition, leader: NodeId, suspicion: _Suspicion, now: float) -> bool:
+        """A majority agrees that the leader has failed: whether its replacement has to wait, since the partition had
+        too many elections recently."""
+        if suspicion.agreed_at is None:
+            suspicion.agreed_at = now
+        recent = self._replaced[key] = [at for at in self._replaced.get(key, ()) if now - at < DAMPING_S]
+        if len(recent) < FREE_REPLACEMENTS or self._sessions[leader].link_broken:
+            return False
+        return now - max(suspicion.agreed_at, self._sessions[leader].back_at) < self._session_timeout_s
+
+    def held_back(self, state: MetadataState, key: TopicPartition) -> dict[str, str]:
+        """The evidence for ``why`` that the election of a new leader is held back now; empty if it is not."""
+        suspicion, partition = self._suspicions.get(key), state.partition(*key)
+        if (
+            partition is None
+            or suspicion is None
+            or suspicion.agreed_at is None
+            or suspicion.epoch != partition.epoch
+        ):
+            return {}
+        elections = len(self._replaced[key])
+        if elections < FREE_REPLACEMENTS or self._seen_at - suspicion.last_at > self._gap_s:
+            return {}
+        return {
+            "leader": partition.leader or "",
+            "elections": str(elections),
+            **{f"report_{node}": reason for node, (_, reason) in suspicion.reports.items()},
+        }
+
+    # --- seals -------------------------------------------------------------------------------------------
+
+    def on_seal(
+        self, state: MetadataState, seal: Seal, now: float, wall_ms: int, ranks: Ranks = ALL_ALIKE
+    ) -> ElectSealed | None:
+        """Take seals of a server in its present life (the caller checked); perhaps they are the last ones needed.
+        ``ranks`` decide between logs with the same last epoch and end.
+        Parts of another leader epoch, or that are led again, are passed over."""
+        sealed: list[SealedPart] = []
+        for part in seal.parts:
+            key = TopicPartition(part.topic_id, part.partition)
+            partition = state.partition(*key)
+            if partition is None or not partition.sealing or partition.leader_epoch != part.leader_epoch:
+                continue
+            sealing = self._sealing(key, part.leader_epoch)
+            sealing.seals[seal.node] = (seal.broker_epoch, part)
+            chosen = self._sealed(state, key, partition, sealing, now, ranks)
+            if chosen is not None and self._begin(("seal", f"{key.topic_id}/{key.partition}", part.leader_epoch)):
+                sealed.append(chosen)
+        return ElectSealed(wall_ms, tuple(sealed)) if sealed else None
+
+    def _sealing(self, key: TopicPartition, leader_epoch: int) -> _Sealing:
+        sealing = self._sealings.get(key)
+        if sealing is None or sealing.leader_epoch != leader_epoch:
+            sealing = self._sealings[key] = _Sealing(leader_epoch)
+        return sealing
+
+    def _sealed(
+        self,
+        state: MetadataState,
+        key: TopicPartition,
+        partition: PartitionState,
+        sealing: _Sealing,
+        now: float,
+        ranks: Ranks,
+    ) -> SealedPart | None:
+        """Who leads next, if a majority has sealed; after a rescue, if that is known."""
+        config = state.topics[key.topic_id].config
+        if is_recovering(partition, config):
+            return self._recovered(state, key, partition, config, sealing, now)
+        majority = len(partition.replicas) // 2 + 1
+        members = [n for n in partition.isr if n not in partition.doubtful and self.is_live(state, n, now)]
+        others = [n for n in members if n != sealing.avoided]
+        if len(others) >= majority:
+            members = others
+        seals = {
+            node: sealing.seals[node][1]
+            for node in members
+            if node in sealing.seals and state.in_life(node, sealing.seals[node][0])
+        }
+        if len(seals) < majority:
+            return None
+        drains = {node: state.servers[node].draining for node in seals}
+
+        def reach(node: NodeId) -> tuple[int, int, bool, int]:
+            return seals[node].last_epoch, seals[node].end, not drains[node], -ranks.get(node, 0)
+
+        leader = max(seals, key=reach)
+        told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        told |= {f"rank_{node}": str(ranks[node]) for node in seals if node in ranks}
+        evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **told}
+        sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals)
+        above = _above(state, partition, seals)
+        return SealedPart(*key, partition.leader_epoch, leader, sealed_by, evidence, above)
+
+    def seals(self, state: MetadataState, key: TopicPartition) -> dict[NodeId, SealPart]:
+        """What live replicas have reported of a partition that is sealed, in their present lives."""
+        sealing, partition = self._sealings.get(key), state.partition(*key)
+        if sealing is None or partition is None or sealing.leader_epoch != partition.leader_epoch:
+            return {}
+        return {
+            node: part
+            for node, (life, part) in sealing.seals.items()
+            if state.in_life(node, life) and state.is_live(node)
+        }
+
+    def _recovered(
+        self,
+        state: MetadataState,
+        key: TopicPartition,
+        partition: PartitionState,
+        config: TopicConfig,
+        sealing: _Sealing,
+        now: float,
+    ) -> SealedPart | None:
+        seals = self.seals(state, key)
+        drains = {node: state.servers[node].draining for node in seals}
+        settled = now >= self._registered_at + self._session_timeout_s
+        complete = settled and all(self.is_live(state, node, now) for node in state.servers)
+        choice = choose(partition, config, seals, drains, complete=complete)
+        if choice is None:
+            return None
+        lost = [node for node in partition.replicas if node not in partition.isr + partition.elr]
+        sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals if node not in lost)
+        told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        counts = {"seals": str(len(seals)), "replicas": str(len(partition.replicas))}
+        evidence = {"rule": choice.rule, **counts, **told}
+        above = _above(state, partition, seals)
+        return SealedPart(*key, partition.leader_epoch, choice.leader, sealed_by, evidence, above)
+
+    # --- in flight ---------------------------------------------------------------------------------------
+
+    def on_applied(self, state: MetadataState, command: Command, changed: list[TopicPartition], now: float) -> None:
+        """``command`` is in the metadata, now ``state``, whatever it came to: its decision is no longer in flight.
+        ``changed``: the partitions that it changed."""
+        for key in changed:
+            self._suspicions.pop(key, None)
+            partition = state.partition(*key)
+            if partition is None or not partition.sealing:
+                self._sealings.pop(key, None)
+        match command:
+            case RegisterServer():
+                self._sessions[command.node] = self._fresh(now)
+                self._registered_at = now
+            case FenceServer():
+                self._in_flight.pop(("fence", command.node, command.broker_epoch), None)
+            case UnfenceServer():
+                self._in_flight.pop(("unfence", command.node, command.broker_epoch), None)
+            case ReplaceLeaders():
+                for part in command.parts:
+                    self._in_flight.pop(("replace", f"{part.topic_id}/{part.partition}", part.epoch), None)
+                for key in changed:
+                    self._replaced.setdefault(key, []).append(now)
+                self._avoid(state, changed, command.leader)
+            case ElectSealed():
+                for sealed in command.parts:
+                    name = f"{sealed.topic_id}/{sealed.partition}"
+                    self._in_flight.pop(("seal", name, sealed.leader_epoch), None)
+            case LeaveParts():
+                self._avoid(state, changed, command.node)
+            case RemoveTopic():
+                for known in (self._suspicions, self._sealings, self._replaced):
+                    for key in [key for key in known if key.topic_id == command.topic_id]:
+                        del known[key]
+            case _:
+                return
+
+    def _avoid(self, state: MetadataState, changed: list[TopicPartition], node: NodeId) -> None:
+        """``node`` is not to lead again what is being sealed because of it."""
+        for key in changed:
+            partition = state.partition(*key)
+            if partition is not None and partition.sealing:
+                self._sealing(key, partition.leader_epoch).avoided = node
+
+    def _begin(self, decision: tuple[str, str, int]) -> bool:
+        """Whether this decision is new; it is in flight now."""
+        if decision in self._in_flight:
+            return False
+        self._in_flight[decision] = None
+        return True
+
+
+def _above(state: MetadataState, partition: PartitionState, seals: Mapping[NodeId, SealPart]) -> int:
+    """The highest leader epoch that is reported, where the partition's own is not beyond it; else -1."""
+    highest = max(part.highest_epoch for part in seals.values())
+    return highest if state.level >= RECOVERY and highest >= partition.leader_epoch else -1

@@ -1,0 +1,269 @@
+"""When to transfer leadership: what the active controller does of its own accord, a few partitions at a time.
+
+    needed    the leader's server is being drained, or the leader is not in the target of a reassignment whose target
+              is in sync: at once
+    wished    the preferred replica should lead: looked at every ``leader_imbalance_check_interval_s``; of a server
+              that has more than ``leader_imbalance_percentage`` of the partitions that prefer it led by others, all
+              come back, but none that changed its leader within ``leader_min_term_s``: those would only go to and
+              fro; and none to a server that is slow (``active/slow_servers.py``) or ranks worse than the leader
+              (``metadata/rules/candidate_ranking.py``)
+
+A transfer is a command that names the successor (``metadata/rules/reassignment.py``) and ends with another leader
+epoch. One that has not ended after ``leader_transfer_timeout_s`` is withdrawn, and the partition left alone for a
+while. Times are volatile, of the caller's monotonic clock: a new active controller gives every transfer its full
+time, and takes all leaders for new ones.
+
+A proposal is in flight until it is applied; it names the epoch for which it was decided, so that what comes between
+makes it void, and it is decided again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from tidelog.config import setting
+from tidelog.types import NodeId, PartitionState, TopicPartition
+
+from tidelog_controller.metadata.commands import Command, RemoveTopic, SetDraining, SetSuccessor
+from tidelog_controller.metadata.rules.leader_election import ALL_ALIKE, Ranks
+from tidelog_controller.metadata.state import MetadataState
+
+PAUSE_S = 0.05
+"""Between two looks at what is needed."""
+REST_TIMEOUTS = 2
+"""A partition whose transfer was withdrawn is left alone for so many times the time-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceSettings:
+    """Times and bounds of transfers; the same on all controllers."""
+
+    transfer_timeout_s: float = setting(
+        5.0, "how long a leader that is to hand over takes no batches, at most; then it goes on leading", 0.05, 600.0
+    )
+    transfers_at_once: int = setting(8, "transfers of leadership under way at a time", 1, 10_000)
+    moves_per_server: int = setting(
+        4, "reassignments of a rebalance that concern one server at a time; the others wait for their turn", 1, 10_000
+    )
+    leader_imbalance_percentage: int = setting(
+        10, "part of the partitions that prefer a server which may be led by others before they come back", 0, 100
+    )
+    leader_imbalance_check_interval_s: float = setting(
+        60.0, "time between two looks at that; 0: leaders never come back by themselves", 0.0, 86_400.0
+    )
+    leader_min_term_s: float = setting(
+        60.0, "a partition whose leader changed within this time is not moved for the sake of balance", 0.0, 86_400.0
+    )
+    lag_threshold_s: float = setting(
+        2.0,
+        "a replica that was not caught up for so long makes it and its leader suspect of being slow; 0: never",
+        0.0,
+        600.0,
+    )
+    lag_patience_s: float = setting(
+        15.0, "a server is slow when it was suspected for so long, by what concerns most of its peers", 0.0, 86_400.0
+    )
+
+
+class Balance:
+    """The volatile part of an active controller that moves leaderships."""
+
+    def __init__(self, settings: BalanceSettings) -> None:
+        self._settings = settings
+        self._running: dict[TopicPartition, float] = {}
+        """Transfers, and when each is withdrawn."""
+        self._needed: dict[TopicPartition, None] = {}
+        self._wished: dict[TopicPartition, None] = {}
+        self._rest: dict[TopicPartition, float] = {}
+        """Left alone until then."""
+        self._led_since: dict[TopicPartition, float] = {}
+        """When a partition changed its leader, where that is not long ago."""
+        self._in_flight: dict[TopicPartition, None] = {}
+        self._slow: Collection[NodeId] = ()
+        self._ranks: Ranks = ALL_ALIKE
+        self._active_at = 0.0
+        self._next_look = 0.0
+        self._next_check = 0.0
+
+    def become_active(self, state: MetadataState, now: float) -> None:
+        """Begin with what the metadata say."""
+        self.clear()
+        self._active_at = self._next_look = now
+        self._next_check = now + self._settings.leader_imbalance_check_interval_s
+        for key, partition in _partitions(state):
+            self._note(state, key, partition, now)
+
+    def clear(self) -> None:
+        """Forget everything: no longer active."""
+        for known in (self._running, self._needed, self._wished, self._rest, self._led_since, self._in_flight):
+            known.clear()
+
+    def on_applied(
+        self,
+        before: MetadataState,
+        state: MetadataState,
+        command: Command,
+        changed: Iterable[TopicPartition],
+        now: float,
+    ) -> None:
+        """``command`` has made ``state`` of ``before``; ``changed``: the partitions that it changed."""
+        for key in changed:
+            old, partition = before.partition(*key), state.partition(*key)
+            if partition is None:
+                continue
+            if old is None or old.leader_epoch != partition.leader_epoch:
+                self._led_since[key] = now
+            elif old.successor is not None and partition.successor is None:
+                self._rest[key] = now + REST_TIMEOUTS * self._settings.transfer_timeout_s
+            if old is None or old.successor != partition.successor:
+                self._running.pop(key, None)
+            self._note(state, key, partition, now)
+        match command:
+            case SetSuccessor():
+                self._in_flight.pop(TopicPartition(command.topic_id, command.partition), None)
+            case SetDraining():
+                for key, partition in _partitions(state):
+                    self._note(state, key, partition, now)
+            case RemoveTopic():
+                for known in (self._running, self._needed, self._wished, self._rest, self._led_since):
+                    for key in [key for key in known if key.topic_id == command.topic_id]:
+                        del known[key]
+            case _:
+                return
+
+    def _note(self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float) -> None:
+        if partition.successor is not None:
+            self._running.setdefault(key, now + self._settings.transfer_timeout_s)
+        else:
+            self._running.pop(key, None)
+        if _needs_other(state, partition):
+            if key not in self._needed:
+                self._needed[key] = None
+                self._next_look = min(self._next_look, now + PAUSE_S)
+        else:
+            self._needed.pop(key, None)
+
+    # --- time --------------------------------------------------------------------------------------------
+
+    def due(
+        self,
+        state: MetadataState,
+        now: float,
+        wall_ms: int,
+        slow: Collection[NodeId] = (),
+        ranks: Ranks = ALL_ALIKE,
+    ) -> list[SetSuccessor]:
+        """Transfers to begin and to withdraw now. No leadership comes back to a server that is in ``slow`` or has a
+        worse rank than the leader. Where several servers could take over, the one with the best rank does."""
+        self._slow, self._ranks = slow, ranks
+        commands = []
+        for key in [key for key, until in self._running.items() if until <= now and key not in self._in_flight]:
+            partition = state.partition(*key)
+            assert partition is not None and partition.successor is not None
+            evidence = {"successor": partition.successor, "waited_s": f"{self._settings.transfer_timeout_s:g}"}
+            self._in_flight[key] = None
+            commands.append(SetSuccessor(wall_ms, *key, partition.epoch, "", "transfer_timed_out", evidence))
+        if self._settings.leader_imbalance_check_interval_s and now >= self._next_check:
+            self._next_check = now + self._settings.leader_imbalance_check_interval_s
+            self._wished = dict.fromkeys(self._imbalanced(state, now))
+            if self._wished:
+                self._next_look = now
+        if (self._needed or self._wished) and now >= self._next_look:
+            self._next_look = now + PAUSE_S
+            commands += self._begin(state, now, wall_ms)
+        return commands
+
+    def deadline(self) -> float | None:
+        """When ``due`` has something to say, perhaps nothing yet."""
+        times = [until for key, until in self._running.items() if key not in self._in_flight]
+        if self._settings.leader_imbalance_check_interval_s:
+            times.append(self._next_check)
+        if self._needed or self._wished:
+            times.append(self._next_look)
+        return min(times, default=None)
+
+    def _begin(self, state: MetadataState, now: float, wall_ms: int) -> list[SetSuccessor]:
+        commands: list[SetSuccessor] = []
+        room = self._settings.transfers_at_once - len(self._running) - len(self._in_flight)
+        for key in [*self._needed, *self._wished]:
+            if len(commands) >= room:
+                break
+            partition = state.partition(*key)
+            if partition is None or key in self._in_flight or partition.successor is not None:
+                continue
+            if now < self._rest.get(key, now):
+                continue
+            self._rest.pop(key, None)
+            wanted = _needs_other(state, partition, self._ranks) or self._prefers_other(state, key, partition, now)
+            self._wished.pop(key, None)
+            if wanted is not None and wanted[0]:
+                server, cause = wanted
+                evidence = {"from": partition.leader or "", "to": server}
+                self._in_flight[key] = None
+                commands.append(SetSuccessor(wall_ms, *key, partition.epoch, server, cause, evidence))
+        return commands
+
+    # --- preferred leaders -------------------------------------------------------------------------------
+
+    def _prefers_other(
+        self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float
+    ) -> tuple[NodeId, str] | None:
+        preferred = partition.replicas[0]
+        unfit = partition.target or partition.paused or not _may_lead(state, partition, preferred)
+        if partition.leader in (None, preferred) or unfit:
+            return None
+        if preferred in self._slow or self._ranks.get(preferred, 0) > self._ranks.get(partition.leader, 0):
+            return None
+        if now < self._led_since.get(key, self._active_at) + self._settings.leader_min_term_s:
+            return None
+        return preferred, "preferred_leader"
+
+    def _imbalanced(self, state: MetadataState, now: float) -> list[TopicPartition]:
+        prefer: dict[NodeId, int] = {}
+        away: dict[NodeId, list[TopicPartition]] = {}
+        for key, partition in _partitions(state):
+            preferred = partition.replicas[0]
+            prefer[preferred] = prefer.get(preferred, 0) + 1
+            if partition.leader != preferred:
+                away.setdefault(preferred, []).append(key)
+        term = self._settings.leader_min_term_s
+        self._led_since = {key: since for key, since in self._led_since.items() if now < since + term}
+        chosen = []
+        for server, keys in away.items():
+            if 100 * len(keys) > self._settings.leader_imbalance_percentage * prefer[server]:
+                chosen += keys
+        found = ((key, state.partition(*key)) for key in chosen)
+        return [key for key, p in found if p is not None and self._prefers_other(state, key, p, now) is not None]
+
+
+def _partitions(state: MetadataState) -> Iterator[tuple[TopicPartition, PartitionState]]:
+    for topic in state.topics.values():
+        for number, partition in enumerate(topic.partitions):
+            yield TopicPartition(topic.topic_id, number), partition
+
+
+def _may_lead(state: MetadataState, partition: PartitionState, node: NodeId) -> bool:
+    return node in partition.isr and state.is_live(node) and not state.servers[node].draining
+
+
+def _needs_other(
+    state: MetadataState, partition: PartitionState, ranks: Ranks = ALL_ALIKE
+) -> tuple[NodeId, str] | None:
+    """Which server has to lead instead of the present leader ("" if none can yet), and why; None if the leader may
+    stay."""
+
+    def rank(node: NodeId) -> int:
+        return ranks.get(node, 0)
+
+    leader, target = partition.leader, partition.target
+    if leader is None or partition.paused:
+        return None
+    if target and leader not in target and all(node in partition.isr for node in target):
+        live = [node for node in target if state.is_live(node)]
+        fit = [node for node in live if not state.servers[node].draining]
+        return min(fit or live, key=rank, default=""), "reassignment"
+    if state.servers[leader].draining:
+        fit = [node for node in target or partition.replicas if _may_lead(state, partition, node)]
+        return (min(fit, key=rank), "draining") if fit else None
+    return None

@@ -1,0 +1,114 @@
+"""When the moves of a rebalance begin: what the active controller does of its own accord, a few at a time.
+
+The queue is in the metadata (``state.queue``), so another controller goes on where one has ended. A move begins, in
+the order of the queue, as long as each server that it concerns has fewer than ``moves_per_server`` under way: those
+that get a copy or give one up, and the leader from whom it is copied. Moves that somebody asked for one by one begin
+at once; they count here all the same. One that cannot begin now (a server is down) lets the others go first. A mere
+change of order copies nothing and concerns nobody.
+
+A move is under way while its partition has a ``target``. A proposal is in flight until it is applied; it names the
+epoch for which it was decided. Times are seconds of the caller's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.types import NodeId, PartitionState, TopicPartition
+
+from tidelog_controller.metadata.commands import Command, RemoveTopic, SetReplicas
+from tidelog_controller.metadata.rules.reassignment import why_not_replicas
+from tidelog_controller.metadata.state import MetadataState
+
+PAUSE_S = 0.2
+"""Between two looks at the queue."""
+
+
+class Turns:
+    """The volatile part of an active controller that begins queued moves."""
+
+    def __init__(self, moves_per_server: int) -> None:
+        self._most = moves_per_server
+        self._under_way: dict[TopicPartition, tuple[NodeId, ...]] = {}
+        """The servers that each move concerns."""
+        self._in_flight: dict[TopicPartition, tuple[NodeId, ...]] = {}
+        self._look_at: float | None = None
+
+    def become_active(self, state: MetadataState, now: float) -> None:
+        """Begin with what the metadata say."""
+        self.clear()
+        for topic in state.topics.values():
+            for number in range(len(topic.partitions)):
+                self._note(state, TopicPartition(topic.topic_id, number))
+        self._look_at = now if state.queue else None
+
+    def clear(self) -> None:
+        """Forget everything: no longer active."""
+        self._under_way.clear()
+        self._in_flight.clear()
+        self._look_at = None
+
+    def on_applied(
+        self, state: MetadataState, command: Command, changed: Iterable[TopicPartition], now: float
+    ) -> None:
+        """``command`` has made ``state``; ``changed``: the partitions that it changed."""
+        for key in changed:
+            self._note(state, key)
+        if isinstance(command, SetReplicas):
+            self._in_flight.pop(TopicPartition(command.topic_id, command.partition), None)
+        elif isinstance(command, RemoveTopic):
+            for key in [key for key in self._under_way if key.topic_id == command.topic_id]:
+                del self._under_way[key]
+        if state.queue and self._look_at is None:
+            self._look_at = now + PAUSE_S
+
+    def _note(self, state: MetadataState, key: TopicPartition) -> None:
+        partition = state.partition(*key)
+        if partition is not None and partition.target and not partition.paused:
+            self._under_way[key] = _concerned(partition, partition.origin, partition.target)
+        else:
+            self._under_way.pop(key, None)
+
+    def deadline(self) -> float | None:
+        """When ``due`` has something to say, perhaps nothing yet."""
+        return self._look_at
+
+    def due(self, state: MetadataState, now: float, wall_ms: int) -> list[SetReplicas]:
+        """The moves whose turn it is."""
+        if self._look_at is None or now < self._look_at:
+            return []
+        self._look_at = None
+        load: dict[NodeId, int] = {}
+        for servers in (*self._under_way.values(), *self._in_flight.values()):
+            for node in servers:
+                load[node] = load.get(node, 0) + 1
+        begun: list[SetReplicas] = []
+        for move in state.queue.values():
+            key = TopicPartition(move.topic_id, move.partition)
+            partition = state.partition(*key)
+            if partition is None or partition.target or partition.paused or key in self._in_flight:
+                continue
+            servers = _concerned(partition, partition.replicas, move.replicas)
+            config = state.topics[key.topic_id].config
+            if any(load.get(node, 0) >= self._most for node in servers):
+                continue
+            if why_not_replicas(partition, config, move.replicas, state.is_live) is not None:
+                continue
+            for node in servers:
+                load[node] = load.get(node, 0) + 1
+            self._in_flight[key] = servers
+            evidence = {"replicas_before": " ".join(partition.replicas), "sake": move.reason}
+            if move.asker:
+                evidence["asked_by"] = move.asker
+            begun.append(SetReplicas(wall_ms, *key, partition.epoch, move.replicas, "rebalance", evidence))
+        return begun
+
+
+def _concerned(
+    partition: PartitionState, before: tuple[NodeId, ...], after: tuple[NodeId, ...]
+) -> tuple[NodeId, ...]:
+    """The servers that such a move concerns."""
+    gets = tuple(node for node in after if node not in before)
+    gives = tuple(node for node in before if node not in after)
+    serves = (partition.leader,) if gets and partition.leader is not None else ()
+    return tuple(dict.fromkeys(gets + gives + serves))

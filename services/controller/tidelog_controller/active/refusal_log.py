@@ -1,0 +1,230 @@
+"""What the active controller refused, for the timeline: who asked for what, and why not.
+
+Refusals change nothing, so they are no part of the replicated state, and none of the numbered events: the scribe puts
+them between those, at most once each. They are lost with the controller that is active, with an append of which
+nobody knows whether it was made, and while the timeline cannot be written, beyond ``READY`` of them.
+
+Also told is what came no further than a link: a hello, a message of a kind that the peer's role may not send.
+
+Nobody can fill the timeline with them:
+
+- the same again (op, code, subject and who asks, wherever from) is counted, and told after ``REPEAT_FIRST_S``, then
+  after twice as long each time, up to ``REPEAT_MAX_S``;
+- a bucket of ``BURST`` records gets one every ``REFILL_S``; what finds it empty is counted, whatever it is, and told
+  as ``others`` when there is one again.
+
+The last ``KEPT`` of a partition are remembered here, too, for its history.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from tidelog.errors import TidelogError
+from tidelog.printable import escaped
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import Hello, HistoryEntry, Message, ReportLeader
+
+from tidelog_controller.metadata.commands import Command
+from tidelog_controller.metadata.state import MetadataState
+
+BURST, REFILL_S = 50, 20.0
+REPEAT_FIRST_S, REPEAT_MAX_S = 60.0, 3600.0
+READY = 100
+KINDS = 500
+"""Different refusals of which it is known that they were told."""
+KEPT, PARTITIONS = 20, 500
+TEXT = 300
+"""Of a text that somebody chose so much is told."""
+ROLES = ("controller", "replica", "gateway", "client")
+UNTOLD = ("NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
+"""They say something of the controllers, not of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One, or ``count`` of the same since ``since_ms``."""
+
+    time_ms: int
+    op: str
+    code: str
+    message: str = ""
+    asker: str = ""
+    topic: str = ""
+    topic_id: str = ""
+    partition: int = -1
+    node: NodeId = ""
+    """The replica server, or controller, that it is about, or that asked."""
+    evidence: dict[str, str] = field(default_factory=dict)
+    count: int = 1
+    since_ms: int = 0
+
+    @property
+    def sort(self) -> tuple[str, ...]:
+        """What makes two the same; a client's address and port do not count."""
+        who = self.asker.partition(" at ")[0]
+        return self.op, self.code, self.topic, str(self.partition), self.node, who
+
+
+@dataclass(slots=True)
+class _Repeated:
+    """Those of a sort since the last that was told."""
+
+    due: float
+    pause_s: float
+    last: Refusal | None = None
+
+
+class Refusals:
+    """Times are seconds of the caller's monotonic clock. Those in ``ready`` are to be told now, in that order."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Refusal] = deque()
+        self._repeated: dict[tuple[str, ...], _Repeated] = {}
+        self._others: Refusal | None = None
+        self._room, self._room_at = float(BURST), -math.inf
+        self._recent: dict[TopicPartition, deque[HistoryEntry]] = {}
+
+    def clear(self) -> None:
+        """No longer active."""
+        self.ready.clear()
+        self._repeated.clear()
+        self._recent.clear()
+        self._others = None
+
+    def note(self, refusal: Refusal, state: MetadataState, now: float) -> None:
+        """It has happened."""
+        if refusal.code in UNTOLD:
+            return
+        self._remember(refusal, state)
+        known = self._repeated.get(refusal.sort)
+        if known is None and len(self._repeated) < KINDS and self._take_room(now):
+            self._repeated[refusal.sort] = _Repeated(now + REPEAT_FIRST_S, REPEAT_FIRST_S)
+            self.ready.append(refusal)
+        elif known is not None:
+            known.last = _more(known.last, refusal)
+        else:
+            self._others = _more(self._others, Refusal(refusal.time_ms, "others", refusal.code))
+
+    def deadline(self) -> float:
+        """When ``on_tick`` has something to do."""
+        due = min((one.due for one in self._repeated.values()), default=math.inf)
+        waits = self._others is None or len(self.ready) >= READY
+        return min(due, math.inf if waits else self._refilled_at)
+
+    def on_tick(self, now: float) -> None:
+        """What was counted is told, where its time has come; what was not asked for again is forgotten."""
+        for sort, one in [*self._repeated.items()]:
+            if now < one.due:
+                continue
+            if one.last is None:
+                del self._repeated[sort]
+                continue
+            one.pause_s = min(2 * one.pause_s, REPEAT_MAX_S)
+            one.due = now + one.pause_s
+            if self._take_room(now):
+                self.ready.append(one.last)
+                one.last = None
+        if self._others is not None and self._take_room(now):
+            self.ready.append(self._others)
+            self._others = None
+
+    def take(self) -> Refusal:
+        """The first of ``ready`` is being told."""
+        return self.ready.popleft()
+
+    def put_back(self, refusals: Iterable[Refusal]) -> None:
+        """These were not told after all."""
+        self.ready.extendleft(reversed([*refusals]))
+
+    def recent(self, key: TopicPartition) -> tuple[HistoryEntry, ...]:
+        """Those that were about a partition, oldest first."""
+        return tuple(self._recent.get(key, ()))
+
+    @property
+    def _refilled_at(self) -> float:
+        """When there is room for a record."""
+        return self._room_at if self._room >= 1 else self._room_at + (1 - self._room) * REFILL_S
+
+    def _take_room(self, now: float) -> bool:
+        if self._room_at > -math.inf:
+            self._room = min(BURST, self._room + (now - self._room_at) / REFILL_S)
+        self._room_at = now
+        if self._room < 1 - 1e-9 or len(self.ready) >= READY:
+            return False
+        self._room = max(0.0, self._room - 1)
+        return True
+
+    def _remember(self, refusal: Refusal, state: MetadataState) -> None:
+        key = TopicPartition(refusal.topic_id, refusal.partition)
+        partition = state.partition(*key)
+        if partition is None:
+            return
+        evidence = {"op": refusal.op, "asked_by": refusal.asker, "message": refusal.message, **refusal.evidence}
+        entry = HistoryEntry(
+            refusal.time_ms,
+            partition.epoch,
+            partition.leader_epoch,
+            "refused",
+            refusal.code,
+            partition.leader or "",
+            partition.isr,
+            evidence,
+        )
+        if key not in self._recent and len(self._recent) >= PARTITIONS:
+            del self._recent[next(iter(self._recent))]
+        self._recent.setdefault(key, deque(maxlen=KEPT)).append(entry)
+
+
+def _more(known: Refusal | None, refusal: Refusal) -> Refusal:
+    """The newer one, with how many there were since the first."""
+    if known is None:
+        return replace(refusal, since_ms=refusal.time_ms)
+    return replace(refusal, count=known.count + refusal.count, since_ms=known.since_ms)
+
+
+def _words(text: str) -> str:
+    """A text that somebody chose, who may be anybody that reaches the port: printable, and ``TEXT`` at most."""
+    return escaped(text[:TEXT])[:TEXT]
+
+
+def refusal_of(
+    request: Message | Command, error: TidelogError, state: MetadataState, time_ms: int, peer: str = ""
+) -> Refusal:
+    """What is to be told of it. ``request`` is the message, or the command that it became; ``peer``: over whose link
+    it came."""
+
+    def said(*names: str) -> str:
+        return next((str(found) for name in names if (found := getattr(request, name, ""))), "")
+
+    op = request.KIND if isinstance(request, Command) else request.OP
+    topic, topic_id, node = said("name"), said("topic_id"), said("server", "node")
+    topic_id = topic_id or state.names.get(topic, "")
+    if topic_id in state.topics:
+        topic = state.topics[topic_id].name
+    evidence = {name: _words(str(value)) for name, value in error.detail.items()}
+    for name in ("broker_epoch", "epoch", "leader_epoch", "reason"):
+        if hasattr(request, name):
+            evidence[name] = _words(str(getattr(request, name)))
+    if isinstance(request, ReportLeader):
+        evidence["leader"] = _words(request.leader)
+    asker = said("asker") or peer or node
+    if isinstance(request, Hello):  # any number of names is tried easily: those of a role are one sort
+        role = request.role if request.role in ROLES else "stranger"
+        asker, node = f"a {role} at {peer.rpartition(' at ')[2]}", ""
+        evidence |= {"node": _words(request.node), "cluster": _words(request.cluster)}
+    return Refusal(
+        time_ms,
+        op,
+        error.code,
+        _words(error.message),
+        _words(asker),
+        _words(topic),
+        _words(topic_id),
+        getattr(request, "partition", -1),
+        _words(node),
+        evidence,
+    )

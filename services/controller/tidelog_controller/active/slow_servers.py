@@ -1,0 +1,81 @@
+"""Which replica servers are slow, as their peers tell: what the active controller alone knows, and not for long.
+
+With its heartbeats each server tells, now and then, for how long the followers of its leaderships have not been
+caught up. Such a lag is between two: the follower may be slow, or the leader, or what lies between. So a server
+is *in trouble* when more than half of what is told of it and a live peer, by either of them, is a lag of
+``threshold_s`` or more: one slow server is in trouble with all its peers, these with one of theirs only.
+
+Who is in trouble for ``patience_s`` without a break is slow, and stays so for ``rest_s`` after the last time, lest
+leaderships go to and fro. It is chosen last among equals for new replicas and as preferred leader, and no
+leadership comes back to it for the sake of balance. Nothing is taken from it: a leader whose disk stalls hands over
+by itself, and a follower that stays behind leaves the ISR. A slow server also ranks worse when a leader is replaced
+(``metadata/rules/candidate_ranking.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from tidelog.types import NodeId
+from tidelog.wire.messages import FollowerLag
+
+from tidelog_controller.metadata.state import MetadataState
+
+FRESH_S = 15.0
+"""What a server told counts for so long; it tells it every few seconds."""
+
+
+class Lags:
+    """Times are seconds of the caller's monotonic clock. ``threshold_s`` 0: nobody is ever slow."""
+
+    def __init__(self, threshold_s: float, patience_s: float, rest_s: float) -> None:
+        self._threshold_s = threshold_s
+        self._patience_s = patience_s
+        self._rest_s = rest_s
+        self._told: dict[NodeId, tuple[float, dict[NodeId, float]]] = {}
+        self._trouble_since: dict[NodeId, float] = {}
+        self._slow_until: dict[NodeId, float] = {}
+
+    def clear(self) -> None:
+        """Forget everything: another controller is told."""
+        self._told.clear()
+        self._trouble_since.clear()
+        self._slow_until.clear()
+
+    def on_heartbeat(self, state: MetadataState, node: NodeId, lags: Iterable[FollowerLag], now: float) -> None:
+        """``node`` tells how its followers lag; of those that it does not name it has none."""
+        self._told[node] = now, {lag.node: lag.lag_ms / 1000 for lag in lags}
+        in_trouble = self._in_trouble(state, now)
+        self._trouble_since = {each: self._trouble_since.get(each, now) for each in in_trouble}
+        for each, since in self._trouble_since.items():
+            if now - since >= self._patience_s:
+                self._slow_until[each] = now + self._rest_s
+
+    def slow(self, now: float) -> tuple[NodeId, ...]:
+        """The servers that are to be chosen last."""
+        return tuple(node for node, until in self._slow_until.items() if now < until)
+
+    def worst(self, state: MetadataState, now: float) -> dict[NodeId, float]:
+        """By live server: the longest lag in seconds that a leader tells of it."""
+        found = {node: 0.0 for node in state.servers if state.is_live(node)}
+        for at, lags in self._told.values():
+            for node, lag_s in lags.items():
+                if node in found and now - at < FRESH_S:
+                    found[node] = max(found[node], lag_s)
+        return found
+
+    def _in_trouble(self, state: MetadataState, now: float) -> list[NodeId]:
+        """In the order in which they were told of."""
+        told: dict[NodeId, int] = {}
+        late: dict[NodeId, int] = {}
+        threshold_s = self._threshold_s or inf
+        for leader, (at, lags) in self._told.items():
+            if now - at >= FRESH_S or not state.is_live(leader):
+                continue
+            for follower, lag_s in lags.items():
+                if state.is_live(follower):
+                    for node in (leader, follower):
+                        told[node] = told.get(node, 0) + 1
+                        late[node] = late.get(node, 0) + (lag_s >= threshold_s)
+        return [node for node, count in told.items() if 2 * late[node] > count]

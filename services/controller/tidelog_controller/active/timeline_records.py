@@ -1,0 +1,130 @@
+"""What the scribe writes: events, refusals, gaps and keyframes as records of the timeline."""
+
+from __future__ import annotations
+
+from tidelog.records import NewRecord
+from tidelog.timeline.records import FORMAT, Document, changed, document, encode, subject_of
+from tidelog.timeline.words import refusal_sentence, sentence
+from tidelog.types import TopicState
+
+from tidelog_controller.active.refusal_log import Refusal
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.timeline_state import Timeline, TimelineEvent
+
+PART_PARTITIONS = 500
+"""Partitions in one record of a keyframe, at most."""
+
+
+def event_record(event: TimelineEvent) -> Document:
+    """Return the timeline record of an event."""
+    if event.topic_id:
+        about: Document = {"topic": event.topic, "topic_id": event.topic_id}
+        if event.partition >= 0:
+            about["partition"] = event.partition
+    else:
+        about = {}
+    if event.node:
+        about = {"controller" if event.kind.startswith("controller_") else "server": event.node}
+    record = {
+        **_head("event", event.number, event.time_ms),
+        "index": event.index,
+        "kind": event.kind,
+        **about,
+        "before": changed(event.before, event.after),
+        "after": None if event.after is None else document(event.after),
+        "cause": event.cause,
+        "evidence": event.evidence,
+    }
+    record["words"] = sentence(record)
+    return record
+
+
+def gap_record(first: int, last: int, time_ms: int) -> Document:
+    """Events that nobody has any more."""
+    return {
+        **_head("gap", last, time_ms),
+        "from": first,
+        "words": f"events {first} up to {last} are missing: they could not be written for too long, or were lost",
+    }
+
+
+def refused_record(refusal: Refusal, timeline: Timeline) -> Document:
+    """Something that was asked for and refused, after all events."""
+    about: Document = {}
+    if refusal.topic:
+        about = {"topic": refusal.topic, "topic_id": refusal.topic_id}
+        if refusal.partition >= 0:
+            about["partition"] = refusal.partition
+    elif refusal.node:
+        about = {"controller" if refusal.op.endswith("_controller") else "server": refusal.node}
+    record = {
+        **_head("refused", timeline.last, timeline.clock(refusal.time_ms)),
+        "kind": "refused",
+        **about,
+        "op": refusal.op,
+        "asked_by": refusal.asker,
+        "cause": refusal.code,
+        "message": refusal.message,
+        "evidence": refusal.evidence,
+        "count": refusal.count,
+        "since_ms": refusal.since_ms or refusal.time_ms,
+    }
+    return {**record, "words": refusal_sentence(record)}
+
+
+def keyframe_records(state: MetadataState) -> list[Document]:
+    """The whole cluster, in parts."""
+    parts: list[list[Document]] = [[]]
+    room = PART_PARTITIONS
+    for topic in state.topics.values():
+        first = 0
+        while first < len(topic.partitions) or not topic.partitions:
+            if not room:
+                parts.append([])
+                room = PART_PARTITIONS
+            parts[-1].append(_topic(topic, first, room))
+            taken = min(room, len(topic.partitions) - first)
+            first, room = first + taken, room - max(taken, 1)
+            if not topic.partitions:
+                break
+    timeline = state.timeline
+    cluster = {
+        "cluster": state.cluster,
+        "servers": [document(server) for server in state.servers.values()],
+        "controllers": [document(member) for member in timeline.controllers],
+        "active": timeline.active,
+        "term": timeline.term,
+    }
+    return [
+        {
+            **_head("keyframe", timeline.last, timeline.time_ms),
+            "part": number,
+            "parts": len(parts),
+            **(cluster if number == 1 else {}),
+            "topics": topics,
+        }
+        for number, topics in enumerate(parts, 1)
+    ]
+
+
+def new_record(record: Document, keyframe: tuple[int, int] | None, wall_ms: int) -> NewRecord:
+    """The record as it is appended. A keyframe has the time at which it is written."""
+    time_ms = record["time_ms"]
+    if record["type"] == "keyframe":
+        time_ms = max(time_ms, wall_ms)
+    value = encode({**record, "keyframe": None if keyframe is None else list(keyframe)})
+    return NewRecord(value, subject_of(record).encode(), time_ms)
+
+
+def _head(kind: str, number: int, time_ms: int) -> Document:
+    return {"format": FORMAT, "type": kind, "event": number, "time_ms": time_ms}
+
+
+def _topic(topic: TopicState, first: int, count: int) -> Document:
+    return {
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "config": dict(topic.config.texts()),
+        "first": first,
+        "partitions": [document(partition) for partition in topic.partitions[first : first + count]],
+    }

@@ -1,0 +1,144 @@
+"""What the active controller proposes for the timeline's sake.
+
+- The topic, when as many servers are live as it is to have replicas, or ``settle_s`` after the first is;
+  more replicas, when there are more servers later.
+- Who the controllers are and which is active (``NoteControllers``), whenever the replicated state has it otherwise.
+- That events are in the topic for good (``ForgetEvents``), at most once in ``FORGET_S``.
+
+Each is in flight until it is applied; what is proposed twice changes nothing the second time."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from tidelog.errors import TidelogError
+from tidelog.types import TIMELINE, NodeId
+from tidelog.wire.messages import ControllerMember, CreateTopic
+
+from tidelog_controller.active.timeline_writer import TimelineSettings
+from tidelog_controller.metadata.commands import ChangeTopic, Command, ForgetEvents, NoteControllers, SetReplicas
+from tidelog_controller.metadata.rules.placement import Dice, Placement, candidates, racks_of
+from tidelog_controller.metadata.rules.topics import plan_topic
+from tidelog_controller.metadata.state import MetadataState
+
+FORGET_S = 1.0
+RETRY_S = 1.0
+SAFE_REPLICAS, SAFE_IN_SYNC = 3, 2
+"""With so many replicas so many must be in sync."""
+
+
+class Group(NamedTuple):
+    """The controllers, as the active one sees them."""
+
+    active: NodeId
+    term: int
+    members: tuple[ControllerMember, ...]
+
+
+class Upkeep:
+    """The volatile part of an active controller that keeps the timeline going."""
+
+    def __init__(self, settings: TimelineSettings, dice: Dice) -> None:
+        self._settings = settings
+        self._dice = dice
+        self.clear()
+
+    def clear(self) -> None:
+        """No longer active: nothing is in flight."""
+        self._create_at = math.inf
+        self._grow_at = math.inf
+        self._secure = False
+        self._noted: Group | None = None
+        self._forgotten = 0
+        self._forget_at = -math.inf
+
+    def become_active(self, state: MetadataState, now: float) -> None:
+        """Look at everything."""
+        self.clear()
+        self.on_applied(state, state, now)
+
+    @property
+    def _factor(self) -> int:
+        return self._settings.replication_factor
+
+    def on_applied(self, before: MetadataState, state: MetadataState, now: float) -> None:
+        """Something was applied: servers may have come, replicas too."""
+        if not self._factor:
+            return
+        topic = state.topics.get(state.names.get(TIMELINE, ""))
+        if topic is None:
+            live = sum(map(state.is_live, state.servers))
+            wait = math.inf if not live else 0.0 if live >= self._factor else self._settings.settle_s
+            self._create_at = min(self._create_at, now + wait) if live else math.inf
+            return
+        self._create_at = math.inf
+        partition, was = topic.partitions[0], before.partition(topic.topic_id, 0)
+        if was is not None and len(was.replicas) < SAFE_REPLICAS <= len(partition.replicas):
+            self._secure = topic.config.min_insync_replicas < SAFE_IN_SYNC
+        steady = partition.leader is not None and not partition.target and partition.successor is None
+        wanted = min(self._factor, len(candidates(state, self._factor)))
+        if steady and len(partition.replicas) < wanted:
+            self._grow_at = min(self._grow_at, now + self._settings.settle_s)
+        else:
+            self._grow_at = math.inf
+
+    def deadline(self, confirmed: int, group: Group) -> float:
+        """When ``due`` has something to propose."""
+        if not self._factor:
+            return math.inf
+        if group != self._noted or self._secure:
+            return -math.inf
+        forget_at = self._forget_at if confirmed > self._forgotten else math.inf
+        return min(self._create_at, self._grow_at, forget_at)
+
+    def due(self, state: MetadataState, confirmed: int, group: Group, now: float, wall_ms: int) -> list[Command]:
+        """What to propose now; afterwards ``deadline`` is later than ``now``. ``confirmed``: events up to this one
+        are in the topic."""
+        if not self._factor:
+            return []
+        commands: list[Command] = []
+        if group != self._noted:
+            self._noted = group
+            if not _is_known(state, group):
+                commands.append(NoteControllers(wall_ms, group.active, group.term, group.members))
+        if now >= self._create_at:
+            self._create_at = now + RETRY_S
+            commands += self._creation(state, wall_ms)
+        topic_id = state.names.get(TIMELINE, "")
+        if self._secure and topic_id:
+            commands.append(ChangeTopic(wall_ms, topic_id, {"min_insync_replicas": SAFE_IN_SYNC}))
+        self._secure = False
+        if now >= self._grow_at:
+            self._grow_at = math.inf
+            commands += self._growth(state, topic_id, wall_ms)
+        if confirmed > self._forgotten and now >= self._forget_at:
+            self._forgotten, self._forget_at = confirmed, now + FORGET_S
+            if confirmed > state.timeline.written:
+                commands.append(ForgetEvents(wall_ms, confirmed))
+        return commands
+
+    def _creation(self, state: MetadataState, wall_ms: int) -> list[Command]:
+        factor = min(self._factor, len(candidates(state, self._factor)))
+        config = {"retention_ms": str(self._settings.retention_ms), "segment_max_bytes": str(16 << 20)}
+        planned = plan_topic(state, CreateTopic(TIMELINE, 1, factor, config), self._dice, wall_ms)
+        return [] if isinstance(planned, TidelogError) else [planned]
+
+    def _growth(self, state: MetadataState, topic_id: str, wall_ms: int) -> list[Command]:
+        """The replicas that there are, and of the other servers those with the fewest."""
+        partition = state.partition(topic_id, 0)
+        servers = [node for node in candidates(state, self._factor) if partition and node not in partition.replicas]
+        if partition is None or not servers:
+            return []
+        missing = min(self._factor - len(partition.replicas), len(servers))
+        placement = Placement(state.topics.values(), self._dice, racks_of(state))
+        (more,) = placement.place(servers, 1, missing)
+        replicas = (*partition.replicas, *more)
+        evidence = {"wanted": str(self._factor), "replicas_before": " ".join(partition.replicas)}
+        return [SetReplicas(wall_ms, topic_id, 0, partition.epoch, replicas, "too_few_replicas", evidence)]
+
+
+def _is_known(state: MetadataState, group: Group) -> bool:
+    known, named = state.timeline, [(member.node, member.url, member.voter) for member in group.members]
+    same = named == [(member.node, member.url, member.voter) for member in known.controllers]
+    return same and (known.active, known.term) == (group.active, group.term)

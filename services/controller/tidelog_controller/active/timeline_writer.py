@@ -1,0 +1,352 @@
+"""Writes the timeline: what the active controller does so that every event is in the topic ``__timeline`` once.
+
+The truth about what is written is the topic itself. Each record says how far the events have come, and each append is
+conditional on the end of the log (``expected_offset``) and on the leader epoch:
+
+    lost      the end is not known: after a pause ask the leader for it
+    ending    asked for the high watermark
+    reading   asked for the record before it: its event number N is how far the timeline has come
+    ready     whoever appends at E writes what follows N
+    writing   one batch is on its way: acked ``all``, E and N move on; anything else, and the end is lost
+
+- *Nothing twice*: N was read from a committed record right before E, and a batch that is not appended at E is not
+  appended. Two controllers that both think they are active, a batch that the network repeats, an ack that never came:
+  of all the batches for one E one is appended, and each of them begins with event N + 1. Committed records go only by
+  an unclean election, and so with the leader epoch: what was known in another one counts no more.
+- *Nothing lost*: events wait in the replicated state until a command says that they are in the topic for good
+  (``metadata/timeline_state.py``); it is proposed for what was acked ``all``, or was read below the high watermark.
+- *Nothing silent*: where the next event is not N + 1, the batch begins with a gap record.
+
+A keyframe is written when all is told: after the first events, after a gap, after ``keyframe_events`` (or
+four times as many as there are partitions) and ``keyframe_interval_s``; it is of the state at that moment,
+and events wait behind it. What was refused (``active/refusal_log.py``) is told behind the events that there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.config import setting
+from tidelog.effects import Call, Event
+from tidelog.errors import CorruptBatch, TidelogError
+from tidelog.records import NewRecord, decode_batch, encode_batch, split
+from tidelog.timeline.records import Document, decode
+from tidelog.types import TIMELINE, Acks, NodeId
+from tidelog.wire.messages import (
+    ListOffset,
+    Message,
+    OffsetAnswer,
+    Produce,
+    Produced,
+    ProducePart,
+    Read,
+    ReadAnswer,
+)
+
+from tidelog_controller.active.refusal_log import Refusal, Refusals
+from tidelog_controller.active.timeline_records import (
+    event_record,
+    gap_record,
+    keyframe_records,
+    new_record,
+    refused_record,
+)
+from tidelog_controller.metadata.state import MetadataState
+
+ANSWER_S = 5.0
+"""Longest wait for an answer or an ack."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 2.0
+BATCH_EVENTS = 200
+BATCH_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSettings:
+    """What the timeline is like; the same on all controllers."""
+
+    replication_factor: int = setting(
+        3, "replicas of the topic __timeline, as far as there are servers; 0: no timeline is written", 0, 100
+    )
+    retention_ms: int = setting(
+        31_536_000_000, "retention_ms of __timeline when it is created; -1: it is kept for ever", -1, 1 << 50
+    )
+    settle_s: float = setting(
+        5.0, "how long __timeline waits for so many servers before it is created on fewer", 0.0, 600.0
+    )
+    keyframe_events: int = setting(2000, "a keyframe is written after so many events", 1, 1 << 30)
+    keyframe_interval_s: float = setting(21_600.0, "and after this time", 1.0, 31_536_000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ToServer:
+    """Send a one-way message to a replica server; may be lost."""
+
+    to: NodeId
+    message: Message
+
+
+class _Led(NamedTuple):
+    """Who leads the timeline, and in which epoch: what the scribe knows of its end is of this epoch."""
+
+    topic_id: str
+    leader: NodeId
+    leader_epoch: int
+
+
+class _Place(NamedTuple):
+    """How far the timeline has come."""
+
+    offset: int
+    """The next record's."""
+    event: int
+    keyframe: tuple[int, int] | None
+
+
+ScribeEffect = Call | ToServer | Event
+
+
+class Scribe:
+    """The volatile part of an active controller that writes. Times are seconds of the caller's monotonic clock."""
+
+    def __init__(self, settings: TimelineSettings) -> None:
+        self._settings = settings
+        self._number = 0
+        """Of requests and appends; never used again, whatever comes late."""
+        self.confirmed = 0
+        """Events up to this one are in the topic for good."""
+        self.refusals = Refusals()
+        self._telling: list[Refusal] = []
+        """Those in the batch that is on its way."""
+        self._reset()
+
+    def become_active(self, now: float) -> None:
+        """Begin with nothing."""
+        self._reset()
+        self._keyframe_at = now + self._settings.keyframe_interval_s
+
+    def clear(self) -> None:
+        """No longer active."""
+        self._reset()
+        self.refusals.clear()
+
+    def _reset(self) -> None:
+        self.confirmed = 0
+        self._phase = "lost"
+        self._until = -math.inf
+        self._pause_s = PAUSE_FIRST_S
+        self._led: _Led | None = None
+        self._place = _Place(0, 0, None)
+        self._next: _Place | None = None
+        self._end = 0
+        self._frame: deque[Document] = deque()
+        self._frame_offset = 0
+        self._keyframe_at = math.inf
+        self._ahead_told = False
+
+    # --- inputs ------------------------------------------------------------------------------------------
+
+    def on_answer(self, token: int, answer: Message | Exception, state: MetadataState, now: float) -> None:
+        """The answer to a ``Call``."""
+        if token != self._number:
+            return
+        match answer:
+            case OffsetAnswer(0) if self._phase == "ending":
+                self._know(_Place(0, 0, None))
+            case OffsetAnswer(end) if self._phase == "ending":
+                self._phase, self._end, self._until = "read", end, -math.inf
+            case ReadAnswer() if self._phase == "reading":
+                place = _read_place(answer, self._end)
+                if place is None:
+                    self._lose(now, PAUSE_MAX_S)
+                else:
+                    self._know(place)
+            case TidelogError() if self._phase == "reading" and _is_emptied(answer, self._end):
+                # retention took even the last record: it was told of long ago
+                self._know(_Place(self._end, state.timeline.written, None))
+            case _:
+                self._lose(now)
+
+    def on_produced(self, message: Produced, now: float) -> None:
+        """Acks of a replica server."""
+        for ack in message.acks:
+            if ack.id != self._number or self._phase != "writing":
+                continue
+            assert self._next is not None
+            if ack.error is None and ack.offset == self._place.offset:
+                self._know(self._next)
+                self._pause_s = PAUSE_FIRST_S
+            else:
+                if ack.error is not None and not ack.error.unknown_outcome:
+                    self.refusals.put_back(self._telling)
+                self._lose(now)
+
+    def on_server_down(self, node: NodeId, now: float) -> None:
+        """The link to a replica server is gone: an append over it has no ack."""
+        if self._phase == "writing" and self._led is not None and self._led.leader == node:
+            self._lose(now)
+
+    def _know(self, place: _Place) -> None:
+        self._phase, self._until, self._place, self._next = "ready", math.inf, place, None
+        self.confirmed = max(self.confirmed, place.event)
+
+    def _lose(self, now: float, pause_s: float | None = None) -> None:
+        self._phase, self._until, self._next = "lost", now + (pause_s or self._pause_s), None
+        self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+        self._frame.clear()
+
+    # --- what to do --------------------------------------------------------------------------------------
+
+    def deadline(self, state: MetadataState) -> float:
+        """When ``act`` has something to do; infinite for "when something changes"."""
+        led = _led(state)
+        if led is None:
+            return math.inf
+        if led != self._led:
+            return -math.inf
+        if self._phase == "ready":
+            due = self._has_work(state) or (self._is_ahead(state) and not self._ahead_told)
+            return -math.inf if due else min(self._keyframe_at, self.refusals.deadline())
+        return self._until
+
+    def act(self, state: MetadataState, now: float, wall_ms: int) -> list[ScribeEffect]:
+        """The next step, if there is one to take. Afterwards ``deadline`` is later than ``now``."""
+        led = _led(state)
+        if led != self._led:
+            self._led, self._phase, self._until, self._pause_s = led, "lost", -math.inf, PAUSE_FIRST_S
+            self._frame.clear()
+        if led is None:
+            return []
+        if self._phase in ("ending", "reading", "writing") and now >= self._until:
+            self._lose(now)
+        if self._phase == "lost" and now >= self._until:
+            return [self._ask("ending", ListOffset(led.topic_id, 0, "latest", -1, led.leader_epoch), now)]
+        if self._phase == "read":
+            epoch = led.leader_epoch
+            return [self._ask("reading", Read(led.topic_id, 0, self._end - 1, -1, epoch, max_bytes=1), now)]
+        if self._phase == "ready":
+            self.refusals.on_tick(now)
+        if self._phase == "ready" and now >= self._keyframe_at and self._place.event == state.timeline.last:
+            self._begin_keyframe(state, now)
+        if self._phase == "ready" and self._has_work(state):
+            return self._write(led, state, now, wall_ms)
+        if now >= self._keyframe_at:
+            self._keyframe_at = now + self._settings.keyframe_interval_s
+        if self._phase == "ready" and self._is_ahead(state) and not self._ahead_told:
+            self._ahead_told = True
+            return [Event("timeline_ahead", {"written": self._place.event, "last": state.timeline.last})]
+        return []
+
+    def _is_ahead(self, state: MetadataState) -> bool:
+        """It is the timeline of another past of this cluster: nothing of this one belongs behind it."""
+        return self._place.event > state.timeline.last
+
+    def _ask(self, phase: str, message: Message, now: float) -> Call:
+        assert self._led is not None
+        self._phase, self._until = phase, now + ANSWER_S + 1.0  # the answer comes before, in any case
+        self._number += 1
+        return Call(self._led.leader, self._number, message, ANSWER_S)
+
+    def _has_work(self, state: MetadataState) -> bool:
+        if self._is_ahead(state):
+            return False
+        waits = self._frame or self.refusals.ready or self._place.event < state.timeline.last
+        return bool(waits) or self._keyframe_due(state)
+
+    def _keyframe_due(self, state: MetadataState) -> bool:
+        if self._place.keyframe is None:
+            return self._place.event > 0
+        since = self._place.event - self._place.keyframe[1]
+        if since < self._settings.keyframe_events:
+            return False
+        return since >= 4 * sum(len(topic.partitions) for topic in state.topics.values())
+
+    def _begin_keyframe(self, state: MetadataState, now: float) -> None:
+        if not self._frame:
+            self._frame.extend(keyframe_records(state))
+            self._frame_offset = self._place.offset
+            self._keyframe_at = now + self._settings.keyframe_interval_s
+
+    def _write(self, led: _Led, state: MetadataState, now: float, wall_ms: int) -> list[ScribeEffect]:
+        if not self._frame and self._place.event == state.timeline.last and self._keyframe_due(state):
+            self._begin_keyframe(state, now)
+        records, self._next = self._page(state, wall_ms)
+        batch = encode_batch(records)
+        self._number += 1
+        self._phase, self._until = "writing", now + ANSWER_S
+        part = ProducePart(
+            self._number,
+            led.topic_id,
+            0,
+            Acks.ALL,
+            round(ANSWER_S * 1000),
+            len(batch),
+            led.leader_epoch,
+            self._place.offset,
+        )
+        return [ToServer(led.leader, Produce((part,), batch))]
+
+    def _page(self, state: MetadataState, wall_ms: int) -> tuple[list[NewRecord], _Place]:
+        """What comes next, as much as goes into a batch, and how far the timeline has come then."""
+        at, size, records = self._place, 0, list[NewRecord]()
+        self._telling = []
+        for record in self._following(state):
+            keyframe = at.keyframe
+            if record["type"] == "gap":
+                keyframe = None
+            elif record["type"] == "keyframe" and record["part"] == record["parts"]:
+                keyframe = (self._frame_offset, record["event"])
+            new = new_record(record, keyframe, wall_ms)
+            size += len(new.value or b"")
+            if records and size > BATCH_BYTES:
+                break
+            records.append(new)
+            at = _Place(at.offset + 1, record["event"], keyframe)
+            if record["type"] == "keyframe":
+                self._frame.popleft()
+            elif record["type"] == "refused":
+                self._telling.append(self.refusals.take())
+        return records, at
+
+    def _following(self, state: MetadataState) -> list[Document]:
+        if self._frame:
+            return list(self._frame)
+        timeline, event = state.timeline, self._place.event
+        first, events = timeline.first_after(event), timeline.after(event, BATCH_EVENTS)
+        time_ms = events[0].time_ms if events else timeline.time_ms
+        gap = [gap_record(event + 1, first - 1, time_ms)] if first > event + 1 else []
+        told = gap + [event_record(one) for one in events]
+        if len(events) < BATCH_EVENTS:
+            told += [refused_record(one, timeline) for one in self.refusals.ready]
+        return told
+
+
+def _led(state: MetadataState) -> _Led | None:
+    """Who leads the timeline; None where nobody does."""
+    topic_id = state.names.get(TIMELINE)
+    if topic_id is None:
+        return None
+    partition = state.topics[topic_id].partitions[0]
+    return None if partition.leader is None else _Led(topic_id, partition.leader, partition.leader_epoch)
+
+
+def _read_place(answer: ReadAnswer, end: int) -> _Place | None:
+    """What the last record before ``end`` says; None where it is not there, or says nothing."""
+    assert not isinstance(answer.payload, list)
+    try:
+        for _, batch in split(answer.payload):
+            for record in decode_batch(batch):
+                told = decode(record.value) if record.offset == end - 1 else None
+                if told is not None:
+                    frame = told.get("keyframe")
+                    return _Place(end, told["event"], None if frame is None else (frame[0], frame[1]))
+    except (CorruptBatch, ValueError):
+        return None
+    return None
+
+
+def _is_emptied(error: TidelogError, end: int) -> bool:
+    start = str(error.detail.get("log_start", ""))
+    return error.code == "OFFSET_OUT_OF_RANGE" and start.isdigit() and int(start) >= end

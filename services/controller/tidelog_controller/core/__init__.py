@@ -1,1 +1,0 @@
-"""The sans-I/O core of the controller."""

@@ -1,0 +1,311 @@
+"""The changes of one command while it is applied, and how they are told in the partitions' histories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tidelog.errors import TidelogError
+from tidelog.timeline.records import Subject
+from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
+from tidelog.wire.messages import HistoryEntry, Message
+
+from tidelog_controller.metadata.state import Applied, MetadataState
+from tidelog_controller.metadata.timeline_state import TimelineEvent
+
+HISTORY_LENGTH = 200
+"""Changes remembered per partition."""
+
+
+class Draft:
+    """The changes of one command, until they become one new state. Copies only what it changes."""
+
+    def __init__(self, state: MetadataState, index: int, time_ms: int, asker: str = "") -> None:
+        """``asker``: who wants this; whatever is told of it says so."""
+        self.state = state
+        self._told_by = {"asked_by": asker} if asker else {}
+        self.next_producer_id = state.next_producer_id
+        self.timeline = state.timeline
+        """Without the events of this command."""
+        self.queue = state.queue
+        """Replaced by another where it changes."""
+        self.access = state.access
+        """The same."""
+        self.level = state.level
+        self.ticket_keys = state.ticket_keys
+        """Replaced by others where they change."""
+        self.owners = state.owners
+        """The same."""
+        self._forgotten: list[NodeId] = []
+        self._index = index
+        self._time_ms = time_ms
+        self._servers: dict[NodeId, ServerState] = {}
+        self._earlier_lives: dict[NodeId, tuple[str, ...]] = {}
+        self._added: dict[str, TopicState] = {}
+        self._removed: list[str] = []
+        self._configs: dict[str, TopicConfig] = {}
+        self._partitions: dict[str, list[PartitionState]] = {}
+        self._changes: list[tuple[TopicPartition, HistoryEntry]] = []
+        self._events: list[TimelineEvent] = []
+
+    def is_live(self, node: NodeId) -> bool:
+        """As ``MetadataState.is_live``, with this command's change of the server."""
+        server = self._servers.get(node)
+        return not server.fenced if server is not None else self.state.is_live(node)
+
+    def drains(self, node: NodeId) -> bool:
+        """It is to lead nothing where another can."""
+        server = self._servers.get(node) or self.state.servers.get(node)
+        return server is not None and server.draining
+
+    def put_server(
+        self,
+        server: ServerState,
+        event: str,
+        cause: str,
+        evidence: dict[str, str],
+        earlier_lives: tuple[str, ...] | None = None,
+    ) -> None:
+        """The server as it is from now on, and what happened to it."""
+        self.tell(event, cause, evidence, self.state.servers.get(server.node), server, node=server.node)
+        self._servers[server.node] = server
+        if earlier_lives is not None:
+            self._earlier_lives[server.node] = earlier_lives
+
+    def renew_server(self, server: ServerState) -> None:
+        """The server as it is after a rescue, of which one event tells for all."""
+        self._servers[server.node] = server
+
+    def forget_server(self, node: NodeId) -> None:
+        """The server is gone, and all that was known of it."""
+        self._forgotten.append(node)
+        self.tell("server_forgotten", "operator", {}, self.state.servers[node], None, node=node)
+
+    def add_topic(self, topic: TopicState) -> None:
+        """A new topic."""
+        self._added[topic.topic_id] = topic
+        told = {"partitions": str(len(topic.partitions))}
+        self.tell("topic_created", "create_topic", told, None, topic.config, topic=topic)
+        for number, partition in enumerate(topic.partitions):
+            self._record(TopicPartition(topic.topic_id, number), None, partition, "created", "create_topic", {})
+
+    def remove_topic(self, topic_id: str) -> None:
+        """The topic is gone."""
+        self._removed.append(topic_id)
+        topic = self.state.topics[topic_id]
+        told = {"partitions": str(len(topic.partitions))}
+        self.tell("topic_deleted", "delete_topic", told, topic.config, None, topic=topic)
+        self.queue = {key: move for key, move in self.queue.items() if move.topic_id != topic_id}
+
+    def put_config(self, topic: TopicState, config: TopicConfig, evidence: dict[str, str]) -> None:
+        """The topic has these settings from now on."""
+        self._configs[topic.topic_id] = config
+        self.tell("topic_changed", "alter_topic", evidence, topic.config, config, topic=topic)
+
+    def add_partitions(self, topic: TopicState, partitions: tuple[PartitionState, ...]) -> None:
+        """A topic has these, too, after those that it had; nothing else of it changes with this command."""
+        present = len(topic.partitions)
+        self._partitions[topic.topic_id] = [*topic.partitions, *partitions]
+        told = {"partitions_before": str(present), "partitions": str(present + len(partitions))}
+        self.tell("topic_grown", "grow_topic", told, topic.config, topic.config, topic=topic)
+        for number, partition in enumerate(partitions, present):
+            self._record(TopicPartition(topic.topic_id, number), None, partition, "created", "grow_topic", {})
+
+    def copies_of(self, node: NodeId) -> Iterator[tuple[TopicPartition, PartitionState, TopicConfig]]:
+        """The partitions that ``node`` is a replica of, in the order of the topics' creation."""
+        for topic in self.state.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                if node in partition.replicas:
+                    yield TopicPartition(topic.topic_id, number), partition, topic.config
+
+    def change(self, key: TopicPartition, new: PartitionState, cause: str, evidence: dict[str, str]) -> None:
+        """Put a partition's new state, once per command, and remember why. Nothing when it is the old one."""
+        old = self.state.topics[key.topic_id].partitions[key.partition]
+        if new == old:
+            return
+        assert new.epoch == old.epoch + 1, "every change is one epoch"
+        self._put(key, old, _with_departed(old, new), cause, evidence)
+
+    def recover(self, key: TopicPartition, new: PartitionState, evidence: dict[str, str]) -> None:
+        """Put a partition's state after a rescue, whose epochs have jumped."""
+        self._put(key, self.state.topics[key.topic_id].partitions[key.partition], new, "rescue", evidence)
+
+    def _put(
+        self, key: TopicPartition, old: PartitionState, new: PartitionState, cause: str, evidence: dict[str, str]
+    ) -> None:
+        if key.topic_id not in self._partitions:
+            self._partitions[key.topic_id] = list(self.state.topics[key.topic_id].partitions)
+        self._partitions[key.topic_id][key.partition] = new
+        cause, evidence = _told(old, new, cause, evidence)
+        self._record(key, old, new, _event(old, new, cause), cause, evidence)
+
+    def note(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
+        """Remember something of a partition that changes nothing of it."""
+        now = self.state.topics[key.topic_id].partitions[key.partition]
+        self._record(key, now, now, event, cause, evidence)
+
+    def tell(
+        self,
+        kind: str,
+        cause: str,
+        evidence: dict[str, str],
+        before: Subject | None,
+        after: Subject | None,
+        *,
+        topic: TopicState | None = None,
+        partition: int = -1,
+        node: NodeId = "",
+    ) -> None:
+        """One more event of the timeline."""
+        name, topic_id = ("", "") if topic is None else (topic.name, topic.topic_id)
+        evidence = {**evidence, **self._told_by}
+        number = self.timeline.last + len(self._events) + 1
+        time_ms = self.timeline.clock(self._time_ms)
+        event = TimelineEvent(
+            number, time_ms, self._index, kind, cause, evidence, name, topic_id, partition, node, before, after
+        )
+        self._events.append(event)
+
+    def _record(
+        self,
+        key: TopicPartition,
+        old: PartitionState | None,
+        new: PartitionState,
+        event: str,
+        cause: str,
+        evidence: dict[str, str],
+    ) -> None:
+        told = {**evidence, **self._told_by}
+        entry = HistoryEntry(
+            self._time_ms, new.epoch, new.leader_epoch, event, cause, new.leader or "", new.isr, told
+        )
+        self._changes.append((key, entry))
+        topic = self._added.get(key.topic_id) or self.state.topics[key.topic_id]
+        self.tell(event, cause, evidence, old, new, topic=topic, partition=key.partition)
+
+    def finish(self, answer: Message | TidelogError) -> Applied:
+        """The new state. Every command ends here, also one that came to nothing."""
+        old = self.state
+        changed = dict(self._added)
+        for topic_id in {**self._partitions, **self._configs}:
+            topic = old.topics[topic_id]
+            partitions = tuple(self._partitions.get(topic_id, topic.partitions))
+            config = self._configs.get(topic_id, topic.config)
+            changed[topic_id] = replace(topic, config=config, partitions=partitions)
+        topics, names = old.topics, old.names
+        if changed or self._removed:
+            topics = {**topics, **changed}
+        if self._added or self._removed:
+            for topic_id in self._removed:
+                del topics[topic_id]
+            names = {topic.name: topic.topic_id for topic in topics.values()}
+        servers_now, earlier_lives = old.servers, old.earlier_lives
+        if self._servers or self._forgotten:
+            servers_now = {n: s for n, s in {**old.servers, **self._servers}.items() if n not in self._forgotten}
+        if self._earlier_lives or self._forgotten:
+            lives = {**old.earlier_lives, **self._earlier_lives}
+            earlier_lives = {n: names for n, names in lives.items() if n not in self._forgotten}
+        state = MetadataState(
+            old.cluster,
+            self._index,
+            servers_now,
+            topics,
+            names,
+            self._histories() if self._changes or self._removed else old.history,
+            self.next_producer_id,
+            earlier_lives,
+            self.timeline.with_events(self._events),
+            self.queue,
+            self.access,
+            self.level,
+            self.ticket_keys,
+            self.owners,
+        )
+        return Applied(
+            state,
+            answer,
+            tuple(self._servers.values()),
+            tuple(changed.values()),
+            tuple(self._removed),
+            tuple(self._changes),
+            None if self.access == old.access else self.access,
+            None if self.level == max(old.level, 1) else self.level,
+            tuple(self._forgotten),
+            None if self.ticket_keys == old.ticket_keys else self.ticket_keys,
+        )
+
+    def _histories(self) -> dict[str, tuple[tuple[HistoryEntry, ...], ...]]:
+        open_topics: dict[str, list[tuple[HistoryEntry, ...]]] = {
+            topic_id: [()] * len(topic.partitions) for topic_id, topic in self._added.items()
+        }
+        for key, entry in self._changes:
+            if key.topic_id not in open_topics:
+                open_topics[key.topic_id] = list(self.state.history[key.topic_id])
+            kept = open_topics[key.topic_id]
+            kept += [()] * (key.partition + 1 - len(kept))
+            kept[key.partition] = (*kept[key.partition], entry)[-HISTORY_LENGTH:]
+        history = {**self.state.history, **{k: tuple(v) for k, v in open_topics.items()}}
+        for topic_id in self._removed:
+            del history[topic_id]
+        return history
+
+
+def _with_departed(old: PartitionState, new: PartitionState) -> PartitionState:
+    """Remember who ends to have a copy, as long as the leader epoch lasts."""
+    if new.leader_epoch != old.leader_epoch:
+        return new
+    copies = new.replicas + new.learners
+    gone = tuple(n for n in old.replicas + old.learners if n not in copies and n not in new.departed)
+    return replace(new, departed=new.departed + gone) if gone else new
+
+
+def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
+    """The history's word for a change: its most important part."""
+    if new.paused != old.paused:
+        return "paused" if new.paused else "resumed"
+    if new.read_only != old.read_only:
+        return "read_only" if new.read_only else "writable"
+    if new.leader_epoch != old.leader_epoch:
+        return "leader_elected" if new.leader is not None else "sealing" if new.sealing else "offline"
+    if len(new.isr) != len(old.isr):
+        return "isr_shrunk" if len(new.isr) < len(old.isr) else "isr_expanded"
+    if set(new.isr) != set(old.isr):
+        return "isr_changed"
+    if new.doubtful != old.doubtful:
+        return "tail_doubtful" if len(new.doubtful) > len(old.doubtful) else "tail_settled"
+    if new.elr != old.elr:
+        return "elr_changed"
+    if new.replicas != old.replicas:
+        return "replicas_changed"
+    if new.target != old.target:
+        return "reassignment_began"
+    if new.successor != old.successor:
+        return "transfer_began" if new.successor is not None else "transfer_withdrawn"
+    if new.learners != old.learners:
+        return "learners_changed"
+    if new.last_leader != old.last_leader:
+        return "last_leader_forgotten"
+    told = {"data_lost": "copy_lost", "alter_topic": "settings_changed", "tail_given_up": "tail_given_up"}
+    told |= {"tail_doubtful": "tail_doubtful", "tail_settled": "tail_settled"}
+    return told.get(cause, "isr_refused")
+
+
+def _told(
+    old: PartitionState, new: PartitionState, cause: str, evidence: dict[str, str]
+) -> tuple[str, dict[str, str]]:
+    """Cause and evidence with what a reader must know of the change besides leader and ISR."""
+    more = {}
+    if new.unclean_epoch != old.unclean_epoch:
+        more = {"trigger": cause, "loss": "possible", "in_sync_before": " ".join(old.isr)}
+        cause = "unclean_election"
+    elif new.leader_epoch != old.leader_epoch and new.leader is not None and new.leader not in old.isr:
+        more = {"elected_from": "elr"}
+    if new.replicas != old.replicas:
+        more["replicas"] = " ".join(new.replicas)
+    if new.target != old.target:
+        more["reassigned_to"] = " ".join(new.target or new.replicas)
+    if new.elr or old.elr:
+        more["elr"] = " ".join(new.elr)
+    if new.doubtful or old.doubtful:
+        more["doubtful"] = " ".join(new.doubtful)
+    return cause, {**evidence, **more}

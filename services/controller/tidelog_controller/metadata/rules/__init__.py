@@ -1,0 +1,7 @@
+"""The rules of the metadata, one module for each subject: what a request plans, and what its command changes.
+
+Start at ``metadata/rules/leader_election.py``, the one function that chooses leaders. A rule reads the state and
+changes it only by way of a change set. It never asks a clock or a random number: the command carries both.
+``metadata/application.py`` calls the rules; the active controller calls those that plan (``placement.py``,
+``rebalance_planner.py``, ``reassignment_plan.py``, ``candidate_ranking.py``).
+"""

@@ -1,0 +1,161 @@
+"""Tokens, rules and quotas (``tidelog.access``): from a wish to the command, and what the command does.
+
+The cluster only keeps them; gateways apply them. A wish is checked where it is planned; the command may come after
+another and is then done all the same: what is there takes the place of what was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tidelog.access import ANONYMOUS, DIGEST, PRINCIPAL, PRINCIPAL_IS, TOKEN_ID, fault_of, heirs_of
+from tidelog.errors import TidelogError, refuse
+from tidelog.levels import SECURITY
+from tidelog.types import AUDIT, Access, Quota, Token
+from tidelog.wire.messages import (
+    AlterAcls,
+    AlterQuotas,
+    CreateTopic,
+    Done,
+    PrepareAudit,
+    PutToken,
+    RevokeTokens,
+    TopicCreated,
+)
+
+from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.commands import AddTopic, ChangeAccess
+from tidelog_controller.metadata.rules.placement import Dice, candidates
+from tidelog_controller.metadata.rules.topics import plan_topic
+from tidelog_controller.metadata.state import MetadataState
+
+AccessWish = PutToken | RevokeTokens | AlterAcls | AlterQuotas | PrepareAudit
+MOST = 10_000
+"""Most tokens, rules and quotas, of each kind: every gateway has them all."""
+AUDIT_REPLICAS = 3
+"""Replicas of ``__audit``, as far as there are servers when it is created."""
+AUDIT_RETENTION_MS = 365 * 86_400_000
+"""Its ``retention_ms`` then: a year. It can be altered."""
+YEARS_MS = 100 * 365 * 86_400_000
+
+
+def plan_access(
+    state: MetadataState, wish: AccessWish, dice: Dice, wall_ms: int
+) -> ChangeAccess | AddTopic | TopicCreated | TidelogError:
+    """The command that fulfils the wish, or the answer where it is fulfilled. Or the refusal: ``INVALID_CONFIG``,
+    ``UNKNOWN_TOKEN``, ``FORBIDDEN``, ``UNSUPPORTED_LEVEL``."""
+    match wish:
+        case PrepareAudit():
+            return _plan_audit(state, dice, wall_ms)
+        case PutToken():
+            return _plan_token(state, wish, wall_ms)
+        case RevokeTokens(token_id, principal):
+            known = [t for t in state.access.tokens if t.token_id == token_id or t.principal == principal]
+            if not known:
+                what = f"with the id {token_id!r}" if token_id else f"of {principal!r}"
+                return refuse("UNKNOWN_TOKEN", f"there is no token {what}")
+            refusal = _why_spared(wish.spared, [token.principal for token in known])
+            return refusal or ChangeAccess(wall_ms, drop_tokens=tuple(token.token_id for token in known))
+        case AlterAcls(add, remove):
+            if wish.drop_inherited and state.level < SECURITY:
+                text = f"'security' is an operation of its own from feature level {SECURITY} on"
+                step = "raise it ('tidelog features raise')"
+                return refuse("UNSUPPORTED_LEVEL", f"{text}; the cluster is at {state.level}: {step}")
+            faults = [fault for fault in map(fault_of, add) if fault]
+            if faults:
+                return refuse("INVALID_CONFIG", "; ".join(faults))
+            new = tuple(acl for acl in dict.fromkeys(add) if acl not in state.access.acls)
+            return _full(len(state.access.acls) + len(new), "rules") or ChangeAccess(
+                wall_ms, drop_acls=remove, acls=new, drop_heirs=wish.drop_inherited
+            )
+        case AlterQuotas(quotas):
+            refusal = _why_spared(wish.spared, [quota.principal for quota in quotas])
+            return refusal or _plan_quotas(state, quotas, wall_ms)
+
+
+def _why_spared(spared: Sequence[str], principals: Iterable[str]) -> TidelogError | None:
+    """Why a request that is about these principals is refused to who is no superuser."""
+    found = next((principal for principal in principals if principal in spared), None)
+    if found is None:
+        return None
+    return refuse("FORBIDDEN", f"{found} is a superuser: only superusers change its tokens and quotas")
+
+
+def _plan_token(state: MetadataState, wish: PutToken, wall_ms: int) -> ChangeAccess | TidelogError:
+    known = {token.token_id: token for token in state.access.tokens}
+    former = known.get(wish.replaces)
+    if wish.replaces and former is None:
+        return refuse("UNKNOWN_TOKEN", f"there is no token with the id {wish.replaces!r}")
+    principal = former.principal if former is not None else wish.principal
+    if refusal := _why_spared(wish.spared, [principal]):
+        return refusal
+    faults = []
+    if not PRINCIPAL.fullmatch(principal) or principal == ANONYMOUS:
+        faults.append(f"{principal!r} cannot have a token: a principal is {PRINCIPAL_IS}")
+    if not TOKEN_ID.fullmatch(wish.token_id) or not DIGEST.fullmatch(wish.digest):
+        faults.append("a token is known by an id of 16 and a SHA-256 of 64 hexadecimal digits")
+    if wish.token_id in known:
+        faults.append("there is a token with this id already")
+    if wish.lifetime_ms != -1 and not 1 <= wish.lifetime_ms <= YEARS_MS:
+        faults.append("a token lives for a millisecond at least and a hundred years at most, or never ends")
+    if faults:
+        return refuse("INVALID_CONFIG", "; ".join(faults))
+    expires_ms = -1 if wish.lifetime_ms == -1 else wall_ms + wish.lifetime_ms
+    token = Token(wish.token_id, principal, wish.digest, wall_ms, expires_ms)
+    if former is None:
+        return _full(len(known) + 1, "tokens") or ChangeAccess(wall_ms, tokens=(token,))
+    if wish.grace_ms == 0:
+        return ChangeAccess(wall_ms, drop_tokens=(former.token_id,), tokens=(token,))
+    end_ms = wall_ms + wish.grace_ms
+    ending = replace(former, expires_ms=end_ms if former.expires_ms == -1 else min(end_ms, former.expires_ms))
+    return _full(len(known) + 1, "tokens") or ChangeAccess(wall_ms, tokens=(ending, token))
+
+
+def _plan_quotas(state: MetadataState, quotas: tuple[Quota, ...], wall_ms: int) -> ChangeAccess | TidelogError:
+    faults = [f"{quota.principal!r} is no principal" for quota in quotas if not PRINCIPAL.fullmatch(quota.principal)]
+    for quota in quotas:
+        for name in ("bytes_in_s", "bytes_out_s", "requests_s"):
+            if getattr(quota, name) == 0:
+                faults.append(f"{name} of {quota.principal} is 0: a rate is 1 at least, or -1 for none")
+    if faults:
+        return refuse("INVALID_CONFIG", "; ".join(faults))
+    gone = tuple(quota.principal for quota in quotas if quota.is_none)
+    put = tuple(quota for quota in quotas if not quota.is_none)
+    return _full(len(state.access.quotas) + len(put), "quotas") or ChangeAccess(wall_ms, drop_quotas=gone, quotas=put)
+
+
+def _full(count: int, what: str) -> TidelogError | None:
+    if count <= MOST:
+        return None
+    return refuse("INVALID_CONFIG", f"there would be more than {MOST} {what}: remove some first")
+
+
+def _plan_audit(state: MetadataState, dice: Dice, wall_ms: int) -> AddTopic | TopicCreated | TidelogError:
+    if AUDIT in state.names:
+        return TopicCreated(state.names[AUDIT])
+    live = len(candidates(state, AUDIT_REPLICAS))
+    config = {"retention_ms": str(AUDIT_RETENTION_MS), "segment_max_bytes": str(16 << 20)}
+    if not live:
+        return refuse("NOT_ENOUGH_REPLICAS", f"no replica server is live that could hold {AUDIT}")
+    return plan_topic(state, CreateTopic(AUDIT, 1, min(live, AUDIT_REPLICAS), config), dice, wall_ms)
+
+
+def change_access(draft: Draft, command: ChangeAccess) -> Done:
+    """Each thing stays in the place that it has."""
+    before = draft.access
+    tokens = {t.token_id: t for t in before.tokens if t.token_id not in command.drop_tokens}
+    tokens |= {t.token_id: t for t in command.tokens}
+    acls = dict.fromkeys(acl for acl in before.acls if acl not in command.drop_acls)
+    acls |= dict.fromkeys(command.acls)
+    quotas = {q.principal: q for q in before.quotas if q.principal not in command.drop_quotas}
+    quotas |= {q.principal: q for q in command.quotas}
+    holders = () if command.drop_heirs else heirs_of(acls)
+    heirs = tuple(heir for heir in before.heirs if heir in holders)
+    draft.access = Access(tuple(tokens.values()), tuple(acls), tuple(quotas.values()), heirs)
+    return Done()
+
+
+def separate_security(draft: Draft) -> None:
+    """From now on it takes ``security`` to decide who may do what. Who could do so before keeps it."""
+    draft.access = replace(draft.access, heirs=heirs_of(draft.access.acls))

@@ -1,0 +1,63 @@
+"""Copies with a doubtful tail: the rules of ``NoteDoubt`` (decision 20).
+
+A member of ISR or ELR whose tail is doubtful stays a member, and is treated as away: it is not elected, and counts in
+no majority. So another member that is back leads; while none is, the partition waits, as it does for a member that
+does not run. A member that has settled its doubt counts again, with what it holds then. A member that gives up its
+tail for a leader that serves leaves ISR and ELR before it cuts its log (decision 10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.levels import DOUBTFUL_TAILS
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import Done, ReportDoubt
+
+from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.commands import NoteDoubt
+from tidelog_controller.metadata.rules.leader_election import elect, without
+from tidelog_controller.metadata.state import MetadataState
+
+STEPS = ("doubtful", "settled", "given_up")
+
+
+def plan_doubt(state: MetadataState, message: ReportDoubt, wall_ms: int) -> NoteDoubt | TidelogError:
+    """The command that takes note of a report, or why there is none."""
+    if state.level < DOUBTFUL_TAILS:
+        text = f"the cluster is at feature level {state.level}: doubtful tails are known from {DOUBTFUL_TAILS} on"
+        return refuse("UNSUPPORTED_LEVEL", text, level=state.level)
+    if message.step not in STEPS or message.end < message.start:
+        return refuse("MALFORMED", f"step {message.step!r}, offsets {message.start} to {message.end}")
+    return NoteDoubt(wall_ms, **{field.name: getattr(message, field.name) for field in fields(message)})
+
+
+def note_doubt(draft: Draft, command: NoteDoubt) -> Done | TidelogError:
+    """A copy is doubtful, is so no more, or gives up its tail. Every step begins a newer epoch."""
+    key, node = TopicPartition(command.topic_id, command.partition), command.node
+    partition = draft.state.partition(*key)
+    if partition is None:
+        return refuse("UNKNOWN_TOPIC", f"no partition {command.partition} of topic id {command.topic_id}")
+    if not draft.state.in_life(node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+    if node not in partition.replicas + partition.learners:
+        return refuse("NOT_REPLICA", f"{node} has no copy of this partition")
+    if (partition.leader_epoch, partition.epoch) != (command.leader_epoch, command.epoch):
+        return refuse("STALE_EPOCH", f"the epoch is {partition.epoch}, not {command.epoch}", epoch=partition.epoch)
+    config = draft.state.topics[key.topic_id].config
+    evidence = {"node": node, "start": str(command.start), "end": str(command.end)}
+    isr, doubtful, lost, renew = partition.isr, without(partition.doubtful, node), None, False
+    if command.step == "doubtful":
+        doubtful, renew = (*doubtful, node), partition.leader == node
+        if config.commit_rule != "quorum":
+            isr = without(isr, node) or isr
+    elif command.step == "given_up":
+        lost, renew = node, partition.leader == node
+    new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=renew, lost=lost, doubtful=doubtful)
+    if new is partition:
+        new = replace(partition, epoch=partition.epoch + 1)
+    if command.step == "settled" and command.end > command.start:
+        draft.note(key, "records_possibly_lost", "doubtful_tail", evidence)
+    draft.change(key, new, f"tail_{command.step}", evidence)
+    return Done()

@@ -1,0 +1,164 @@
+"""The feature level (``tidelog.levels``): who understands which, when it may be raised, and what is done only from
+one on.
+
+The level is part of the replicated state. What processes understand is not: each says so when it opens a link, all
+that live have a link to the active controller, and who returns is asked again. So the active controller judges by its
+links. To be raised, every controller of the group, every replica server that is registered and every gateway with a
+link must understand the new level; a controller or server without a link counts as one that does not, unless the
+operator leaves it behind: it is refused until it is upgraded. Whatever opens a link between the judgement and the
+commit is refused with its next request. A level is never lowered: what it brought may be in use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.levels import FORGET_SERVERS, SECURITY, Levels, why_unfit
+from tidelog.types import NodeId
+from tidelog.wire.messages import DescribeFeatures, Done, FeaturesAnswer, Message, ProcessLevels, RaiseLevel
+from tidelog.wire.messages import ForgetServer as ForgetServerWish
+
+from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.commands import Command, ForgetServer, SetLevel
+from tidelog_controller.metadata.rules.access import separate_security
+from tidelog_controller.metadata.state import MetadataState
+
+FeatureWish = DescribeFeatures | RaiseLevel | ForgetServerWish
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A process at the other end of a link."""
+
+    role: str
+    node: NodeId
+    levels: Levels
+
+
+class Features:
+    """What a controller knows of the levels of others: volatile."""
+
+    def __init__(self, node_id: NodeId, levels: Levels) -> None:
+        self.own = levels
+        self._node_id = node_id
+        self._linked: dict[int, Linked] = {}
+
+    def on_link(self, source: int, linked: Linked) -> None:
+        """A service has opened a link."""
+        self._linked[source] = linked
+
+    def on_link_closed(self, source: int) -> None:
+        """Forget a link that a service has closed."""
+        self._linked.pop(source, None)
+
+    def is_gateway(self, source: int) -> bool:
+        """Whether a gateway is at the other end of that link."""
+        linked = self._linked.get(source)
+        return linked is not None and linked.role == "gateway"
+
+    def why_unfit(self, source: int, level: int) -> TidelogError | None:
+        """Why whoever is at the other end of that link is to be refused; None: no reason."""
+        linked = self._linked.get(source)
+        return None if linked is None else why_unfit(linked.node, linked.levels, max(level, 1))
+
+    def describe(self, state: MetadataState, controllers: Collection[NodeId]) -> FeaturesAnswer:
+        """The level, and who understands which: controllers, replica servers, gateways."""
+        expected = [*(("controller", node) for node in controllers), *(("replica", node) for node in state.servers)]
+        known = {
+            (one.role, one.node): one.levels for one in self._linked.values()
+        }  # the newest link of a name counts
+        known["controller", self._node_id] = self.own
+        gateways = sorted(key for key in known if key[0] == "gateway")
+        processes = []
+        for role, node in (*sorted(expected), *gateways):
+            levels = known.get((role, node), Levels(0, 0))
+            processes.append(ProcessLevels(role, node, levels.oldest, levels.newest))
+        return FeaturesAnswer(max(state.level, 1), tuple(processes))
+
+    def plan(
+        self, state: MetadataState, wish: FeatureWish, controllers: Collection[NodeId], wall_ms: int
+    ) -> Command | Message | TidelogError:
+        """The command that does what is wished; an answer where nothing needs to be changed; or the refusal."""
+        match wish:
+            case DescribeFeatures():
+                return self.describe(state, controllers)
+            case RaiseLevel():
+                return self._plan_raise(state, wish, controllers, wall_ms)
+            case ForgetServerWish():
+                return plan_forgetting(state, wish, wall_ms)
+
+    def _plan_raise(
+        self, state: MetadataState, wish: RaiseLevel, controllers: Collection[NodeId], wall_ms: int
+    ) -> SetLevel | Done | TidelogError:
+        """The command that raises the level; or who is in the way, all of them."""
+        if wish.level < max(state.level, 1):
+            return refuse(
+                "UNSUPPORTED_LEVEL",
+                f"the cluster is at feature level {state.level} and is not lowered to {wish.level}: what later levels"
+                " brought may be in its metadata",
+                level=state.level,
+            )
+        if wish.level == state.level:
+            return Done()
+        told = self.describe(state, controllers)
+        blocking = []
+        for one in told.processes:
+            if not one.level_max:
+                if one.node not in wish.left_behind:
+                    blocking.append(f"{one.role} {one.node} is not in touch")
+            elif wish.level not in Levels(one.level_min, one.level_max):
+                blocking.append(f"{one.role} {one.node} understands {Levels(one.level_min, one.level_max)}")
+        if blocking:
+            text = f"the cluster cannot be raised to feature level {wish.level}: {'; '.join(blocking)}"
+            return refuse("UNSUPPORTED_LEVEL", text, level=max(state.level, 1))
+        return Done() if wish.dry_run else SetLevel(wall_ms, wish.level)
+
+
+def set_level(draft: Draft, command: SetLevel) -> Done:
+    """The level rises; one that is reached is left alone."""
+    if command.to > draft.level:
+        evidence = {"level": str(command.to), "level_before": str(draft.level)}
+        draft.tell("cluster_level_raised", "operator", evidence, None, None)
+        if draft.level < SECURITY <= command.to:
+            separate_security(draft)
+        draft.level = command.to
+    return Done()
+
+
+def plan_forgetting(state: MetadataState, wish: ForgetServerWish, wall_ms: int) -> ForgetServer | TidelogError:
+    """The command that forgets a server; or why it may not be."""
+    if state.level < FORGET_SERVERS:
+        text = f"servers can be forgotten from feature level {FORGET_SERVERS} on; the cluster is at {state.level}"
+        return refuse("UNSUPPORTED_LEVEL", f"{text}: raise it ('tidelog features raise')", level=state.level)
+    server = state.servers.get(wish.server)
+    if server is None:
+        return refuse("UNKNOWN_SERVER", f"no replica server {wish.server} is registered")
+    return why_kept(state, wish.server) or ForgetServer(wall_ms, wish.server, server.broker_epoch)
+
+
+def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
+    """Why a server cannot be forgotten: it lives, or counts somewhere."""
+    if state.is_live(node):
+        return refuse("SERVER_IN_USE", f"{node} is live: stop it first")
+    held = [
+        f"{topic.name}/{number}"
+        for topic in state.topics.values()
+        for number, p in enumerate(topic.partitions)
+        if node in (*p.replicas, *p.learners, *p.target, *p.origin)
+    ]
+    if held:
+        more = f" and {len(held) - 5} more" if len(held) > 5 else ""
+        text = f"{node} has copies of {', '.join(held[:5])}{more}: move them first ('tidelog partitions reassign')"
+        return refuse("SERVER_IN_USE", text)
+    return None
+
+
+def forget_server(draft: Draft, command: ForgetServer) -> Done | TidelogError:
+    """As ``plan_forgetting``, when it is applied."""
+    if not draft.state.in_life(command.node, command.broker_epoch):
+        return refuse("UNKNOWN_SERVER", f"{command.node} is in another life, or forgotten already")
+    refusal = why_kept(draft.state, command.node)
+    if refusal is None:
+        draft.forget_server(command.node)
+    return refusal or Done()

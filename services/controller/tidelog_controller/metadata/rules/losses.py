@@ -1,0 +1,66 @@
+"""What is told to the replicated state and changes no partition: records that a server had to cut, and for the
+timeline's sake who the controllers are, and which events are in the topic. The rules of the commands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import ControllerMember, Done
+
+from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.commands import ForgetEvents, NoteControllers, RecordLoss
+
+
+def note_controllers(draft: Draft, command: NoteControllers) -> Done:
+    """One event for each controller that came, went, or got its vote, and one where another is active or its term is
+    new. What is known already makes none."""
+    timeline = draft.timeline
+    known = {member.node: member for member in timeline.controllers}
+    group = tuple(ControllerMember(m.node, m.url, m.voter) for m in command.members)
+    evidence = {"term": str(command.term)}
+    for member in group:
+        was = known.pop(member.node, None)
+        if was != member:
+            kind = "controller_joined" if was is None else "controller_changed"
+            draft.tell(kind, "group", evidence, was, member, node=member.node)
+    for node, was in known.items():
+        draft.tell("controller_left", "group", evidence, was, None, node=node)
+    if (command.active, command.term) != (timeline.active, timeline.term):
+        told = {**evidence, "before": timeline.active, "term_before": str(timeline.term)}
+        now = next((member for member in group if member.node == command.active), None)
+        draft.tell("controller_active", "elected", told, now, now, node=command.active)
+    draft.timeline = replace(timeline, controllers=group, active=command.active, term=command.term)
+    return Done()
+
+
+def forget_events(draft: Draft, command: ForgetEvents) -> Done:
+    """They need not wait any more."""
+    draft.timeline = draft.timeline.without(command.number)
+    return Done()
+
+
+def record_loss(draft: Draft, command: RecordLoss) -> Done | TidelogError:
+    """Record in the history, once, that a server has cut records that were committed, or may have been."""
+    key = TopicPartition(command.topic_id, command.partition)
+    partition = draft.state.partition(*key)
+    if partition is None:
+        return refuse("UNKNOWN_TOPIC", f"no partition {command.partition} of topic id {command.topic_id}")
+    if not draft.state.in_life(command.node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
+    if command.node not in (*partition.replicas, *partition.learners):
+        return refuse("NOT_REPLICA", f"{command.node} has no copy of this partition")
+    evidence = {
+        "node": command.node,
+        "start": str(command.start),
+        "end": str(command.end),
+        "count": str(command.end - command.start),
+        "leader_epoch": str(command.leader_epoch),
+    }
+    told = draft.state.history[key.topic_id][key.partition]
+    event = "records_possibly_lost" if command.possible else "records_lost"
+    if not any(entry.event == event and entry.evidence == evidence for entry in told):
+        rule = draft.state.topics[key.topic_id].config.commit_rule
+        draft.note(key, event, "commit_rule" if rule == "leader" else "unclean_election", evidence)
+    return Done()

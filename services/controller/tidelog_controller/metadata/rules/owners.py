@@ -1,0 +1,86 @@
+"""Whose topics these are: how many topics and partitions a principal may have (``tidelog.bounds``).
+
+The owner of a topic is the principal that created it, whoever changes it later. The cluster's own topics, and those
+of an earlier release, have none. The bounds are in the command, so that every controller judges in the same way: when
+it is applied, topics that were planned at the same time are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tidelog.bounds import why_over
+from tidelog.config import setting
+from tidelog.errors import TidelogError
+from tidelog.levels import OWNERS
+from tidelog.types import TopicOwner
+
+from tidelog_controller.metadata.commands import AddPartitions, AddTopic
+from tidelog_controller.metadata.state import MetadataState
+
+TOPICS, PARTITIONS = "settings.owners.principal_max_topics", "settings.owners.principal_max_partitions"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSettings:
+    """How much each principal may have."""
+
+    principal_max_topics: int = setting(2000, "topics that one principal has created", 1, 1 << 20)
+    principal_max_partitions: int = setting(20_000, "partitions of all topics that one principal has created", 1)
+
+
+def bounded_topic(
+    state: MetadataState, command: AddTopic, principal: str, settings: OwnerSettings
+) -> AddTopic | TidelogError:
+    """The command with owner and bounds, or why the owner may not have one more topic."""
+    if not principal or state.level < OWNERS:
+        return command
+    most = settings.principal_max_topics, settings.principal_max_partitions
+    owned = replace(command, owner=principal, max_topics=most[0], max_partitions=most[1])
+    return why_no_topic(state, owned) or owned
+
+
+def bounded_partitions(
+    state: MetadataState, command: AddPartitions, settings: OwnerSettings
+) -> AddPartitions | TidelogError:
+    """Return the command for more partitions with the owner's bound, or why the owner may not have them."""
+    if not owner_of(state, command.topic_id):
+        return command
+    owned = replace(command, max_partitions=settings.principal_max_partitions)
+    return why_no_partitions(state, owned) or owned
+
+
+def why_no_topic(state: MetadataState, command: AddTopic) -> TidelogError | None:
+    """Why the owner of a topic may not have it; None where it may, or there is none."""
+    if not command.owner:
+        return None
+    mine = _topics_of(state.owners, command.owner)
+    over = why_over(command.owner, "topics", len(mine), TOPICS, command.max_topics)
+    return over or _why_no_room(state, command.owner, len(command.replicas), command.max_partitions)
+
+
+def why_no_partitions(state: MetadataState, command: AddPartitions) -> TidelogError | None:
+    """Why the owner of a topic may not have more partitions of it; None where it may, or there is none."""
+    owner = owner_of(state, command.topic_id)
+    if not owner or not command.max_partitions:
+        return None
+    return _why_no_room(state, owner, len(command.replicas), command.max_partitions)
+
+
+def owner_of(state: MetadataState, topic_id: str) -> str:
+    """The principal that created the topic; "": not known."""
+    return next((known.principal for known in state.owners if known.topic_id == topic_id), "")
+
+
+def without_owner(owners: Iterable[TopicOwner], topic_id: str) -> tuple[TopicOwner, ...]:
+    """The topic is gone."""
+    return tuple(known for known in owners if known.topic_id != topic_id)
+
+
+def _topics_of(owners: Iterable[TopicOwner], principal: str) -> list[str]:
+    return [known.topic_id for known in owners if known.principal == principal]
+
+
+def _why_no_room(state: MetadataState, owner: str, more: int, most: int) -> TidelogError | None:
+    held = sum(len(state.topics[topic_id].partitions) for topic_id in _topics_of(state.owners, owner))
+    return why_over(owner, "partitions", held, PARTITIONS, most, more=more)

@@ -1,0 +1,109 @@
+"""Where the replicas of new partitions go, and which of them is the preferred leader.
+
+For each partition in turn its replicas are chosen one after the other: on the rack with the fewest of them so far
+(what fails together should hold one copy; a server without a rack is one of its own), there on the server with the
+fewest replicas of all, one that is not slow (``active/slow_servers.py``) first, by lot among equals. Then, among
+those chosen, the preferred leader is one that is not being drained, of those the one that is it for the fewest
+partitions, one that is not slow first, by lot among equals (Liftbridge chooses the first leader at random; here
+chance only decides between equally loaded ones). It stands first; the order of the others is that of their being
+chosen, so that elections spread too. What is placed counts at once, so a topic of many partitions spreads by itself.
+
+The choice is made once, by the active controller, before it proposes; the command holds the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from tidelog.types import NodeId, TopicState
+
+from tidelog_controller.metadata.state import MetadataState
+
+
+class Dice(Protocol):
+    """What is asked of ``random.Random``."""
+
+    def random(self) -> float:
+        """At least 0 and less than 1."""
+
+    def getrandbits(self, k: int, /) -> int:
+        """``k`` random bits."""
+
+
+def racks_of(state: MetadataState) -> dict[NodeId, str]:
+    """The rack of every server; one that names none is a rack of its own."""
+    return {
+        node: f"rack {server.rack}" if server.rack else f"server {node}" for node, server in state.servers.items()
+    }
+
+
+def candidates(state: MetadataState, replication_factor: int) -> list[NodeId]:
+    """The live servers that may get new replicas; those that are being drained only where others do not suffice."""
+    live = [node for node in state.servers if state.is_live(node)]
+    staying = [node for node in live if not state.servers[node].draining]
+    return staying if len(staying) >= replication_factor else live
+
+
+def placement_for(state: MetadataState, dice: Dice, slow: Collection[NodeId]) -> Placement:
+    """A placement among the topics that there are."""
+    drained = [node for node, server in state.servers.items() if server.draining]
+    return Placement(state.topics.values(), dice, racks_of(state), slow, drained)
+
+
+class Placement:
+    """Loads of the servers, from the topics that there are. ``racks`` by server; those not named are their own.
+    ``slow``, ``drained``: servers that are chosen last, see above."""
+
+    def __init__(
+        self,
+        topics: Iterable[TopicState],
+        dice: Dice,
+        racks: Mapping[NodeId, str] | None = None,
+        slow: Collection[NodeId] = (),
+        drained: Collection[NodeId] = (),
+    ) -> None:
+        self._dice = dice
+        self._racks = racks or {}
+        self._slow = slow
+        self._drained = drained
+        self._replicas: dict[NodeId, int] = {}
+        self._leaders: dict[NodeId, int] = {}
+        for topic in topics:
+            for partition in topic.partitions:
+                self._count(partition.target or partition.replicas)
+
+    def place(
+        self, servers: Sequence[NodeId], partitions: int, replication_factor: int
+    ) -> tuple[tuple[NodeId, ...], ...]:
+        """Replicas of each partition, on distinct ones of ``servers``, preferred leader first."""
+        assert 1 <= replication_factor <= len(servers), "checked by the caller"
+        return tuple(self._place_one(servers, replication_factor) for _ in range(partitions))
+
+    def _place_one(self, servers: Sequence[NodeId], replication_factor: int) -> tuple[NodeId, ...]:
+        chances = {node: self._dice.random() for node in servers}
+        used: dict[str, int] = {}
+        chosen: list[NodeId] = []
+
+        def wish(node: NodeId) -> tuple[int, int, bool, float]:
+            return used.get(self._rack(node), 0), self._replicas.get(node, 0), node in self._slow, chances[node]
+
+        def fitness(node: NodeId) -> tuple[bool, int, bool, float]:
+            return node in self._drained, self._leaders.get(node, 0), node in self._slow, self._dice.random()
+
+        while len(chosen) < replication_factor:
+            node = min((node for node in servers if node not in chosen), key=wish)
+            chosen.append(node)
+            used[self._rack(node)] = used.get(self._rack(node), 0) + 1
+        preferred = min(chosen, key=fitness)
+        replicas = (preferred, *(node for node in chosen if node != preferred))
+        self._count(replicas)
+        return replicas
+
+    def _rack(self, node: NodeId) -> str:
+        return self._racks.get(node, node)
+
+    def _count(self, replicas: tuple[NodeId, ...]) -> None:
+        for node in replicas:
+            self._replicas[node] = self._replicas.get(node, 0) + 1
+        self._leaders[replicas[0]] = self._leaders.get(replicas[0], 0) + 1

@@ -1,0 +1,271 @@
+"""How leadership and replicas move at somebody's wish: the rules of the commands in
+``metadata/rules/reassignment_plan.py``, applied.
+
+**Transfer** (of leadership to a member of the ISR; for every commit rule):
+
+    led --successor named--> handing over --leader: it has everything--> led by the successor, one leader epoch on
+                                  |--withdrawn, the successor fell out, or another election--> led as before
+
+Nothing is lost whichever way it ends: the leader takes no batch while a successor is named, so that when it says so
+(``HandOver.ready``, compare-and-set on both epochs) the successor's log is its log. With commit rule ``quorum`` no
+sealing is needed for the same reason: whatever is or will be counted as committed in the old epoch is in that log.
+
+**Reassignment**: ``target`` names the replicas that are to be, ``origin`` those that were; both are there exactly
+while it is in progress. New servers begin as learners, which have no part in anything. The rest is the leader's to
+propose, as a change of the ISR (KIP-497), compare-and-set on the epoch:
+
+    a learner in the target that has caught up       joins replicas and ISR in one step
+    all of the target in the ISR, the leader too     who is not in the target, nor in the proposal, is no replica more
+
+A leader that is not in the target is replaced first, by transfer. So the state says all there is to know: another
+controller goes on where one has ended, and a cancellation is a reassignment to ``origin``.
+
+Each step keeps every promise. Commit rules ``isr`` and ``leader``: the leader counts who joins from its proposal on
+and who goes until the new state arrives. Commit rule ``quorum``: one replica comes or goes at a time, and only from
+a state that the leader knows, so that every majority that may commit or elect before and after has a member in common
+(Raft's single-server change, dissertation 4.1, with the correction that the leader has acted in its epoch); and a
+replica goes only when a majority of those before has all that is committed, which the leader sees to.
+
+A server that has ended to be replica or learner deletes its copy. Were it to return in the same leader epoch, what it
+had told the leader before might count though it is gone: so it returns in a new leader epoch (``departed``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
+from tidelog.wire.messages import Done
+
+from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.commands import (
+    AddPartitions,
+    ChangeQueue,
+    LeaveParts,
+    SetDraining,
+    SetLearners,
+    SetReplicas,
+    SetSuccessor,
+)
+from tidelog_controller.metadata.rules.leader_election import elect, first_state, lead_next
+from tidelog_controller.metadata.rules.owners import why_no_partitions
+
+IsLive = Callable[[NodeId], bool]
+
+
+Move = SetSuccessor | SetReplicas | AddPartitions | SetDraining | SetLearners | ChangeQueue
+
+
+def move(draft: Draft, command: Move) -> Done | TidelogError:
+    """Apply a command of this module."""
+    match command:
+        case SetSuccessor():
+            return set_successor(draft, command)
+        case SetReplicas():
+            return set_replicas(draft, command)
+        case AddPartitions():
+            return add_partitions(draft, command)
+        case SetDraining():
+            return set_draining(draft, command)
+        case SetLearners():
+            return set_learners(draft, command)
+        case ChangeQueue():
+            return change_queue(draft, command)
+
+
+# --- leadership ------------------------------------------------------------------------------------------
+
+
+def set_successor(draft: Draft, command: SetSuccessor) -> Done | TidelogError:
+    """Begin a transfer, or withdraw it; only in the epoch for which that was decided."""
+    found = _in_epoch(draft, command.topic_id, command.partition, command.epoch)
+    if isinstance(found, TidelogError):
+        return found
+    successor = command.successor or None
+    if successor is not None:
+        refusal = why_not_successor(found, successor, draft.is_live)
+        if refusal is not None:
+            return refusal
+    if successor == found.successor or successor == found.leader:
+        return Done()
+    new = replace(found, successor=successor, epoch=found.epoch + 1)
+    draft.change(TopicPartition(command.topic_id, command.partition), new, command.cause, command.evidence)
+    return Done()
+
+
+def why_not_successor(partition: PartitionState, node: NodeId, is_live: IsLive) -> TidelogError | None:
+    """Why leadership cannot be transferred to ``node`` now."""
+    if partition.paused:
+        return refuse("TOPIC_PAUSED", "the partition is paused, nobody serves it: resume it first")
+    if partition.leader is None:
+        return refuse("OFFLINE", "nobody leads the partition: there is nothing to transfer")
+    if node not in partition.replicas:
+        return refuse("NOT_REPLICA", f"{node} is no replica; the replicas are {', '.join(partition.replicas)}")
+    if node not in partition.isr or not is_live(node):
+        return refuse("NOT_IN_SYNC", f"{node} is not in sync; in sync are {', '.join(partition.isr)}")
+    return None
+
+
+def pass_on(draft: Draft, command: LeaveParts) -> Done | TidelogError:
+    """Leaders say that their successors have everything. Parts that moved on are passed over."""
+    node = command.node
+    if not draft.state.in_life(node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+    for part in dict.fromkeys(command.parts):
+        key = TopicPartition(part.topic_id, part.partition)
+        partition = draft.state.partition(*key)
+        if partition is None or (partition.leader_epoch, partition.epoch) != (part.leader_epoch, part.epoch):
+            continue
+        successor = partition.successor
+        if partition.leader != node or successor is None or not draft.is_live(successor):
+            continue
+        draft.change(key, lead_next(partition, successor), "transferred", {"from": node, "to": successor})
+    return Done()
+
+
+def set_draining(draft: Draft, command: SetDraining) -> Done | TidelogError:
+    """A server is to lead nothing, or may again. Its partitions move by transfers, one by one."""
+    server = draft.state.servers.get(command.node)
+    if server is None:
+        return refuse("UNKNOWN_SERVER", f"no replica server {command.node} is registered")
+    if server.draining != command.draining:
+        event = "server_draining" if command.draining else "server_undrained"
+        draft.put_server(replace(server, draining=command.draining), event, "operator", {"node": command.node})
+    return Done()
+
+
+# --- replicas --------------------------------------------------------------------------------------------
+
+
+def set_replicas(draft: Draft, command: SetReplicas) -> Done | TidelogError:
+    """Begin a reassignment, lead it elsewhere, or back. A mere change of order is done at once. What waited for its
+    turn does not any more."""
+    key = TopicPartition(command.topic_id, command.partition)
+    found = _in_epoch(draft, command.topic_id, command.partition, command.epoch)
+    if isinstance(found, TidelogError):
+        return found
+    config, wished = draft.state.topics[command.topic_id].config, command.replicas
+    refusal = why_not_replicas(found, config, wished, draft.is_live)
+    if refusal is not None:
+        return refusal
+    kept = tuple(node for node in found.learners if node not in found.target or node in wished)
+    new_ones = tuple(node for node in wished if node not in found.replicas + kept)
+    base = replace(found, learners=kept + new_ones)
+    if set(wished) == set(found.replicas):
+        base = replace(base, replicas=wished, target=(), origin=())
+    else:
+        base = replace(base, target=wished, origin=found.origin or found.replicas)
+    if base != found:
+        new = with_copies(found, base, config, base.isr, draft)
+        draft.change(key, new, command.cause, command.evidence)
+    draft.queue = {name: move for name, move in draft.queue.items() if name != f"{key.topic_id}/{key.partition}"}
+    return Done()
+
+
+def change_queue(draft: Draft, command: ChangeQueue) -> Done:
+    """Moves of partitions that are gone, or on the move by now, are passed over."""
+    kept = {} if command.clear else {k: move for k, move in draft.queue.items() if k not in command.drop}
+    for move in command.add:
+        partition = draft.state.partition(move.topic_id, move.partition)
+        if partition is not None and not partition.target:
+            kept[move.key] = move
+    draft.queue = kept
+    return Done()
+
+
+def why_not_replicas(
+    partition: PartitionState, config: TopicConfig, wished: tuple[NodeId, ...], is_live: IsLive
+) -> TidelogError | None:
+    """Why these cannot become the replicas of the partition."""
+    faults = []
+    if not wished:
+        faults.append("a partition keeps one replica at least")
+    twice = tuple(dict.fromkeys(node for node in wished if wished.count(node) > 1))
+    faults += [f"{node} is named more than once" for node in twice]
+    present = partition.replicas + partition.learners
+    faults += [f"{node} is no live replica server" for node in wished if node not in present and not is_live(node)]
+    if wished and config.min_insync_replicas > len(set(wished)):
+        least = config.min_insync_replicas
+        faults.append(f"min_insync_replicas is {least}, more than {len(set(wished))} replicas")
+    return refuse("INVALID_REPLICAS", "; ".join(faults)) if faults else None
+
+
+def with_copies(
+    old: PartitionState, base: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], draft: Draft
+) -> PartitionState:
+    """``base``, which is ``old`` with other replicas or learners, one epoch on, with the leader that follows; in a
+    new leader epoch where a server returns that had a copy earlier in this one."""
+    back = any(node in old.departed for node in base.learners if node not in old.learners)
+    new = elect(base, config, isr, draft.is_live, drains=draft.drains, renew=back)
+    copies = new.replicas + new.learners
+    departed = tuple(node for node in new.departed if node not in copies)  # nobody leads in this leader epoch
+    return replace(new, departed=departed, epoch=old.epoch + 1)
+
+
+def with_proposed(
+    partition: PartitionState, config: TopicConfig, members: tuple[NodeId, ...]
+) -> PartitionState | TidelogError:
+    """The partition with the replicas that come or go with an ISR which its leader proposes. Raises nothing: what the
+    commit rule does not allow is refused."""
+    joined = tuple(node for node in partition.learners if node in members)
+    learners = tuple(node for node in partition.learners if node not in joined)
+    replicas, target = partition.replicas + joined, partition.target
+    if target and partition.leader in target and all(node in members for node in target):
+        gone = tuple(node for node in partition.replicas if node not in target + members)
+    else:
+        gone = ()
+    if config.commit_rule == "quorum":
+        if len(joined) > 1:
+            return refuse("UNSUPPORTED", "with commit rule quorum one replica joins at a time")
+        gone = () if joined else gone[:1]
+    replicas = tuple(node for node in replicas if node not in gone)
+    new = replace(partition, replicas=replicas, learners=learners)
+    if target and set(replicas) == set(target):
+        new = replace(new, replicas=target, target=(), origin=())
+    return new
+
+
+def set_learners(draft: Draft, command: SetLearners) -> Done | TidelogError:
+    """Whoever is to join for the sake of a reassignment stays a learner in any case."""
+    key = TopicPartition(command.topic_id, command.partition)
+    partition = draft.state.partition(*key)
+    if partition is None:
+        return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
+    joining = tuple(node for node in partition.learners if node in partition.target)
+    learners = tuple(dict.fromkeys(command.learners + joining))
+    if partition.learners != learners:
+        config, base = draft.state.topics[command.topic_id].config, replace(partition, learners=learners)
+        new = with_copies(partition, base, config, partition.isr, draft)
+        draft.change(key, new, "alter_learners", {"learners": " ".join(command.learners)})
+    return Done()
+
+
+def add_partitions(draft: Draft, command: AddPartitions) -> Done | TidelogError:
+    """New partitions at the end; unless the topic has grown meanwhile."""
+    topic = draft.state.topics.get(command.topic_id)
+    if topic is None:
+        return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
+    if len(topic.partitions) != command.first:
+        return refuse("STALE_EPOCH", f"the topic has {len(topic.partitions)} partitions by now, not {command.first}")
+    states = []
+    for replicas in command.replicas:
+        state = first_state(replicas, topic.config, draft.is_live, draft.drains)
+        if state is None:
+            return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
+        states.append(state)
+    over = why_no_partitions(draft.state, command)
+    if over is not None:
+        return over
+    draft.add_partitions(topic, tuple(states))
+    return Done()
+
+
+def _in_epoch(draft: Draft, topic_id: str, number: int, epoch: int) -> PartitionState | TidelogError:
+    partition = draft.state.partition(topic_id, number)
+    if partition is None:
+        return refuse("UNKNOWN_TOPIC", f"no partition {number} of topic id {topic_id}")
+    if partition.epoch != epoch:
+        return refuse("STALE_EPOCH", f"the epoch is {partition.epoch}, not {epoch}", epoch=partition.epoch)
+    return partition

@@ -1,0 +1,206 @@
+"""Recovery of the metadata after they went back: a rescue, or stores that were restored from an old copy.
+
+A rescued survivor knows a past of the cluster. What was decided since is lost, but replica servers, gateways and
+clients have acted on it. Two rules keep that from doing harm.
+
+**Every number that must not be given twice jumps** (``recovered``), far beyond what can have been given since: the
+index, and with it broker epochs and the ids of ticket keys; epoch and leader epoch of every partition; producer ids;
+numbers of events. What they jump from is the survivor's number or, where that is greater, the time since 2025: so two
+rescues from one copy of a store differ, too. Topic ids are random.
+
+**No leader is elected from what the survivor believes** (from feature level ``RECOVERY`` on). Every partition is
+*sealed*, whatever its commit rule: its replicas take nothing of earlier epochs any more, and tell (``SealPart``) how
+far their logs reach, the highest leader epoch that they know, and, where they led in that epoch until now, which
+servers could be elected after them. Meanwhile of a partition
+
+    isr    holds everything that was committed when the survivor's knowledge ends (its ISR and ELR then), in K below
+    elr    the other replicas: what they have acknowledged since they still have
+
+A replica that registers and may have lost something leaves both. With n replicas and ``min_insync_replicas`` m one is
+elected as soon as one of these rules allows it:
+
+1. *The last leader*: a server led in the highest leader epoch that anybody reports, in the same process until now.
+   Everybody who could be elected after it (its maximal ISR and ELR) has reported, too. Then nobody led after it,
+   since a leader writes down its leader epoch before it appends. It leads on, also where the survivor does not know
+   of the reassignment that made it a replica.
+2. *Enough copies*: n - m + 1 replicas, one of them of K, have reported a log that is not empty of all knowledge. The
+   greatest (last epoch, log end) leads. What was committed before is on every member of K. What was committed since
+   is durable on m replicas, so on one of those that reported; and whatever a replica has that is the greatest, the
+   leader of its last epoch had all that was committed before (Raft 5.4.1; flexible quorums). But not where a server
+   that is no replica has a copy that is greater.
+3. *Everybody*: every replica has reported, and every server that there is has been live for a session time-out, so
+   that one which has a copy by a later reassignment would have reported it, too. So an empty log is one that never
+   had more, or was cut. Of the replicas the greatest (last epoch, log end, highest leader epoch) leads, unless a
+   server that is no replica has a copy that is greater.
+
+Else the partition waits for the others, and ``tidelog why`` says for whom. With commit rule ``quorum`` a majority of
+the members of the ISR decides as ever (``active/failure_detection.py``). An unclean election is held where the topic
+allows it and fewer replicas are live than *enough copies* needs. What is not covered: a topic whose replicas were
+made *more* since, of which only the first are known to the survivor; and a replica that has lost its disk since and
+has not registered afterwards with a directory that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tidelog.levels import RECOVERY
+from tidelog.types import (
+    REPORTED_IDS_END,
+    SHARE_IDS,
+    SHARES,
+    YEAR_2025_MS,
+    NodeId,
+    PartitionState,
+    TopicConfig,
+    TopicPartition,
+    share_of,
+)
+from tidelog.wire.messages import Done, SealPart
+
+from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.rules.leader_election import copies_needed
+from tidelog_controller.metadata.rules.ticket_keys import keys_after_rescue
+from tidelog_controller.metadata.state import MetadataState
+
+EPOCH_JUMP, MAX_CLOCK_EPOCH = 1 << 18, 1 << 31
+"""Of epochs and leader epochs. A leader epoch has 32 bits in a batch; by the clock it is in seconds since 2025."""
+INDEX_JUMP, MAX_CLOCK_INDEX = 1 << 36, 1 << 51
+"""Of the index and of events' numbers; by the clock: 256 for each ms since 2025."""
+ID_JUMP, MAX_CLOCK_ID = 1 << 40, REPORTED_IDS_END
+"""Of producer ids; by the clock: 4096 for each ms since 2025. Each jump is as far as three days by the clock, so that
+clocks of controllers may differ by that."""
+
+
+def _since_2025(wall_ms: int) -> int:
+    return max(0, wall_ms - YEAR_2025_MS)
+
+
+def first_free_id(next_id: int, wall_ms: int) -> int:
+    """The first id of a block that is given now: never below the counter, never below the clock. A clock that is
+    wrong by decades does not use up the ids."""
+    return max(next_id, min(_since_2025(wall_ms) << 12, MAX_CLOCK_ID))
+
+
+def first_of_share(first: int, count: int, share: int) -> int:
+    """The lowest id from ``first`` on with which a block of ``count`` ids begins that all belong to this share
+    (``tidelog.types.share_of``). At most ``SHARES`` x ``SHARE_IDS`` ids are skipped: 8 s by the clock."""
+    if share_of(first) == share and first % SHARE_IDS + count <= SHARE_IDS:
+        return first
+    cycle = SHARES * SHARE_IDS
+    begin = first - first % cycle + share * SHARE_IDS
+    return begin if begin >= first else begin + cycle
+
+
+def id_beyond(next_id: int, wall_ms: int) -> int:
+    """A producer id beyond all that can have been given, where this one was the next."""
+    return first_free_id(next_id, wall_ms) + ID_JUMP
+
+
+def index_beyond(index: int, wall_ms: int) -> int:
+    """An index, or a number of an event, beyond all that can have been given after this one."""
+    return max(index, min(_since_2025(wall_ms) << 8, MAX_CLOCK_INDEX)) + INDEX_JUMP
+
+
+def epoch_beyond(epoch: int, wall_ms: int) -> int:
+    """An epoch, or leader epoch, beyond all that can have been given after this one."""
+    return max(epoch, min(_since_2025(wall_ms) // 1000, MAX_CLOCK_EPOCH)) + EPOCH_JUMP
+
+
+def recovered(state: MetadataState, index: int, wall_ms: int) -> MetadataState:
+    """The metadata of a survivor as they are from ``index`` on. Its servers have to register again."""
+    draft = Draft(state, index, wall_ms)
+    draft.next_producer_id = id_beyond(state.next_producer_id, wall_ms)
+    draft.timeline = replace(state.timeline, last=index_beyond(state.timeline.last, wall_ms), pending=())
+    draft.ticket_keys = keys_after_rescue(state.ticket_keys, index)
+    evidence = {"index_before": str(state.index), "index": str(index)}
+    draft.tell("metadata_recovered", "rescue", evidence, None, None)
+    for server in state.servers.values():
+        draft.renew_server(replace(server, broker_epoch=index, fenced=False))
+    for topic in state.topics.values():
+        for number, partition in enumerate(topic.partitions):
+            new = _recovered(partition, topic.config, state.level, wall_ms)
+            draft.recover(TopicPartition(topic.topic_id, number), new, evidence)
+    return draft.finish(Done()).state
+
+
+def _recovered(partition: PartitionState, config: TopicConfig, level: int, wall_ms: int) -> PartitionState:
+    new = replace(
+        partition,
+        leader=None,
+        leader_epoch=epoch_beyond(partition.leader_epoch, wall_ms),
+        epoch=epoch_beyond(partition.epoch, wall_ms),
+        last_leader=partition.leader or partition.last_leader,
+        successor=None,
+        departed=(),
+        sealing=level >= RECOVERY or config.commit_rule == "quorum",
+    )
+    if level < RECOVERY or config.commit_rule == "quorum":
+        return new
+    known = (*partition.isr, *partition.elr)
+    return replace(
+        new,
+        isr=tuple(node for node in partition.replicas if node in known),
+        elr=tuple(node for node in partition.replicas if node not in known),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The leader of a recovered partition, and the rule of the module that chose it."""
+
+    leader: NodeId
+    rule: str
+
+
+def choose(
+    partition: PartitionState,
+    config: TopicConfig,
+    seals: Mapping[NodeId, SealPart],
+    drains: Mapping[NodeId, bool],
+    *,
+    complete: bool = False,
+) -> Choice | None:
+    """Who leads next; None while that cannot be known. ``seals``: of live servers in their present lives, also of
+    those that have a copy and are no replicas. ``complete``: nobody else can have a copy."""
+    good = {node: seals[node] for node in (*partition.isr, *partition.elr) if node in seals}
+    others = {node: part for node, part in seals.items() if node not in partition.replicas}
+    last = _last_leader(good | others, seals)
+    if last is not None:
+        return Choice(last, "last_leader")
+    copies = {node: part for node, part in good.items() if not is_blank(part)}
+    if len(copies) >= copies_needed(partition, config) and any(node in copies for node in partition.isr):
+        best = max(copies, key=lambda node: (_reach(copies[node]), not drains[node]))
+        if all(_reach(part) <= _reach(copies[best]) for part in others.values()):
+            return Choice(best, "enough_copies")
+    if complete and partition.isr and all(node in good for node in partition.replicas):
+        best = max(good, key=lambda node: (_reach(good[node]), good[node].highest_epoch, not drains[node]))
+        if all(_reach(part) <= _reach(good[best]) for part in others.values()):
+            return Choice(best, "everybody")
+    return None
+
+
+def _reach(part: SealPart) -> tuple[int, int]:
+    return part.last_epoch, part.end
+
+
+def _last_leader(able: Mapping[NodeId, SealPart], seals: Mapping[NodeId, SealPart]) -> NodeId | None:
+    highest = max((part.highest_epoch for part in seals.values()), default=-1)
+    for node, part in able.items():
+        after = [able.get(other) for other in part.could_follow]
+        if not part.could_follow or part.highest_epoch != highest or None in after:
+            continue
+        if part.end == 0 or not any(other is not None and is_blank(other) for other in after):
+            return node
+    return None
+
+
+def is_blank(part: SealPart) -> bool:
+    """The log has no records and knows of no leader: there may have been another copy, which is gone."""
+    return part.end == 0 and part.highest_epoch < 0
+
+
+def awaited(partition: PartitionState, seals: Mapping[NodeId, SealPart]) -> tuple[NodeId, ...]:
+    """The replicas that have not reported, or know nothing: of them one or more are waited for."""
+    return tuple(node for node in partition.replicas if node not in seals or is_blank(seals[node]))

@@ -1,0 +1,69 @@
+"""Partitions that take nothing, or do nothing, at somebody's wish: read-only, and paused.
+
+**Read-only**: the leader takes no batches. It says so from when it has heard of it on, also whoever leads next; what
+it took before is committed as ever. A leader that the controllers cannot reach takes none once its session is over.
+
+**Paused**: every replica closes the log, durably, and does nothing for it; nothing is written, read or copied, and
+nobody is found to lag. Leader, ISR and ELR stay as they are but for what becomes of their servers: sessions that end
+and servers that register go by the same rules as ever, so that who is in the ISR holds everything committed whenever
+that was. A leader that is elected meanwhile does nothing either. With commit rule ``quorum`` the logs are opened for
+as long as an old epoch is being sealed: without that nobody could be elected.
+
+When it is resumed its leader leads on, in a new leader epoch as after a restart, since it takes the log as the disk
+has it (R1). It alone need have all that was acknowledged, with commit rule ``leader`` or by ``leader`` acks: so
+nobody else is given the leadership while nobody can copy from it, not even where its server is drained; that is done
+by transfer afterwards. With ``quorum`` a majority has everything, and elects. No reassignment makes progress while
+nobody serves; what was begun goes on afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import PartitionState, TopicConfig, TopicPartition
+from tidelog.wire.messages import Done, PauseTopic, SetReadOnly
+
+from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.commands import Suspend
+from tidelog_controller.metadata.rules.leader_election import elect, lead_next
+from tidelog_controller.metadata.state import MetadataState
+
+
+def plan_suspension(state: MetadataState, wish: SetReadOnly | PauseTopic, wall_ms: int) -> Suspend | TidelogError:
+    """The command that does it. Refusal: ``UNKNOWN_TOPIC``, also for a partition that the topic does not have."""
+    topic = state.topics.get(state.names.get(wish.name, ""))
+    if topic is None:
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
+    count = len(topic.partitions)
+    unknown = [str(number) for number in wish.partitions if not 0 <= number < count]
+    if unknown:
+        return refuse("UNKNOWN_TOPIC", f"{wish.name} has partitions 0 to {count - 1}, and no {', '.join(unknown)}")
+    what, wanted = ("paused", wish.pause) if isinstance(wish, PauseTopic) else ("read_only", wish.read_only)
+    return Suspend(wall_ms, topic.topic_id, tuple(dict.fromkeys(wish.partitions)), what, wanted)
+
+
+def suspend(draft: Draft, command: Suspend) -> Done | TidelogError:
+    """Apply it; to partitions that are so already nothing happens."""
+    topic = draft.state.topics.get(command.topic_id)
+    if topic is None:
+        return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
+    for number in command.partitions or range(len(topic.partitions)):
+        key, old = TopicPartition(command.topic_id, number), topic.partitions[number]
+        if command.what == "read_only":
+            new = replace(old, read_only=command.wanted)
+        elif command.wanted:
+            new = replace(old, paused=True, successor=None)
+        elif old.paused:
+            new = _resumed(draft, replace(old, paused=False), topic.config)
+        else:
+            new = old
+        if new != old:
+            draft.change(key, replace(new, epoch=old.epoch + 1), "operator", {})
+    return Done()
+
+
+def _resumed(draft: Draft, base: PartitionState, config: TopicConfig) -> PartitionState:
+    if base.leader is None or config.commit_rule == "quorum":
+        return elect(base, config, base.isr, draft.is_live, drains=draft.drains, renew=True)
+    return lead_next(base, base.leader)

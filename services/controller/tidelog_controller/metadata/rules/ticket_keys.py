@@ -1,0 +1,62 @@
+"""The keys that sign tickets for producer ids (``tidelog.tickets``): how the cluster gets its first, and rotation.
+
+The secret of a key is random, so the active controller draws it and the command carries it. The id of a key is the
+index of its command: it rises with every key, also over a rescue, which lets the index jump. The first key comes with
+whatever command is the first at feature level ``TICKETS``, the one that raises the level included: so there is no
+moment at that level without a key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.levels import TICKETS
+from tidelog.tickets import KEYS, SECRET_BITS, successor
+from tidelog.types import TicketKey
+from tidelog.wire.messages import Done, RotateTicketKeys
+
+from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.commands import AddTicketKey, Command, SetLevel
+from tidelog_controller.metadata.rules.placement import Dice
+from tidelog_controller.metadata.state import MetadataState
+
+
+def new_secret(dice: Dice) -> str:
+    """A secret that there never was."""
+    return f"{dice.getrandbits(SECRET_BITS):0{SECRET_BITS // 4}x}"
+
+
+def with_first_key(state: MetadataState, command: Command, dice: Dice) -> Command:
+    """The command, which brings the cluster's first key if it is the one that has to."""
+    level = max(state.level, command.level, command.to if isinstance(command, SetLevel) else 0)
+    return replace(command, ticket_key=new_secret(dice)) if level >= TICKETS and not state.ticket_keys else command
+
+
+def plan_rotation(
+    state: MetadataState, wish: RotateTicketKeys, dice: Dice, wall_ms: int
+) -> AddTicketKey | TidelogError:
+    """The command that adds a key; or ``UNSUPPORTED_LEVEL``."""
+    if state.level < TICKETS:
+        text = f"there are tickets from feature level {TICKETS} on; the cluster is at {state.level}"
+        return refuse("UNSUPPORTED_LEVEL", f"{text}: raise it ('tidelog features raise')", level=state.level)
+    return AddTicketKey(wall_ms, new_secret(dice))
+
+
+def keys_after_rescue(keys: tuple[TicketKey, ...], index: int) -> tuple[TicketKey, ...]:
+    """The keys of a survivor as they are from ``index`` on. Keys that were made since it lost touch are gone. Its
+    own newest stays valid, and is followed by a key whose id is greater than that of any key that is gone."""
+    return (*keys, successor(keys[-1], index))[-KEYS:] if keys else ()
+
+
+def add_first_key(draft: Draft, command: Command, index: int) -> None:
+    """Take the key that a command brings, if the cluster is at the level and has none."""
+    if command.ticket_key and draft.level >= TICKETS and not draft.ticket_keys:
+        draft.ticket_keys = (TicketKey(index, command.ticket_key),)
+
+
+def add_key(draft: Draft, command: AddTicketKey, index: int) -> Done:
+    """The new key signs from now on. The oldest goes, if there are too many."""
+    draft.ticket_keys = (*draft.ticket_keys, TicketKey(index, command.secret))[-KEYS:]
+    draft.tell("ticket_keys_rotated", "operator", {"key_id": str(index)}, None, None)
+    return Done()

@@ -1,0 +1,208 @@
+"""From a wish for a topic, new or not, to the command that fulfils it, or to the refusal that says everything wrong
+with it.
+
+Not every setting may change. ``commit_rule`` says what acknowledged records rest on, and each rule elects in its own
+way. ``flush`` says what "durable" meant when they were acknowledged: a server that restarts is believed to hold
+everything where it is ``fsync``, which must have been so from the first record on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+
+from tidelog.compacted import MOST_BYTES
+from tidelog.errors import TidelogError, refuse
+from tidelog.levels import MAX_COMPACTION_LAG, VALIDATION
+from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
+from tidelog.wire.messages import (
+    AlterLearners,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    GrowTopic,
+    Message,
+    PauseTopic,
+    SetReadOnly,
+)
+
+from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, SetLearners
+from tidelog_controller.metadata.rules.placement import Dice, candidates, placement_for
+from tidelog_controller.metadata.state import MetadataState
+
+MAX_PARTITIONS = 10_000
+"""Most partitions of one topic."""
+
+YEARS_MS = 100 * 365 * 86_400_000
+CHOICES = {
+    "commit_rule": ("isr", "quorum", "leader"),
+    "unclean_election": ("false", "true"),
+    "flush": ("fsync", "interval", "os"),
+    "cleanup": ("delete", "compact", "compact,delete"),
+    "validate_batches": ("true", "false"),
+}
+SWITCHES = ("unclean_election", "validate_batches")
+RANGES = {
+    "min_insync_replicas": (1, 100),
+    "flush_interval_ms": (1, 3_600_000),
+    "segment_max_bytes": (1 << 10, 1 << 30),
+    "segment_max_age_ms": (1_000, YEARS_MS),
+    "max_batch_bytes": (1 << 10, MOST_BYTES),
+    "replica_max_lag_ms": (1, 3_600_000),
+    "replica_max_lag_records": (0, 1 << 40),
+    "retention_ms": (-1, YEARS_MS),
+    "retention_bytes": (-1, 1 << 60),
+    "retention_records": (-1, 1 << 60),
+    "compaction_min_lag_ms": (0, YEARS_MS),
+    "max_compaction_lag_ms": (0, YEARS_MS),
+    "tombstone_retention_ms": (0, YEARS_MS),
+}
+"""Least and most of every setting that is a number."""
+FIXED = ("commit_rule", "flush")
+"""What stays as it was when the topic was created."""
+
+_NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
+
+
+def why_internal(wish: Message) -> TidelogError | None:
+    """Why clients may not do this: a topic whose name begins so is the cluster's own. Its settings may be changed,
+    but for what its writer relies on."""
+    if not isinstance(wish, CreateTopic | DeleteTopic | GrowTopic | AlterTopic | SetReadOnly | PauseTopic):
+        return None
+    if not wish.name.startswith(INTERNAL_PREFIX):
+        return None
+    if isinstance(wish, CreateTopic):
+        text = f"{wish.name!r}: names that begin with {INTERNAL_PREFIX} are for the cluster's own topics"
+        return refuse("INVALID_TOPIC", text)
+    if isinstance(wish, AlterTopic):
+        kept = [name for name in ("cleanup", "max_batch_bytes") if name in wish.config]
+        text = f"{wish.name} is the cluster's own topic: {', '.join(kept)} stays as it is"
+        return refuse("INVALID_CONFIG", text) if kept else None
+    words = {DeleteTopic: "deleted", GrowTopic: "given more partitions", PauseTopic: "paused"}
+    word = words.get(type(wish), "made read-only")
+    return refuse("FORBIDDEN", f"{wish.name} is the cluster's own topic: it cannot be {word}")
+
+
+def parse_topic_config(
+    texts: Mapping[str, str], replication_factor: int, present: TopicConfig | None = None
+) -> tuple[TopicConfig, list[str]]:
+    """The settings, defaults filled in, and the faults, one text each; with faults the settings mean nothing.
+    ``present``: those of a topic that there is already; what is not given stays, and some must stay.
+
+    ``min_insync_replicas`` that is not given for a new topic is 2 with three replicas or more, else 1: one failure
+    may be tolerated without losing either acked records or the ability to write. With ``commit_rule=leader`` it is
+    1: a record is committed when its leader has it, so a topic with this rule goes on with its leader alone.
+    """
+    values: dict[str, int | str | bool] = {}
+    if present is None:
+        secure = replication_factor >= 3 and texts.get("commit_rule") != "leader"
+        present = TopicConfig(min_insync_replicas=2 if secure else 1)
+        fixed: dict[str, str] = {}
+    else:
+        fixed = {name: text for name, text in present.texts().items() if name in FIXED}
+    faults = []
+    for name, text in texts.items():
+        if text != fixed.get(name, text):
+            faults.append(f"{name} is {fixed[name]} for as long as the topic exists: it is chosen at its creation")
+        elif name in CHOICES:
+            values[name] = text == "true" if name in SWITCHES else text
+            if text not in CHOICES[name]:
+                faults.append(f"{name} is {text!r}; it must be one of {', '.join(CHOICES[name])}")
+        elif name in RANGES:
+            least, most = RANGES[name]
+            if not (_NUMBER.fullmatch(text) and least <= int(text) <= most):
+                faults.append(f"{name} is {text!r}; it must be a number from {least} to {most}")
+            else:
+                values[name] = int(text)
+        else:
+            known = ", ".join(f.name for f in fields(TopicConfig))
+            faults.append(f"there is no setting {name!r}; there are {known}")
+    config = replace(present, **values)  # type: ignore[arg-type]
+    if config.commit_rule == "quorum" and config.flush != "fsync":
+        faults.append(f"commit_rule quorum needs flush fsync, not {config.flush}: a majority must not forget")
+    if config.min_insync_replicas > replication_factor:
+        faults.append(
+            f"min_insync_replicas is {config.min_insync_replicas}, more than replication_factor {replication_factor}"
+        )
+    if 0 < config.max_compaction_lag_ms < config.compaction_min_lag_ms:
+        faults.append(
+            f"max_compaction_lag_ms is {config.max_compaction_lag_ms}, less than compaction_min_lag_ms"
+            f" {config.compaction_min_lag_ms}"
+        )
+    return config, faults
+
+
+def _too_early(config: TopicConfig, level: int) -> list[str]:
+    """The settings whose values the cluster's feature level does not allow yet, one fault each."""
+    faults = []
+    if not config.validate_batches and level < VALIDATION:
+        faults.append(
+            f"validate_batches can be turned off from feature level {VALIDATION} on; the cluster is at {level}"
+        )
+    if config.max_compaction_lag_ms and level < MAX_COMPACTION_LAG:
+        faults.append(
+            f"max_compaction_lag_ms can be set from feature level {MAX_COMPACTION_LAG} on; the cluster is at {level}"
+        )
+    return faults
+
+
+def plan_topic(
+    state: MetadataState, wish: CreateTopic, dice: Dice, wall_ms: int, slow: Collection[NodeId] = ()
+) -> AddTopic | TidelogError:
+    """The command that creates the topic: its id and placement are chosen here, by lot. Or the refusal:
+    ``INVALID_TOPIC``, ``TOPIC_EXISTS``, ``INVALID_CONFIG`` (all faults in one) or ``INVALID_REPLICATION_FACTOR``
+    (``live`` says how many servers there are)."""
+    if not TOPIC_NAME.fullmatch(wish.name) or wish.name in (".", ".."):
+        return refuse(
+            "INVALID_TOPIC", f"{wish.name!r} is no topic name: use 1 to 249 of A-Z a-z 0-9 . _ -, not . or .."
+        )
+    if wish.name in state.names:
+        return refuse("TOPIC_EXISTS", f"a topic named {wish.name} exists")
+    config, faults = parse_topic_config(wish.config, wish.replication_factor)
+    faults += _too_early(config, state.level)
+    if not 1 <= wish.partitions <= MAX_PARTITIONS:
+        faults.insert(0, f"partitions is {wish.partitions}; it must be a number from 1 to {MAX_PARTITIONS}")
+    live = [node for node in state.servers if state.is_live(node)]
+    if not 1 <= wish.replication_factor <= len(live):
+        return refuse(
+            "INVALID_REPLICATION_FACTOR",
+            f"replication_factor is {wish.replication_factor}, and {len(live)} replica servers are live: "
+            f"{', '.join(sorted(live)) or 'none'}",
+            live=len(live),
+        )
+    if faults:
+        return refuse("INVALID_CONFIG", "; ".join(faults))
+    topic_id = f"{dice.getrandbits(128):032x}"
+    placement = placement_for(state, dice, slow)
+    replicas = placement.place(candidates(state, wish.replication_factor), wish.partitions, wish.replication_factor)
+    return AddTopic(wall_ms, topic_id, wish.name, config, replicas)
+
+
+def plan_change(state: MetadataState, wish: AlterTopic, wall_ms: int) -> ChangeTopic | TidelogError:
+    """The command that changes the settings, as values of their types. Or the refusal: ``UNKNOWN_TOPIC``, or
+    ``INVALID_CONFIG`` (all faults in one)."""
+    topic = state.topics.get(state.names.get(wish.name, ""))
+    if topic is None:
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
+    replication_factor = min(min(len(p.replicas), len(p.target or p.replicas)) for p in topic.partitions)
+    config, faults = parse_topic_config(wish.config, replication_factor, topic.config)
+    faults += _too_early(config, state.level)
+    if faults:
+        return refuse("INVALID_CONFIG", "; ".join(faults))
+    return ChangeTopic(wall_ms, topic.topic_id, {name: getattr(config, name) for name in wish.config})
+
+
+def plan_learners(state: MetadataState, wish: AlterLearners, wall_ms: int) -> SetLearners | TidelogError:
+    """The command that sets the learners. Or the refusal: ``UNKNOWN_TOPIC``, or ``INVALID_CONFIG`` for who cannot
+    begin to learn: it must be a live server and no replica."""
+    topic_id = state.names.get(wish.name, "")
+    partition = state.partition(topic_id, wish.partition)
+    if partition is None:
+        return refuse("UNKNOWN_TOPIC", f"there is no partition {wish.partition} of a topic named {wish.name!r}")
+    learners = tuple(dict.fromkeys(wish.learners))
+    faults = [f"{node} is a replica already" for node in learners if node in partition.replicas]
+    new = [node for node in learners if node not in (*partition.replicas, *partition.learners)]
+    faults += [f"{node} is no live replica server" for node in new if not state.is_live(node)]
+    if faults:
+        return refuse("INVALID_CONFIG", "; ".join(faults))
+    return SetLearners(wall_ms, topic_id, wish.partition, learners)

@@ -1,0 +1,126 @@
+"""The replicated state machine: what every controller does with a committed entry, and its state as a document.
+
+An entry's data is a command (``commands.py``), or ``[client, sequence, command]`` where the request is to be done at
+most once (``metadata/client_sessions.py``), since feature level ``REQUEST_DIGESTS`` with the request's digest as a
+fourth. The state is the metadata and the table of answered requests. As a document it is one CBOR map; it is written
+in pieces, topic by topic, so that a thread that writes a large one lets others run in between. At feature level 1 it
+says nothing of the level: releases that know of none read it too."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import cbor2
+from tidelog.errors import TidelogError
+from tidelog.types import later_fields
+from tidelog.wire.messages import Message
+
+from tidelog_controller.metadata.application import apply, skip
+from tidelog_controller.metadata.client_sessions import Once, RequestId
+from tidelog_controller.metadata.command_bytes import decode_command, encode_command
+from tidelog_controller.metadata.commands import Command
+from tidelog_controller.metadata.documents import from_document, to_document
+from tidelog_controller.metadata.state import Applied, MetadataState
+from tidelog_controller.metadata.timeline_state import Timeline
+from tidelog_controller.raft.log import Entry
+
+FORMAT = 1
+_ARRAY, _MAP = 0x80, 0xA0
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """The whole state after some entry."""
+
+    metadata: MetadataState
+    once: Once = field(default_factory=Once)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one entry did. ``command`` and ``applied`` are None where it changed nothing: no command, or done
+    before."""
+
+    state: Replicated
+    answer: Message | TidelogError | None = None
+    command: Command | None = None
+    applied: Applied | None = None
+
+
+def encode_proposal(command: Command, request: RequestId | None) -> bytes:
+    """An entry's data."""
+    data = encode_command(command)
+    if request is None:
+        return data
+    digest = [request.digest] if request.digest else []
+    return cbor2.dumps([request.client, request.sequence, data, *digest])
+
+
+def decode_proposal(data: bytes) -> tuple[Command, RequestId | None]:
+    """The command of an entry, and whose request it is. Raises ``ValueError`` for what this version does not know."""
+    if data[0] & 0xE0 != _ARRAY:
+        return decode_command(data), None
+    client, sequence, command, *digest = cbor2.loads(data)
+    return decode_command(command), RequestId(client, sequence, *digest)
+
+
+def step(state: Replicated, entry: Entry) -> Outcome:
+    """Apply one entry. Deterministic."""
+    skipped = Replicated(skip(state.metadata, entry.index), state.once)
+    if entry.is_members or not entry.data:
+        return Outcome(skipped)
+    command, request = decode_proposal(entry.data)
+    known = None if request is None else state.once.find(request)
+    if known is not None:
+        return Outcome(skipped, known)
+    applied = apply(state.metadata, command, entry.index)
+    once = state.once if request is None else state.once.with_answer(request, applied.answer)
+    return Outcome(Replicated(applied.state, once), applied.answer, command, applied)
+
+
+def encode_state(state: Replicated) -> bytes:
+    """The state as one CBOR map: ``format``, ``once``, and the fields of the metadata by name."""
+    metadata = state.metadata
+    later = later_fields(MetadataState)
+    known = [one.name for one in dataclasses.fields(metadata)]
+    names = [name for name in known if name not in later or getattr(metadata, name) != later[name]]
+    if metadata.level == 1:  # what an earlier release reads
+        names.remove("level")
+    pieces = [_head(_MAP, len(names) + 2), cbor2.dumps("format"), cbor2.dumps(FORMAT)]
+    pieces += [cbor2.dumps("once"), cbor2.dumps(to_document(state.once))]
+    for name in names:
+        pieces.append(cbor2.dumps(name))
+        value = getattr(metadata, name)
+        if type(value) is dict:
+            pieces.append(_head(_MAP, len(value)))
+            for key, one in value.items():
+                pieces += [cbor2.dumps(key), cbor2.dumps(to_document(one))]
+        else:
+            pieces.append(cbor2.dumps(to_document(value)))
+    return b"".join(pieces)
+
+
+def decode_state(data: bytes) -> Replicated:
+    """What ``encode_state`` wrote. Raises ``ValueError`` for what this version does not know."""
+    try:
+        document: Any = cbor2.loads(data)
+    except cbor2.CBORDecodeError as error:
+        raise ValueError(f"the snapshot is no CBOR: {error}") from error
+    if type(document) is not dict or document.pop("format", None) != FORMAT:
+        raise ValueError("the snapshot is of a later version; upgrade this controller")
+    once = from_document(Once, document.pop("once", {}))
+    document.setdefault("level", 1)
+    metadata = from_document(MetadataState, document)
+    if "timeline" not in document and metadata.servers:  # of a version without: what was before is a gap
+        metadata = dataclasses.replace(metadata, timeline=Timeline(last=1))
+    return Replicated(metadata, once)
+
+
+def _head(kind: int, size: int) -> bytes:
+    """The head of an array or map of that size (RFC 8949 §3)."""
+    if size < 24:
+        return bytes((kind | size,))
+    width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
+    return bytes((kind | {1: 24, 2: 25, 4: 26}[width],)) + size.to_bytes(width, "big")

@@ -1,0 +1,128 @@
+"""How a cluster begins, and how a controller with an empty store learns that it does not.
+
+A controller with an empty store may be new, with all the others; or its disk was lost, and it has voted and promised
+what it does not know any more. It must not vote then (``raft/configuration.py``), and in particular not found the
+cluster again with others that are late. So a cluster is founded only when *every* controller of the list has an empty
+store. Each controller sends the names of all stores that it knows, its own included, to all others (``Meet``). It
+founds the cluster when the last ``Meet`` of every other controller names exactly the stores that it knows itself. All
+reach the same configuration, since it is made of the same names, sorted. The controller that founds the cluster sends
+the configuration to all others before it asks for a vote: a controller that does not have it yet gives none
+(``raft/elections.py``).
+
+Why the *same* stores: a controller that has met all others may miss that they have founded the cluster. If one of
+them then loses its disk and meets it again, it has heard of an empty store of each, but these were not all empty at
+one time. If it founded, a majority without memory would go on beside what is committed. By this rule every other one
+has said that it is not founded yet *after* it heard of the new store. So no configuration with the lost store was in
+force. A controller that is not founded gives no vote. So each majority of such a configuration that can still vote
+has a member in each majority of the new one.
+
+    meeting --all know the same stores--> founded
+       |----a founded one names this very store, and a configuration----> founded
+       |----a founded one knows another store under this name----> lost: waits to be added again
+       |----a founded one does not know this name----> waits to be added
+
+The configuration that a founded controller names is the one at the beginning of its log: the first one, or, once it
+has compacted its log, a later one that is committed. Either is safe to begin with: no controller with less than what
+was committed under it is elected.
+
+Who waits is brought the log by the leader when it is added. ``join`` and a store that was made anew in place of a
+damaged one wait from the begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tidelog.effects import Event, Send
+from tidelog.types import NodeId
+from tidelog.wire.messages import Meet
+
+from tidelog_controller.raft.configuration import Member, Members
+from tidelog_controller.raft.raft import Raft, RaftEffect
+
+MEET_EVERY_S = 0.5
+
+
+class Founding:
+    """The begin of one controller's ``Raft``."""
+
+    def __init__(self, raft: Raft, urls: Mapping[NodeId, str], *, waits: bool, now: float) -> None:
+        """``urls``: the controllers that found the cluster, this one included. ``waits``: it never founds."""
+        self.raft = raft
+        self.lost = False
+        """The others know another store under this name."""
+        self._urls = dict(urls)
+        self._peers = [node for node in urls if node != raft.node_id]
+        self._waits = waits
+        self._stores = {raft.node_id: raft.store}
+        """Names of the stores that this controller knows, by node."""
+        self._known_to: dict[NodeId, dict[NodeId, str]] = {}
+        """By node: the stores that the last ``Meet`` of that controller names."""
+        self._meet_at = now
+
+    @property
+    def founded(self) -> bool:
+        """There is a configuration."""
+        return bool(self.raft.members.all)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` has something to do."""
+        return None if self.founded or (self._waits and self.lost) else self._meet_at
+
+    def on_tick(self, now: float) -> Sequence[RaftEffect]:
+        """Tell all others what this one has heard, and found the cluster if it is alone."""
+        deadline = self.deadline()
+        if deadline is None or now < deadline:
+            return []
+        self._meet_at = now + MEET_EVERY_S
+        effects: list[RaftEffect] = [self._meet(peer) for peer in self._peers]
+        return effects + list(self._found_if_all_know_the_same(now))
+
+    def on_meet(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
+        """Another one tells what it knows."""
+        if self.founded:
+            return [] if meet.founded else [self._tell(sender)]
+        if meet.founded:
+            return self._on_founded(sender, meet, now)
+        if sender not in self._urls:
+            return []
+        receivers = []
+        if self._stores.get(sender) != meet.store:
+            self._stores[sender] = meet.store
+            receivers = self._peers
+        elif meet.stores.get(self.raft.node_id) != self.raft.store:
+            receivers = [sender]
+        self._known_to[sender] = dict(meet.stores)
+        return [*map(self._meet, receivers), *self._found_if_all_know_the_same(now)]
+
+    def _on_founded(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
+        self._waits = True
+        if meet.yours == self.raft.store and meet.members:
+            return self.raft.found(Members(meet.members), now)
+        if meet.yours not in ("", self.raft.store) and not self.lost:
+            self.lost = True
+            fields = {"store": self.raft.store, "known_as": meet.yours, "told_by": sender}
+            return [Event("raft_store_lost", fields)]
+        return []
+
+    def _all_know_the_same(self) -> bool:
+        complete = self._stores.keys() == self._urls.keys()
+        return complete and all(self._known_to.get(peer) == self._stores for peer in self._peers)
+
+    def _found_if_all_know_the_same(self, now: float) -> Sequence[RaftEffect]:
+        if self._waits or not self._all_know_the_same():
+            return []
+        stores = self._stores
+        members = Members(tuple(Member(node, self._urls[node], True, stores[node]) for node in sorted(self._urls)))
+        effects = self.raft.found(members, now)
+        announcements = [self._tell(peer) for peer in self._peers]
+        return [Event("cluster_founded", {"controllers": sorted(self._urls)}), *announcements, *effects]
+
+    def _meet(self, peer: NodeId) -> Send:
+        return Send(peer, Meet(self.raft.store, self._stores.get(peer, ""), stores=dict(self._stores)))
+
+    def _tell(self, sender: NodeId) -> Send:
+        """This one is founded: what its configuration says of the other."""
+        raft = self.raft
+        member = raft.members.find(sender)
+        known_as = member.store if member is not None else ""
+        return Send(sender, Meet(raft.store, known_as, True, raft.log.base.members.all))

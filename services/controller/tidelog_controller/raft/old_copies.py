@@ -1,0 +1,67 @@
+"""How an old copy of a controller's disk is recognised: what each store is known to have acknowledged.
+
+Raft takes it for granted that a server remembers its term, its vote and its log (Ongaro & Ousterhout §5). A disk that
+is put back from an earlier copy, a snapshot of a virtual machine say, forgets the end of all three under the right
+store name (``raft/configuration.py``), and no mark on that disk can tell. The others can. Each controller remembers,
+in memory, for each store of the group one entry (index, term) that this store has acknowledged *and* that is
+committed. The leader knows it from the acknowledgements, and its heartbeats tell the followers, each of which may be
+the next candidate. Requests for votes and votes carry it too, so that a new leader knows what any of its voters
+remembers. All these messages tell the receiver what is known of its own store. A store never loses a committed entry
+that it has acknowledged, whatever leaders come and however late a message is. So a store that lacks it is *rolled
+back*, and one that is told so is never a healthy one.
+
+    sound --lacks what it had acknowledged--> rolled back --its log agrees up to the leader's target--> sound
+
+A store that is rolled back says so durably before it says anything else. It gives no vote and does not stand. It
+answers with a *refill id*, a random number that a new process draws anew. The leader does not count its answers for
+commits, reads, changes of the group and transfers. The target is the end of the leader's log when it heard of that
+refill id, so nothing that this store can ever have acknowledged to this leader lies behind it; and the leader names
+the target only after a majority without this store has confirmed that it still led, so nothing that was committed at
+that moment lies behind it either. When the log agrees up to the target the mark goes away in the same transaction as
+the last entries come, and the store counts again.
+
+The leader tells answers of the store's earlier life by their ``round``: it begins a new round when it hears a refill
+id and another one when the refill ends, and ignores answers to older rounds. The store tells messages of an earlier
+refill by their refill id.
+
+A copy that lacks nothing that is known to be acknowledged is harmless: its term is brought up to date by the first
+message of the leader, and its vote of that term goes to that leader. What nobody alive remembers cannot be recognised
+(``docs/decisions/0019-an-old-copy-of-a-disk.md``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.wire.messages import Acked
+
+
+class AckedEntries:
+    """Of each store the furthest committed entry that it is known to have acknowledged. In memory only."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[int, int]] = {}
+
+    def note(self, store: str, index: int, term: int) -> None:
+        """That store has acknowledged that committed entry. A store without a name is none that could be known."""
+        if store and index > self._of.get(store, (0, 0))[0]:
+            self._of[store] = (index, term)
+
+    def learn(self, rows: Iterable[Acked]) -> None:
+        """What another controller knows."""
+        for row in rows:
+            self.note(row.store, row.index, row.term)
+
+    def keep_only(self, stores: Iterable[str]) -> None:
+        """Forget those that are in the group no more."""
+        self._of = {store: self._of[store] for store in stores if store in self._of}
+
+    def rows(self) -> tuple[Acked, ...]:
+        """All, for a message."""
+        return tuple(Acked(store, index, term) for store, (index, term) in sorted(self._of.items()))
+
+    def is_behind(self, store: str, last_index: int, last_term: int) -> bool:
+        """Whether a log that ends with that entry lacks what that store has acknowledged. Of two logs that end with
+        entries of one term the longer has all of the other, and one that ends with an entry of a later term has all
+        that was committed before (Raft §5.4)."""
+        index, term = self._of.get(store, (0, 0))
+        return (last_term, last_index) < (term, index)
