@@ -12,7 +12,7 @@ from tidelog.wire.messages import CancelReassignment, Reassign, Rebalance
 from tidelog_controller.active.reassignment_scheduler import Turns
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.commands import ChangeQueue, Command, QueuedMove, RemoveTopic, SetDraining, Suspend
-from tidelog_controller.metadata.rules.reassignment_plan import Move, plan_move
+from tidelog_controller.metadata.rules.reassignment import Move, plan_move
 from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state

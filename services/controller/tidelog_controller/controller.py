@@ -99,16 +99,21 @@ from tidelog_controller.metadata.rules.access import AccessWish, plan_access
 from tidelog_controller.metadata.rules.candidate_ranking import Ranking
 from tidelog_controller.metadata.rules.doubtful_tails import plan_doubt
 from tidelog_controller.metadata.rules.feature_level import FeatureWish
-from tidelog_controller.metadata.rules.internal_topics import plan_coordinated
 from tidelog_controller.metadata.rules.leader_election import is_recovering, ranks_by_server
 from tidelog_controller.metadata.rules.owners import bounded_partitions, bounded_topic
 from tidelog_controller.metadata.rules.placement import Dice
-from tidelog_controller.metadata.rules.reassignment_plan import Move, plan_move
+from tidelog_controller.metadata.rules.reassignment import MoveRequest, plan_move
 from tidelog_controller.metadata.rules.recovery import awaited, first_free_id, first_of_share
 from tidelog_controller.metadata.rules.servers import plan_registration, went_back
 from tidelog_controller.metadata.rules.suspension import plan_suspension
 from tidelog_controller.metadata.rules.ticket_keys import plan_rotation
-from tidelog_controller.metadata.rules.topics import plan_change, plan_learners, plan_topic, why_internal
+from tidelog_controller.metadata.rules.topics import (
+    plan_change,
+    plan_coordinated,
+    plan_learners,
+    plan_topic,
+    why_internal,
+)
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata_log import Consensus, ControllerEffect, ControllerSettings, answer_to
 from tidelog_controller.raft.raft import Entry, Persist, Stored
@@ -322,7 +327,7 @@ class Controller(Consensus):
             return self.features.plan(self.state, message, [m.node for m in self.raft.members.all], wall_ms)
         if isinstance(message, RotateTicketKeys):
             return plan_rotation(self.state, message, self._dice, wall_ms)
-        if isinstance(message, Move):
+        if isinstance(message, MoveRequest):
             planned = plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
             if isinstance(planned, AddPartitions):
                 return bounded_partitions(self.state, planned, self.settings.owners)

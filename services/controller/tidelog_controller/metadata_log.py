@@ -29,10 +29,10 @@ from tidelog_controller.counters import Counts
 from tidelog_controller.metadata.client_sessions import RequestId, fitting
 from tidelog_controller.metadata.commands import Command
 from tidelog_controller.metadata.rules.feature_level import Features
-from tidelog_controller.metadata.rules.internal_topics import GroupsTopicSettings
 from tidelog_controller.metadata.rules.owners import OwnerSettings
 from tidelog_controller.metadata.rules.placement import Dice
 from tidelog_controller.metadata.rules.ticket_keys import with_first_key
+from tidelog_controller.metadata.rules.topics import GroupsTopicSettings
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_proposal, step
 from tidelog_controller.raft.bootstrap import Founding

@@ -3,15 +3,20 @@ with it.
 
 Not every setting may change. ``commit_rule`` says what acknowledged records rest on, and each rule elects in its own
 way. ``flush`` says what "durable" meant when they were acknowledged: a server that restarts is believed to hold
-everything where it is ``fsync``, which must have been so from the first record on."""
+everything where it is ``fsync``, which must have been so from the first record on.
+
+The topics of the consumer groups, ``__groups``, and of the transactions, ``__transactions``: what they are like,
+and that each is created when it is first needed.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 from tidelog.compacted import MOST_BYTES
+from tidelog.config import setting
 from tidelog.errors import TidelogError, refuse
 from tidelog.levels import MAX_COMPACTION_LAG, VALIDATION
 from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
@@ -24,11 +29,42 @@ from tidelog.wire.messages import (
     Message,
     PauseTopic,
     SetReadOnly,
+    TopicCreated,
 )
 
 from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, SetLearners
 from tidelog_controller.metadata.rules.placement import Dice, candidates, placement_for
 from tidelog_controller.metadata.state import MetadataState
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsTopicSettings:
+    """What such a topic is like when it is created; the same on all controllers."""
+
+    partitions: int = setting(16, "partitions: their leaders share out what there is to coordinate", 1, 1000)
+    replication_factor: int = setting(3, "replicas, as far as there are servers", 1, 100)
+
+
+def plan_coordinated(
+    name: str,
+    state: MetadataState,
+    settings: GroupsTopicSettings,
+    dice: Dice,
+    wall_ms: int,
+    slow: Collection[NodeId],
+) -> AddTopic | TopicCreated | TidelogError:
+    """The command that creates the topic; the answer where it is there. Not on fewer servers than have registered,
+    only because some are not up yet: ``NOT_ENOUGH_REPLICAS``, which passes."""
+    topic_id = state.names.get(name)
+    if topic_id is not None:
+        return TopicCreated(topic_id)
+    factor = min(settings.replication_factor, len(state.servers))
+    live = sum(map(state.is_live, state.servers))
+    if live < max(1, factor):
+        return refuse("NOT_ENOUGH_REPLICAS", f"{name} needs {max(1, factor)} replica servers, {live} are live")
+    config = {"cleanup": "compact", "segment_max_bytes": str(16 << 20)}
+    return plan_topic(state, CreateTopic(name, settings.partitions, factor, config), dice, wall_ms, slow)
+
 
 MAX_PARTITIONS = 10_000
 """Most partitions of one topic."""
