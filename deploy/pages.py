@@ -17,9 +17,9 @@ from tidelog_controller import server as controller_server
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.metadata.rules.topics import CHOICES, FIXED, RANGES
 from tidelog_controller.observability import metrics as controller_metrics
-from tidelog_gateway import metrics as gateway_metrics
 from tidelog_gateway import server as gateway_server
 from tidelog_gateway.config import GatewayConfig
+from tidelog_gateway.observability import metrics as gateway_metrics
 from tidelog_replica import server as replica_server
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.observability import metrics as replica_metrics

@@ -10,7 +10,8 @@ from tidelog_controller.metadata import client_sessions as once
 from tidelog_controller.metadata.client_sessions import Once
 from tidelog_controller.metadata.rules import access as rights
 from tidelog_controller.metadata.rules import feature_level as features
-from tidelog_gateway.core import guard, journal
+from tidelog_gateway.audit import events as journal
+from tidelog_gateway.rights import authorizer as guard
 
 from mutants.rules import Patch, breaks
 

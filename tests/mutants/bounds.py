@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tidelog_controller.metadata import application as metadata
-from tidelog_gateway import coordination, requests
-from tidelog_gateway.core import router
-from tidelog_gateway.core.fair_share import FairShare
-from tidelog_gateway.core.router import Router
-from tidelog_gateway.core.subscription import Subscriptions
-from tidelog_gateway.sharing import PendingRequest
+from tidelog_gateway.consume.subscriptions import Subscriptions
+from tidelog_gateway.limits.fair_share import FairShare
+from tidelog_gateway.produce import router
+from tidelog_gateway.produce.router import Router
+from tidelog_gateway.requests import coordinator_client as coordination
+from tidelog_gateway.requests import requests
+from tidelog_gateway.shared_requests import PendingRequest
 from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
 from tidelog_replica.coordinators.groups.group import Group
 from tidelog_replica.coordinators.transactions import applications

@@ -8,22 +8,25 @@ from dataclasses import replace
 from tidelog.client.core.producer import ProducerCore
 from tidelog.outbox import Outbox
 from tidelog.wire.messages import ReadAnswer
-from tidelog_gateway import describing, door
-from tidelog_gateway.coordination import Coordination
-from tidelog_gateway.core import lookups, router, seeing
-from tidelog_gateway.core.asking import Asking
-from tidelog_gateway.core.fair_share import FairShare
-from tidelog_gateway.core.guard import Guard
-from tidelog_gateway.core.lookups import Lookups
-from tidelog_gateway.core.read_window import ReadWindow
-from tidelog_gateway.core.router import Router
-from tidelog_gateway.core.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _Account
-from tidelog_gateway.core.subscription import Subscriptions
-from tidelog_gateway.core.tail import Stretch, TailCache
-from tidelog_gateway.door import Door
-from tidelog_gateway.reads import Reads
-from tidelog_gateway.requests import Requests
-from tidelog_gateway.sharing import Seats, Sharing
+from tidelog_gateway.clients import connections as door
+from tidelog_gateway.clients.connections import Door
+from tidelog_gateway.consume.read_window import ReadWindow
+from tidelog_gateway.consume.reads import Reads
+from tidelog_gateway.consume.subscriptions import Subscriptions
+from tidelog_gateway.consume.tail_cache import Stretch, TailCache
+from tidelog_gateway.limits.fair_share import FairShare
+from tidelog_gateway.limits.heavy_requests import Asking
+from tidelog_gateway.limits.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _Account
+from tidelog_gateway.produce import router
+from tidelog_gateway.produce.router import Router
+from tidelog_gateway.requests import metadata_answers as describing
+from tidelog_gateway.requests import offset_lookups as lookups
+from tidelog_gateway.requests.coordinator_client import Coordination
+from tidelog_gateway.requests.offset_lookups import Lookups
+from tidelog_gateway.requests.requests import Requests
+from tidelog_gateway.rights import visibility as seeing
+from tidelog_gateway.rights.authorizer import Guard
+from tidelog_gateway.shared_requests import Seats, Sharing
 from tidelog_replica.partition.reads import Reading
 
 from mutants.rules import Patch, breaks

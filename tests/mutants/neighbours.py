@@ -7,7 +7,7 @@ from tidelog.cli import output
 from tidelog.origins import Origins
 from tidelog.wire import proof
 from tidelog.wire.proof import Prover
-from tidelog_gateway.core import texts
+from tidelog_gateway.rights import text_check as texts
 
 from mutants.rules import Patch, breaks
 

@@ -6,16 +6,17 @@ from tidelog import listening
 from tidelog.errors import TidelogError
 from tidelog.origins import Origins
 from tidelog_controller.active import refusal_log as refusals
-from tidelog_gateway import door
-from tidelog_gateway.audit import Audit
-from tidelog_gateway.core import journal, oidc
-from tidelog_gateway.core.guard import Guard
-from tidelog_gateway.core.merged_events import MergedEvents
-from tidelog_gateway.core.oidc import Issuer
-from tidelog_gateway.core.own_transactions import OwnTransactions
-from tidelog_gateway.core.quotas import Quotas
-from tidelog_gateway.core.repeated import Repeated
-from tidelog_gateway.door import Door
+from tidelog_gateway.audit import events as journal
+from tidelog_gateway.audit.merged_events import MergedEvents
+from tidelog_gateway.audit.writer import Audit
+from tidelog_gateway.clients import connections as door
+from tidelog_gateway.clients.connections import Door
+from tidelog_gateway.limits.quotas import Quotas
+from tidelog_gateway.limits.repeated_lines import Repeated
+from tidelog_gateway.rights import oidc
+from tidelog_gateway.rights.authorizer import Guard
+from tidelog_gateway.rights.oidc import Issuer
+from tidelog_gateway.rights.own_transactions import OwnTransactions
 from tidelog_gateway.shell import Shell
 from tidelog_replica.storage.segment import Segment
 
@@ -25,7 +26,7 @@ SOURCE = "decision 39"
 OIDC, DOOR, AUDIT, LISTENING = ("test_oidc",), ("test_door",), ("test_journal",), ("test_listening",)
 
 
-@breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True, where=("tidelog_gateway.core.oidc",))
+@breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True, where=("tidelog_gateway.rights.oidc",))
 def take_tokens_for_others(patch: Patch) -> None:
     """The audience is not looked at."""
     registry = oidc.jwt.JWTClaimsRegistry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelog.client.core.producer import ProducerCore
 from tidelog_controller import controller
-from tidelog_gateway.core.lanes import Lane
+from tidelog_gateway.produce.queues import Lane
 from tidelog_replica.partition import leader as leading
 from tidelog_replica.partition.leader import Leading
 from tidelog_replica.partition.transaction_gate import Admission

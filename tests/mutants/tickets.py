@@ -7,8 +7,8 @@ from tidelog.levels import TICKETS
 from tidelog_controller import metadata_log as consensus
 from tidelog_controller.metadata.rules import recovery, ticket_keys
 from tidelog_controller.metadata.rules.feature_level import Features
-from tidelog_gateway.core import producer_tickets
-from tidelog_gateway.core.producer_tickets import ProducerTickets
+from tidelog_gateway.rights import producer_tickets
+from tidelog_gateway.rights.producer_tickets import ProducerTickets
 
 from mutants.rules import Patch, breaks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tidelog_gateway.core.guard import Guard
+from tidelog_gateway.rights.authorizer import Guard
 from tidelog_replica.coordinators import runtime as coordinated
 from tidelog_replica.coordinators.groups import coordinator as groups
 from tidelog_replica.coordinators.groups import service as coordinating

@@ -17,7 +17,7 @@ from tidelog.cli.local_cluster import LocalCluster
 from tidelog.client.log import Log
 from tidelog.client.options import GroupOptions, ProducerOptions
 from tidelog_controller.observability import metrics as controller
-from tidelog_gateway import metrics as gateway
+from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import metrics as replica
 
 pytestmark = pytest.mark.real

@@ -24,9 +24,9 @@ from tidelog.types import Acks, TicketKey, TopicPartition
 from tidelog.verify.history import UNKNOWN
 from tidelog.verify.history import Send as Sent
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart, ProducerTicket, UseProducer
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.router import Router
-from tidelog_gateway.core.settings import RouterSettings
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.produce.router import Router
+from tidelog_gateway.settings import RouterSettings
 
 from simulation.clients import Client
 from simulation.sim_network import Frame, SimLink

@@ -19,7 +19,7 @@ from tidelog.client.core import batch as client_batch
 from tidelog.errors import TidelogError
 from tidelog.records import encode_batch, read_header, seal_batch
 from tidelog_controller.observability import metrics as controller
-from tidelog_gateway import metrics as gateway
+from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.observability import metrics as replica
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tidelog_gateway.core.producer_tickets import ProducerTickets
+from tidelog_gateway.rights.producer_tickets import ProducerTickets
 
 from simulation.cluster import Cluster, Options, TopicOptions
 from simulation.ghost import Violation

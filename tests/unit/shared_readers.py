@@ -9,9 +9,9 @@ from tidelog.effects import Call, Post
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.wire.messages import Delivery, ReadAnswer, Subscribe
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.settings import SubscriptionSettings
-from tidelog_gateway.core.subscription import Effect, Subscriptions
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.consume.subscriptions import Effect, Subscriptions
+from tidelog_gateway.settings import SubscriptionSettings
 
 NODES = ("r1", "r2", "r3")
 SERVERS = tuple(ServerState(node, f"ws://{node}", 1, False) for node in NODES)

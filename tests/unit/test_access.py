@@ -35,8 +35,8 @@ from tidelog_controller.metadata.commands import ChangeAccess
 from tidelog_controller.metadata.rules.access import AccessWish, plan_access
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
-from tidelog_gateway.core.guard import Client, Guard, GuardSettings
-from tidelog_gateway.core.permissions import (
+from tidelog_gateway.rights.authorizer import Client, Guard, GuardSettings
+from tidelog_gateway.rights.permissions import (
     BY_ID,
     BY_NAME,
     EVERYTHING,

@@ -43,7 +43,7 @@ def test_a_sample_is_of_the_part_of_its_innermost_frame_that_has_one() -> None:
         ("greet (tidelog/wire/session.py:134)", "links, sessions, outboxes"),
         ("append (tidelog_replica/storage/log.py:140)", "log"),
         ("take (tidelog_replica/partition/partition.py:7)", "replication"),
-        ("route (tidelog_gateway/core/router.py:7)", "gateway"),
+        ("route (tidelog_gateway/produce/router.py:7)", "gateway"),
         ("send (tidelog/client/producer.py:7)", "client"),
         ("<module> (json/__init__.py:7)", "other"),
     ],

@@ -38,9 +38,9 @@ from tidelog.wire.messages import (
     TopicShare,
     TransactionInfo,
 )
-from tidelog_gateway.coordination import LARGE, LARGE_EACH
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.requests import Requests
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.requests.coordinator_client import LARGE, LARGE_EACH
+from tidelog_gateway.requests.requests import Requests
 
 PARTITIONS = 4
 

@@ -14,12 +14,16 @@ from tidelog.errors import ProtocolError
 from tidelog.wire import codec
 from tidelog.wire.bounds import BOUND_OF, BOUNDS, most_parts
 from tidelog.wire.codec import OPS, SERVICE, STRANGER
-from tidelog_gateway import coordination, describing, sharing, shell
-from tidelog_gateway import requests as gateway_requests
-from tidelog_gateway.core import lookups, router
-from tidelog_gateway.core.asking import SHARE
-from tidelog_gateway.core.fair_share import FairShare
-from tidelog_gateway.core.read_window import ReadWindow, WindowSettings
+from tidelog_gateway import shared_requests as sharing
+from tidelog_gateway import shell
+from tidelog_gateway.consume.read_window import ReadWindow, WindowSettings
+from tidelog_gateway.limits.fair_share import FairShare
+from tidelog_gateway.limits.heavy_requests import SHARE
+from tidelog_gateway.produce import router
+from tidelog_gateway.requests import coordinator_client as coordination
+from tidelog_gateway.requests import metadata_answers as describing
+from tidelog_gateway.requests import offset_lookups as lookups
+from tidelog_gateway.requests import requests as gateway_requests
 from tidelog_replica import requests
 from tidelog_replica.coordinators.groups import validation as checks
 from tidelog_replica.copies import reads as copy_reads

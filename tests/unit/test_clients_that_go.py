@@ -12,9 +12,9 @@ from tidelog.link import PROTOCOL_VERSION, Link
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Hello, Message, Read, ReadAnswer, Subscribe
-from tidelog_gateway.core.read_window import WindowSettings
-from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
-from tidelog_gateway.reads import Reads
+from tidelog_gateway.consume.read_window import WindowSettings
+from tidelog_gateway.consume.reads import Reads
+from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shell import RETRY_S, Shell
 from trio.testing import MockClock, wait_all_tasks_blocked
 

@@ -30,8 +30,8 @@ from tidelog.wire.messages import (
     TopicCreated,
     TransactionInfo,
 )
-from tidelog_gateway.coordination import TIMEOUT_S, Coordination
-from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.requests.coordinator_client import TIMEOUT_S, Coordination
 
 PARTITIONS = 4
 NOT_COORDINATOR = refuse("NOT_COORDINATOR", "no")

@@ -27,12 +27,12 @@ from tidelog.wire.messages import (
     TopicShare,
     UseProducer,
 )
-from tidelog_gateway import describing
-from tidelog_gateway.core.asking import Asking, cost_of
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.router import Router
-from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
-from tidelog_gateway.metering import Metering
+from tidelog_gateway.clients.quota_enforcer import Metering
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.limits.heavy_requests import Asking, cost_of
+from tidelog_gateway.produce.router import Router
+from tidelog_gateway.requests import metadata_answers as describing
+from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shell import Shell
 
 

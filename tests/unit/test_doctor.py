@@ -29,7 +29,7 @@ from tidelog.wire.messages import (
     TransactionInfo,
     UnreadablePlace,
 )
-from tidelog_gateway.metrics import HELD, LIMIT, METRICS
+from tidelog_gateway.observability.metrics import HELD, LIMIT, METRICS
 
 SERVERS = tuple(ServerInfo(f"r{n}", f"ws://r{n}", n, False) for n in (1, 2, 3))
 CONTROLLERS = tuple(ControllerInfo(f"c{n}", f"ws://c{n}", "follower", match=9) for n in (1, 2, 3))

@@ -35,15 +35,15 @@ from tidelog.wire.messages import (
     TransactionBegun,
     UseProducer,
 )
-from tidelog_gateway.audit import Audit
-from tidelog_gateway.core.guard import Client, Guard, GuardSettings
-from tidelog_gateway.core.journal import Journal
-from tidelog_gateway.core.merged_events import MOST_KEYS
-from tidelog_gateway.core.own_transactions import MOST as OWN
-from tidelog_gateway.core.repeated import INTERVAL_S, MOST, Repeated
-from tidelog_gateway.core.settings import DoorSettings, RouterSettings, SubscriptionSettings
-from tidelog_gateway.door import Door, View
-from tidelog_gateway.leaving import Leaving
+from tidelog_gateway.audit.events import Journal
+from tidelog_gateway.audit.merged_events import MOST_KEYS
+from tidelog_gateway.audit.writer import Audit
+from tidelog_gateway.clients.connections import Door, View
+from tidelog_gateway.clients.drain import Leaving
+from tidelog_gateway.limits.repeated_lines import INTERVAL_S, MOST, Repeated
+from tidelog_gateway.rights.authorizer import Client, Guard, GuardSettings
+from tidelog_gateway.rights.own_transactions import MOST as OWN
+from tidelog_gateway.settings import DoorSettings, RouterSettings, SubscriptionSettings
 from tidelog_gateway.shell import Shell
 from trio.testing import MockClock
 

@@ -24,7 +24,7 @@ from tidelog.wire.messages import (
     TaskProducer,
 )
 from tidelog_controller.metadata.rules.recovery import first_of_share
-from tidelog_gateway.requests import Requests
+from tidelog_gateway.requests.requests import Requests
 from tidelog_replica.coordinators.transactions.records import ProducerRecord
 from tidelog_replica.coordinators.transactions.task_producers import record_of_batch
 

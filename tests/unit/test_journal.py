@@ -18,8 +18,8 @@ from tidelog.wire.messages import (
     RevokeTokens,
     TopicCreated,
 )
-from tidelog_gateway.core.journal import BATCH, BATCH_BYTES, EVENT_BYTES, MINOR_BYTES, MOST, MOST_OF_ONE, Journal
-from tidelog_gateway.core.merged_events import MOST_KEYS
+from tidelog_gateway.audit.events import BATCH, BATCH_BYTES, EVENT_BYTES, MINOR_BYTES, MOST, MOST_OF_ONE, Journal
+from tidelog_gateway.audit.merged_events import MOST_KEYS
 
 ALICE = {"principal": "alice", "remote": "10.0.0.7:4711"}
 MALLORY = {"principal": "mallory", "remote": "10.0.0.8:4711"}

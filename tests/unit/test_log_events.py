@@ -23,7 +23,7 @@ LEVELS = ("debug", "info", "warning", "error", "exception")
 MAKERS = ("Event", "event", "_event", "_say", "_tell")
 OTHER_EVENTS = {
     "metadata/changeset.py": "kinds of the history",
-    "core/journal.py": "kinds of audit records",
+    "audit/events.py": "kinds of audit records",
 }
 """Modules in which such a call makes something else."""
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from tidelog.counting import Histogram
 from tidelog.metrics import FREE_S, REST, Metric, MetricsPage, Sample
 from tidelog_controller.observability import metrics as controller
-from tidelog_gateway import metrics as gateway
+from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.observability import metrics as replica
 

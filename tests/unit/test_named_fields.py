@@ -29,13 +29,13 @@ from tidelog.wire.messages import (
     ReadCopy,
     TransactionEnded,
 )
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.guard import Client, Guard, GuardSettings
-from tidelog_gateway.core.named_fields import ROWS
-from tidelog_gateway.core.settings import DoorSettings
-from tidelog_gateway.describing import Describing
-from tidelog_gateway.door import Door, View
+from tidelog_gateway.clients.connections import Door, View
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.requests.metadata_answers import Describing
+from tidelog_gateway.rights.authorizer import Client, Guard, GuardSettings
+from tidelog_gateway.rights.named_fields import ROWS
 from tidelog_gateway.server import CLIENT_OPS
+from tidelog_gateway.settings import DoorSettings
 
 TOPIC, TOPIC_ID, SERVER = "secret", "id-secret", "server-9"
 KINDS = {"topic": "topic:*", "group": "group:*", "app": "app:*", "cluster": "cluster"}

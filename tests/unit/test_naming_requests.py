@@ -9,7 +9,7 @@ import trio
 from tidelog.errors import TidelogError
 from tidelog.request_names import name_of_client, owner_of
 from tidelog.wire.messages import AlterAcls, AlterTopic, Done, ListGroups, Message, PutToken
-from tidelog_gateway.requests import Requests
+from tidelog_gateway.requests.requests import Requests
 
 OWN = "gateway:g1/ab"
 

@@ -19,13 +19,12 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 from tidelog.config import load
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.types import Access
-from tidelog_gateway import issuer_keys
 from tidelog_gateway.config import GatewayConfig
-from tidelog_gateway.core import oidc
-from tidelog_gateway.core.guard import Client, Guard, GuardSettings
-from tidelog_gateway.core.oidc import MAX_TOKEN_BYTES, MAX_UNKNOWN, REFETCH_S, Issuer
-from tidelog_gateway.core.settings import OidcRules
-from tidelog_gateway.issuer_keys import MAX_BYTES, IssuerKeys
+from tidelog_gateway.rights import issuer_keys, oidc
+from tidelog_gateway.rights.authorizer import Client, Guard, GuardSettings
+from tidelog_gateway.rights.issuer_keys import MAX_BYTES, IssuerKeys
+from tidelog_gateway.rights.oidc import MAX_TOKEN_BYTES, MAX_UNKNOWN, REFETCH_S, Issuer
+from tidelog_gateway.settings import OidcRules
 
 ISSUER, HERE = "https://login.example", "tidelog"
 RULES = OidcRules(ISSUER, (HERE,), ("RS256", "ES256"), leeway_s=30, refresh_s=300.0, max_age_s=1000.0)

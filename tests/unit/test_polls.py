@@ -10,7 +10,7 @@ from shared_readers import stored
 from tidelog.effects import Call
 from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import Read, ReadAnswer
-from tidelog_gateway.core.subscription import Effect, Polled
+from tidelog_gateway.consume.subscriptions import Effect, Polled
 
 
 class Bench(Subscribers):

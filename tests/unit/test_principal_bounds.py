@@ -45,9 +45,9 @@ from tidelog_controller.metadata.rules.reassignment import plan_move
 from tidelog_controller.metadata.rules.topics import plan_topic
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
 from tidelog_gateway.config import GatewayConfig
-from tidelog_gateway.core.quotas import Quotas
-from tidelog_gateway.core.settings import SubscriptionSettings
-from tidelog_gateway.requests import Requests
+from tidelog_gateway.limits.quotas import Quotas
+from tidelog_gateway.requests.requests import Requests
+from tidelog_gateway.settings import SubscriptionSettings
 from tidelog_replica.config import GroupSettings, TransactionSettings
 from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
 from tidelog_replica.coordinators.groups.group import Topic, Topics

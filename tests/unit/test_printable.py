@@ -47,7 +47,7 @@ from tidelog.wire.messages import (
     ProducePart,
     Subscribe,
 )
-from tidelog_gateway.core.texts import MAX_TOKEN_BYTES, fault_of_texts
+from tidelog_gateway.rights.text_check import MAX_TOKEN_BYTES, fault_of_texts
 from tidelog_gateway.server import CLIENT_OPS
 
 CONTROLS = "\x00\x07\b\t\n\v\f\r\x1b[2J\x1b]0;owned\x07\x7f\x85\x9b31m\u200b\u2028\u202e\u2066\ufeff\U000e0041"

@@ -8,8 +8,8 @@ from tidelog.levels import TICKETS
 from tidelog.tickets import refuse_ticket, sign, successor
 from tidelog.types import ClusterImage, TicketKey
 from tidelog.wire.messages import ProducerTicket, UseProducer
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.producer_tickets import MAX_PRODUCERS, ProducerTickets
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.rights.producer_tickets import MAX_PRODUCERS, ProducerTickets
 
 FIRST, SECOND, THIRD = (TicketKey(number, f"{number:064x}") for number in (5, 9, 12))
 KEYS = (FIRST, SECOND)

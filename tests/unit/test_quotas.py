@@ -10,14 +10,14 @@ from producer_bench import Bench
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
 from tidelog.wire.messages import CopyRead, Credit, ReadCopy
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.guard import Guard, GuardSettings
-from tidelog_gateway.core.own_transactions import OwnTransactions
-from tidelog_gateway.core.producer_tickets import ProducerTickets
-from tidelog_gateway.core.quotas import BURST_S, Bucket, Quotas
-from tidelog_gateway.core.shares import KNOWN, Shares
-from tidelog_gateway.door import View
-from tidelog_gateway.metering import Metering
+from tidelog_gateway.clients.connections import View
+from tidelog_gateway.clients.quota_enforcer import Metering
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.limits.quotas import BURST_S, Bucket, Quotas
+from tidelog_gateway.limits.rate_shares import KNOWN, Shares
+from tidelog_gateway.rights.authorizer import Guard, GuardSettings
+from tidelog_gateway.rights.own_transactions import OwnTransactions
+from tidelog_gateway.rights.producer_tickets import ProducerTickets
 
 
 def wait_of(quotas: Quotas, *rates: str, now: float, principal: str = "alice") -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from itertools import count
 
-from tidelog_gateway.core.fair_share import FairShare
-from tidelog_gateway.core.read_window import LEAST_BYTES, ReadWindow, WindowSettings
-from tidelog_gateway.core.server_limits import Tenant
+from tidelog_gateway.consume.read_window import LEAST_BYTES, ReadWindow, WindowSettings
+from tidelog_gateway.limits.fair_share import FairShare
+from tidelog_gateway.limits.server_limits import Tenant
 
 MIB = 1 << 20
 ANN, BEN, CAT = ("ann", 0), ("ben", 0), ("cat", 0)

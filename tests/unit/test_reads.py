@@ -9,9 +9,9 @@ import pytest
 from tidelog.errors import TidelogError, Unreachable
 from tidelog.types import ClusterImage, NodeId, TopicConfig, TopicState
 from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.read_window import WindowSettings
-from tidelog_gateway.reads import Answered, Reader, Reads
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.consume.read_window import WindowSettings
+from tidelog_gateway.consume.reads import Answered, Reader, Reads
 
 MIB = 1 << 20
 ANN, BEN = Reader(("ann", 0), 1), Reader(("ben", 0), 2)

@@ -13,7 +13,7 @@ from tidelog.errors import TidelogError
 from tidelog.link import PROTOCOL_VERSION, Link
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Done, Hello, Message
-from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
+from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shell import CLIENT_MAX_REQUESTS, MAX_CALLS, Answered, Shell
 
 NUMBERS = count(1)

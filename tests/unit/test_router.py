@@ -23,9 +23,9 @@ from tidelog.types import (
     TopicState,
 )
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart, ProducerTicket, UseProducer
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.router import Router
-from tidelog_gateway.core.settings import RouterSettings
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.produce.router import Router
+from tidelog_gateway.settings import RouterSettings
 
 CLIENT, OTHER = 1, 2
 DEFAULTS = TopicConfig()

@@ -21,8 +21,8 @@ from tidelog.wire.messages import (
     JoinGroup,
     TopicShare,
 )
-from tidelog_gateway.coordination import LARGE_EACH, SMALL_EACH
-from tidelog_gateway.requests import CONTROL_EACH
+from tidelog_gateway.requests.coordinator_client import LARGE_EACH, SMALL_EACH
+from tidelog_gateway.requests.requests import CONTROL_EACH
 
 
 def test_a_coordinator_has_few_small_requests_of_a_principal_at_a_time_in_their_order() -> None:

@@ -28,7 +28,7 @@ from tidelog_controller.metadata.commands import ChangeAccess
 from tidelog_controller.metadata.rules.access import plan_access
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import decode_state, encode_state
-from tidelog_gateway.core.guard import Guard, GuardSettings, heirs_at
+from tidelog_gateway.rights.authorizer import Guard, GuardSettings, heirs_at
 
 NODES = ("c1", "c2", "c3")
 OPERATE, DECIDE = Acl("olga", "cluster", "cluster"), Acl("sam", "security", "cluster")

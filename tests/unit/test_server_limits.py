@@ -19,8 +19,8 @@ from tidelog.link import PROTOCOL_VERSION
 from tidelog.types import Acks, TopicConfig
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Hello, Produce, ProduceAck, Produced
-from tidelog_gateway.core.server_limits import INTERVAL_S, PATIENCE, ServerLimit, fair_share
-from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
+from tidelog_gateway.limits.server_limits import INTERVAL_S, PATIENCE, ServerLimit, fair_share
+from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shell import Shell
 
 STEP_S = 0.01

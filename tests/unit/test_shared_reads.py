@@ -10,7 +10,7 @@ from shared_readers import Bench, stored
 from tidelog.errors import refuse
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Credit, Read, ReadAnswer
-from tidelog_gateway.core.tail import BATCH_OVERHEAD_BYTES, Stretch, TailCache
+from tidelog_gateway.consume.tail_cache import BATCH_OVERHEAD_BYTES, Stretch, TailCache
 
 KEY = TopicPartition("t", 0)
 

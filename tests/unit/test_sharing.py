@@ -10,9 +10,9 @@ import trio.testing
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Done, Message, OffsetAnswer, ProducerIds
-from tidelog_gateway.core import lookups
-from tidelog_gateway.core.lookups import Lookup, Lookups, Offsets, Want
-from tidelog_gateway.sharing import Seats, Sharing
+from tidelog_gateway.requests import offset_lookups as lookups
+from tidelog_gateway.requests.offset_lookups import Lookup, Lookups, Offsets, Want
+from tidelog_gateway.shared_requests import Seats, Sharing
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

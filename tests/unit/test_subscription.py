@@ -11,9 +11,9 @@ from tidelog.errors import TimedOut, Unreachable, refuse
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.wire.messages import Credit, Delivery, Done, Read, ReadAnswer, Subscribe, Unsubscribe
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.settings import SubscriptionSettings
-from tidelog_gateway.core.subscription import Effect, Subscriptions
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.consume.subscriptions import Effect, Subscriptions
+from tidelog_gateway.settings import SubscriptionSettings
 
 CLIENT = 1
 FENCED = ("r5",)

@@ -24,7 +24,7 @@ from tidelog.wire.messages import (
 from tidelog_controller.metadata.application import Applied
 from tidelog_controller.metadata.commands import RegisterServer, SetReplicas, SetSuccessor, Suspend
 from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
-from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.cluster_view import ClusterMap
 
 # --- the metadata ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import trio
 from tidelog.errors import TidelogError, refuse
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.wire.messages import ListOffset, Message, OffsetAnswer, Read, ReadAnswer
-from tidelog_gateway.timestamp_lookup import Answered, find_by_time
+from tidelog_gateway.consume.timestamp_lookup import Answered, find_by_time
 
 END = OffsetAnswer(90, 4)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tidelog.metrics import COMMON, Metric
 from tidelog_controller.observability import metrics as controller
-from tidelog_gateway import metrics as gateway
+from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import metrics as replica
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

@@ -10,9 +10,9 @@ from tidelog.link import OUTBOX_BYTES
 from tidelog.listening import Listening
 from tidelog.origins import is_loopback, is_origin
 
-from tidelog_gateway.core.guard import GuardSettings
-from tidelog_gateway.core.read_window import WindowSettings
-from tidelog_gateway.core.settings import (
+from tidelog_gateway.consume.read_window import WindowSettings
+from tidelog_gateway.rights.authorizer import GuardSettings
+from tidelog_gateway.settings import (
     OIDC_ALGORITHMS,
     DoorSettings,
     OidcRules,

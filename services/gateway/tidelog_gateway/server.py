@@ -33,20 +33,20 @@ from tidelog.wire.messages import (
     Welcome,
 )
 
-from tidelog_gateway.audit import Audit
+from tidelog_gateway.audit.events import Journal
+from tidelog_gateway.audit.writer import Audit
+from tidelog_gateway.clients.connections import Door
+from tidelog_gateway.clients.drain import Leaving
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.console import console_pages
-from tidelog_gateway.core.guard import Guard
-from tidelog_gateway.core.journal import Journal
-from tidelog_gateway.door import Door
-from tidelog_gateway.health import why_not_ready
-from tidelog_gateway.leaving import Leaving
-from tidelog_gateway.metrics import metrics_page
-from tidelog_gateway.requests import KINDS, Playground, Requests
+from tidelog_gateway.observability.health import why_not_ready
+from tidelog_gateway.observability.metrics import metrics_page
+from tidelog_gateway.requests.requests import KINDS, Playground, Requests
+from tidelog_gateway.rights.authorizer import Guard
 from tidelog_gateway.shell import Shell
 
 if TYPE_CHECKING:
-    from tidelog_gateway.issuer_keys import IssuerKeys
+    from tidelog_gateway.rights.issuer_keys import IssuerKeys
 
 CLIENT_OPS = frozenset(
     kind.OP
@@ -71,9 +71,9 @@ async def serve(
     playground: Playground | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve clients until cancelled, which is an end in order (``leaving.py``). Listens, and reports its URL, when it
-    has the cluster's metadata. ``clock`` is trio's clock. ``playground``: what clients may
-    play with. Raises ``ConfigError`` when the port is in use."""
+    """Serve clients until cancelled, which is an end in order (``clients/drain.py``). Listens, and reports its URL,
+    when it has the cluster's metadata. ``clock`` is trio's clock. ``playground``: what clients may play with. Raises
+    ``ConfigError`` when the port is in use."""
     await serve_in_order(
         partial(_run, config, transport, clock, playground), config.shutdown_s, task_status, from_start=False
     )
@@ -160,7 +160,7 @@ def _issuer_keys(config: GatewayConfig, shell: Shell) -> IssuerKeys | None:
     if rules is None:
         return None
     try:
-        from tidelog_gateway.issuer_keys import IssuerKeys
+        from tidelog_gateway.rights.issuer_keys import IssuerKeys
     except ImportError as error:
         raise ConfigError("oidc.issuer needs the package joserfc: pip install 'tidelog[oidc]'") from error
     return IssuerKeys(rules, config.oidc.jwks, config.oidc.ca, shell.clock)

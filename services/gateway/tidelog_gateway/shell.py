@@ -1,10 +1,10 @@
 """The gateway's trio side: links in and out, the turn that flushes the router, and the timer.
 
 Messages are handled inline in the reader task of the link that they came over. A read goes out to its leader as soon
-as the window has room for it (``reads.py``); one that found nothing waits here, with the subscriptions. A produce
-goes into the router's lanes; while nothing is in flight they are flushed at once, otherwise by ``run_turns``, one
-task that runs once per turn of the scheduler, so that whatever came in one turn is merged. The same task keeps the
-time of the cores. Requests that need the controller (``requests.py``) get a task each; they are rare.
+as the window has room for it (``consume/reads.py``); one that found nothing waits here, with the subscriptions. A
+produce goes into the router's lanes; while nothing is in flight they are flushed at once, otherwise by ``run_turns``,
+one task that runs once per turn of the scheduler, so that whatever came in one turn is merged. The same task keeps
+the time of the cores. Requests that need the controller (``requests/requests.py``) get a task each; they are rare.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from tidelog.wire.messages import (
     Watch,
 )
 
-from tidelog_gateway.core.asking import UNFOLDING, Asking, cost_of
-from tidelog_gateway.core.cluster import ClusterMap
-from tidelog_gateway.core.fair_share import FairShare
-from tidelog_gateway.core.read_window import WindowSettings
-from tidelog_gateway.core.router import Router
-from tidelog_gateway.core.server_limits import Tenant
-from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
-from tidelog_gateway.core.spread import Spread
-from tidelog_gateway.core.subscription import Effect as Subscribed
-from tidelog_gateway.core.subscription import Polled, Subscriptions
-from tidelog_gateway.core.tail import Stretch
-from tidelog_gateway.faults import contained, do_all
-from tidelog_gateway.reads import Reader, Reads
-from tidelog_gateway.sharing import Seats
-from tidelog_gateway.timestamp_lookup import find_by_time
+from tidelog_gateway.client_faults import contained, do_all
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.consume.read_window import WindowSettings
+from tidelog_gateway.consume.reads import Reader, Reads
+from tidelog_gateway.consume.replica_selector import Spread
+from tidelog_gateway.consume.subscriptions import Effect as Subscribed
+from tidelog_gateway.consume.subscriptions import Polled, Subscriptions
+from tidelog_gateway.consume.tail_cache import Stretch
+from tidelog_gateway.consume.timestamp_lookup import find_by_time
+from tidelog_gateway.limits.fair_share import FairShare
+from tidelog_gateway.limits.heavy_requests import UNFOLDING, Asking, cost_of
+from tidelog_gateway.limits.server_limits import Tenant
+from tidelog_gateway.produce.router import Router
+from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
+from tidelog_gateway.shared_requests import Seats
 
 READ_TIMEOUT_S = 5.0
 """A read or offset request that fails in a way that may pass is tried again for so long."""
@@ -206,7 +206,7 @@ class Shell:
         )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """The hot messages of a client; the others are ``requests.py``'s."""
+        """The hot messages of a client; the others are ``requests/requests.py``'s."""
         now = self.clock()
         match message:
             case Produce():

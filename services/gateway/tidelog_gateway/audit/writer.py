@@ -1,0 +1,125 @@
+"""Writes the topic ``__audit`` (``core.journal`` says what): through this gateway's router, as a client would.
+
+One batch is under way at a time. What fails is written again, also where it may have been written; the topic is made
+when there is something to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import structlog
+import trio
+from tidelog.errors import TidelogError, from_info, refuse
+from tidelog.records import NewRecord, encode_batch
+from tidelog.types import AUDIT, Acks
+from tidelog.wire.messages import LeaveGroup, Message, PrepareAudit, Produce, Produced, ProducePart
+
+from tidelog_gateway.audit.events import Journal
+from tidelog_gateway.audit.merged_events import INTERVAL_S
+from tidelog_gateway.shell import Shell
+
+CALL_TIMEOUT_S = 10.0
+PRODUCE_TIMEOUT_MS = 30_000
+RETRY_S = 1.0
+
+
+class Audit:
+    """``journal`` None: nothing is written. The owner runs ``run``."""
+
+    def __init__(self, shell: Shell, journal: Journal | None, wall_ms: Callable[[], int]) -> None:
+        self._shell = shell
+        self._journal = journal
+        self._wall_ms = wall_ms
+        self._news = trio.Event()
+        self._acked: trio.Event = trio.Event()
+        self._acks: dict[int, TidelogError | None] = {}
+        self._number = 0
+        self._log = structlog.get_logger()
+        shell.on_own_acks = self._on_acks
+
+    def on_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
+        """A request to change the cluster was answered."""
+        if self._journal is not None:
+            self._journal.on_change(who, request, answer, self._shell.clock(), self._wall_ms())
+            self._news.set()
+
+    def on_minor_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
+        """An audited request that needs few rights was answered."""
+        if self._journal is not None:
+            self._journal.on_minor_change(who, request, answer, self._wall_ms())
+            self._news.set()
+
+    def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
+        """The refusal of an audited request if there is no room for its event; None if there is."""
+        return None if self._journal is None else self._journal.why_not(who, request)
+
+    def on_login(self, who: Mapping[str, str]) -> None:
+        """Somebody came in."""
+        if self._journal is not None:
+            self._journal.on_login(who, self._wall_ms())
+            self._news.set()
+
+    def on_failure(self, event: str, who: Mapping[str, str], op: str, error: TidelogError) -> None:
+        """Somebody was refused."""
+        if self._journal is not None:
+            self._journal.on_failure(event, who, op, error.message, self._shell.clock(), self._wall_ms())
+            self._news.set()
+
+    def on_left(self, who: Mapping[str, str], request: LeaveGroup) -> None:
+        """A member was put out of its group, by itself or by another client."""
+        if self._journal is not None:
+            self._journal.on_left(who, request, self._wall_ms())
+            self._news.set()
+
+    def _on_acks(self, message: Message) -> None:
+        if isinstance(message, Produced):
+            for ack in message.acks:
+                self._acks[ack.id] = None if ack.error is None else from_info(ack.error)
+            self._acked.set()
+
+    async def run(self) -> None:
+        """Write what there is to write, until cancelled."""
+        if self._journal is not None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_intervals, self._journal)
+                nursery.start_soon(self._write_events, self._journal)
+
+    async def _end_intervals(self, journal: Journal) -> None:
+        while True:
+            await trio.sleep(INTERVAL_S)
+            journal.on_interval(self._wall_ms())
+            self._news.set()
+
+    async def _write_events(self, journal: Journal) -> None:
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            while records := journal.take():
+                try:
+                    await self._write(records)
+                except TidelogError as error:
+                    journal.put_back(records)
+                    self._log.warning("audit_not_written", error=str(error), records=len(records))
+                    await trio.sleep(RETRY_S)
+
+    async def _write(self, records: list[NewRecord]) -> None:
+        topic = self._shell.cluster.topic_named(AUDIT)
+        if topic is None:
+            await self._shell.controllers.call(PrepareAudit(), CALL_TIMEOUT_S)
+            with trio.move_on_after(CALL_TIMEOUT_S):
+                while (topic := self._shell.cluster.topic_named(AUDIT)) is None:
+                    await self._shell.wait_change()
+        if topic is None:
+            raise refuse("UNKNOWN_TOPIC", f"{AUDIT} was created, and is not in the metadata here")
+        data = encode_batch(records)
+        self._number += 1
+        self._acked = trio.Event()
+        part = ProducePart(self._number, topic.topic_id, 0, Acks.ALL, PRODUCE_TIMEOUT_MS, len(data))
+        self._shell.produce(Produce((part,), data))
+        while self._number not in self._acks:
+            await self._acked.wait()
+            self._acked = trio.Event()
+        error = self._acks.pop(self._number)
+        if error is not None:
+            raise error

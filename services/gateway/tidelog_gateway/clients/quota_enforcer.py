@@ -1,0 +1,143 @@
+"""Quotas, applied to links: what a client sends and is sent is counted for its principal, and what is too much waits.
+
+What a client asks for is refused with ``QUOTA_EXCEEDED`` and the time to wait. The credit of its subscriptions cannot
+be refused: it is held back for that time, and given then.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+
+import trio
+from tidelog.errors import TidelogError
+from tidelog.link import Link
+from tidelog.types import Quota
+from tidelog.wire.codec import payload_size
+from tidelog.wire.messages import (
+    Credit,
+    Message,
+    Produce,
+    Read,
+    ReadCopy,
+    ReleaseProducer,
+    Subscribe,
+    Unsubscribe,
+    UseProducer,
+)
+
+from tidelog_gateway.limits.heavy_requests import cost_of
+from tidelog_gateway.limits.quotas import Quotas
+
+MAX_HELD = 10_000
+"""Subscriptions of one link for which credit is held back; nobody has more open."""
+FREE = (Credit, Unsubscribe, UseProducer, ReleaseProducer)
+"""Neither counted nor refused: ``Credit`` lets a client have what it was promised, ``Unsubscribe`` and
+``ReleaseProducer`` spare us work, and without ``UseProducer`` the batches behind it would fail for good."""
+
+
+class Metering:
+    """The owner runs ``run``. ``clock`` is trio's clock."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        on_credit: Callable[[Link, Credit], None],
+        most_connections: int = sys.maxsize,
+    ) -> None:
+        self._quotas = Quotas(most_connections)
+        self._clock = clock
+        self._on_credit = on_credit
+        self._principals: dict[Link, str] = {}
+        self._sent: dict[Link, int] = {}
+        """What was counted of the bytes sent over each link."""
+        self._held: dict[Link, tuple[float, dict[int, int]]] = {}
+        """When to give it, and how much of it for each subscription."""
+        self._wake = trio.Event()
+
+    def update(self, quotas: tuple[Quota, ...]) -> None:
+        """The metadata says this now. What was sent before is not held against who gets a quota."""
+        now = self._clock()
+        for link, principal in self._principals.items():
+            self._count_sent(link, principal, now)
+        self._quotas.update(quotas, now)
+        for link, (_, held) in self._held.items():
+            pause_s = self._quotas.pause_s(self._principals[link], "bytes_out_s", now)
+            self._held[link] = now + pause_s, held
+        self._wake.set()
+
+    def why_no_connection(self, principal: str) -> TidelogError | None:
+        """Why it may not have another connection."""
+        return self._quotas.why_no_connection(principal)
+
+    def on_open(self, link: Link, principal: str) -> None:
+        """A client came."""
+        self._quotas.on_open(principal)
+        self._principals[link] = principal
+        self._sent[link] = link.sent_bytes
+
+    def on_close(self, link: Link) -> None:
+        """A client went."""
+        principal = self._principals.pop(link)
+        self._held.pop(link, None)
+        self._quotas.on_close(principal)
+        self._count_sent(link, principal, self._clock())
+        del self._sent[link]
+
+    def judge(self, link: Link, message: Message, topics: int = 0) -> TidelogError | None:
+        """Why the message is refused for now; one that is not counts, by what it costs. ``topics``: those of the
+        cluster."""
+        principal = self._principals[link]
+        if not self._quotas.bounds(principal) or isinstance(message, FREE):
+            return None
+        now = self._clock()
+        self._count_sent(link, principal, now)
+        rates = ["requests_s"]
+        if isinstance(message, Produce):
+            rates.append("bytes_in_s")
+        elif isinstance(message, Read | ReadCopy | Subscribe):
+            rates.append("bytes_out_s")
+        refusal = self._quotas.why_not(principal, rates, now)
+        if refusal is None:
+            self._quotas.spend(principal, "requests_s", cost_of(message, topics), now)
+            if isinstance(message, Produce):
+                self._quotas.spend(principal, "bytes_in_s", payload_size(message.payload), now)
+        return refusal
+
+    def charge(self, principal: str, size: int) -> None:
+        """A server has read so many bytes of its copy for the principal: they count as sent to it."""
+        self._quotas.spend(principal, "bytes_out_s", size, self._clock())
+
+    def holds(self, link: Link, credit: Credit) -> bool:
+        """Whether the credit is kept, to be given later."""
+        principal = self._principals[link]
+        if not self._quotas.bounds(principal):
+            return False
+        now = self._clock()
+        self._count_sent(link, principal, now)
+        pause_s = self._quotas.pause_s(principal, "bytes_out_s", now)
+        if not pause_s:
+            return False
+        _, held = self._held.setdefault(link, (now + pause_s, {}))
+        if credit.sub in held or len(held) < MAX_HELD:
+            held[credit.sub] = held.get(credit.sub, 0) + credit.bytes
+        self._wake.set()
+        return True
+
+    def _count_sent(self, link: Link, principal: str, now: float) -> None:
+        sent = link.sent_bytes
+        self._quotas.spend(principal, "bytes_out_s", sent - self._sent[link], now)
+        self._sent[link] = sent
+
+    async def run(self) -> None:
+        """Give the credit that was held back when its time has come, until cancelled."""
+        while True:
+            with trio.move_on_at(min((due for due, _ in self._held.values()), default=math.inf)):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            for link, (due, held) in list(self._held.items()):
+                if due <= self._clock():
+                    del self._held[link]
+                    for number, size in held.items():
+                        self._on_credit(link, Credit(number, size))

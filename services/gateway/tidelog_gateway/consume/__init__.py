@@ -1,0 +1,7 @@
+"""Records on their way to clients: subscriptions, reads, and where they read.
+
+Start at ``consume/subscriptions.py``, which pushes batches within a client's credit. ``tail_cache.py`` keeps the
+newest batches for subscribers that arrive together, ``replica_selector.py`` chooses a replica (KIP-392),
+``read_window.py`` bounds the bytes on their way from a replica server (decision 36), ``reads.py`` sends the reads to
+replica servers, and ``timestamp_lookup.py`` finds an offset by time.
+"""

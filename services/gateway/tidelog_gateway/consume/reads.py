@@ -1,0 +1,240 @@
+"""Requests to replica servers that read: through the window (``consume/read_window.py``), or as waits for news.
+
+A read takes of the window what its answer may have. Where that would be more than a fair share, since the topic
+allows large batches, or where the server may have to wait before it answers, the read goes out with a hard limit. If
+the first batch is larger the answer says so (``needed``), and that batch is asked for by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from tidelog.errors import TidelogError, Unreachable, refuse
+from tidelog.types import NodeId
+from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
+
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.consume.read_window import ReadWindow, WindowSettings
+from tidelog_gateway.limits.server_limits import Tenant
+
+ANSWER_MAX_BYTES = 4 << 20
+"""A replica server answers a read with no more, but for a single batch that is larger."""
+WAITING_BYTES = 64 << 10
+"""Most bytes of the answer to a read for which a server may have to wait, for a proof or for a copy."""
+
+Answered = Callable[[Message | TidelogError], None]
+StartCall = Callable[[NodeId, Message, float, Answered], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """For whom something is read: the connection, and whose it is."""
+
+    tenant: Tenant
+    source: int
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """``tokens``: under which it waits in the window, once for each tenant. ``readers``: all who want it."""
+
+    node: NodeId
+    request: Read | ListOffset
+    timeout_s: float
+    until: float
+    done: Answered
+    size: int
+    """The most that the answer has."""
+    tokens: dict[Tenant, int] = field(default_factory=dict)
+    readers: dict[Reader, None] = field(default_factory=dict)
+
+    @property
+    def is_limited(self) -> bool:
+        """Its answer may be too small for one batch."""
+        return isinstance(self.request, Read) and self.request.hard_limit
+
+
+class Reads:
+    """``start_call`` sends a request. ``done`` of its methods is called exactly once, maybe before they return."""
+
+    def __init__(
+        self, start_call: StartCall, cluster: ClusterMap, settings: WindowSettings, clock: Callable[[], float]
+    ) -> None:
+        self.window = ReadWindow(settings)
+        self._start_call = start_call
+        self._cluster = cluster
+        self._clock = clock
+        self.queued = 0
+        """Requests that found no room at once."""
+        self._tokens = itertools.count(1)
+        self._asked: dict[int, _Asked] = {}
+        """What waits for room, by token."""
+        self._sent: dict[int, _Asked] = {}
+        """What the servers have been asked, likewise."""
+        self._shared: dict[int, _Asked] = {}
+        """The same, by the name that its owner gave it."""
+        self._room: list[NodeId] = []
+        """Servers whose windows are to be looked at; the last one is being looked at."""
+
+    def ask(self, node: NodeId, request: Read | ListOffset, reader: Reader, timeout_s: float, done: Answered) -> None:
+        """Send a request when the window has room for it. ``timeout_s`` is for the wait and the answer together."""
+        first, size = self._limited(request)
+        self._enter(_Asked(node, first, timeout_s, self._clock() + timeout_s, done, size), reader)
+
+    def ask_shared(
+        self, name: int, node: NodeId, request: Read, reader: Reader, timeout_s: float, done: Answered
+    ) -> None:
+        """Send a read that others may join by its ``name``. It waits for room as long as that takes; ``timeout_s`` is
+        for the answer."""
+
+        def answered(answer: Message | TidelogError) -> None:
+            self._shared.pop(name, None)
+            done(answer)
+
+        first, size = self._limited(request)
+        self._shared[name] = asked = _Asked(node, first, timeout_s, inf, answered, size)
+        self._enter(asked, reader)
+
+    def join(self, name: int, reader: Reader) -> None:
+        """Another client wants this read. It need not wait for the turn of the first one."""
+        asked = self._shared.get(name)
+        if asked is None:
+            return
+        asked.readers[reader] = None
+        if asked.tokens and reader.tenant not in asked.tokens:
+            self._enter(asked, reader)
+
+    def give_up(self, name: int) -> None:
+        """Nobody wants this read any more: it is not sent if it waits for room, and its ``done`` is not called."""
+        asked = self._shared.get(name)
+        if asked is None:
+            return
+        asked.readers = {}
+        if asked.tokens:
+            del self._shared[name]
+            self._leave(asked)
+
+    def wait(self, node: NodeId, request: Read, reader: Reader, timeout_s: float, done: Answered) -> None:
+        """Have the server wait for news. What they bring is bounded; an empty answer before the time is over may
+        announce more than that."""
+        size = self.window.begin_wait(node, reader.tenant)
+        if size is None:
+            done(refuse("OVERLOADED", f"the client has its share of the reads that may wait at {node}"))
+            return
+
+        def answered(answer: Message | TidelogError) -> None:
+            self.window.end_wait(node, reader.tenant, size)
+            done(answer)
+
+        limited = replace(request, max_bytes=min(request.max_bytes, size), hard_limit=True)
+        self._start_call(node, limited, timeout_s, answered)
+
+    def on_link_closed(self, reader: Reader) -> None:
+        """A client is gone: what waits for room on its behalf only is not sent. What another connection of its tenant
+        wants, too, waits on in the name of that one."""
+        for wanted in (*self._shared.values(), *self._sent.values()):
+            wanted.readers.pop(reader, None)
+        for token in self.window.waiting_of(reader.tenant, reader.source):
+            asked = self._asked.pop(token, None)
+            if asked is None:  # the end of one before has ended it
+                continue
+            self.window.leave(token)
+            del asked.tokens[reader.tenant]
+            asked.readers.pop(reader, None)
+            heir = next((other for other in asked.readers if other.tenant == reader.tenant), None)
+            if heir is not None:
+                self._enter(asked, heir)
+            elif not asked.tokens:
+                asked.done(Unreachable("the client that asked is gone"))
+
+    def on_tick(self, now: float) -> None:
+        """End what has waited for room too long."""
+        for token in self.window.overdue(now):
+            asked = self._asked.pop(token)
+            text = f"{asked.timeout_s:g} s were not enough to wait for the reads of {asked.node} before it"
+            asked.done(refuse("OVERLOADED", text))
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` is to be called."""
+        return self.window.deadline()
+
+    # --- through the window -------------------------------------------------------------------------------------
+
+    def _enter(self, asked: _Asked, reader: Reader) -> None:
+        token = next(self._tokens)
+        self._asked[token] = asked
+        asked.readers[reader] = None
+        asked.tokens[reader.tenant] = token
+        self.window.enter(token, asked.node, reader.tenant, reader.source, asked.size, asked.until)
+        self._fill(asked.node)
+        if token in self._asked:
+            self.queued += 1
+
+    def _limited(self, request: Read | ListOffset) -> tuple[Read | ListOffset, int]:
+        """The request as it is sent at first, and the most that its answer has."""
+        if isinstance(request, ListOffset):
+            return request, 0
+        waits = request.consistency != "eventual" or request.max_wait_ms > 0
+        most = min(WAITING_BYTES if waits else ANSWER_MAX_BYTES, self.window.share)
+        max_bytes = min(request.max_bytes, most)
+        topic = self._cluster.topic(request.topic_id)
+        one_batch = 0 if topic is None else topic.config.max_batch_bytes
+        is_large = waits or one_batch > most
+        size = max_bytes if is_large else max(max_bytes, one_batch)
+        return replace(request, max_bytes=max_bytes, hard_limit=is_large), size
+
+    def _ask_whole(self, asked: _Asked, needed: int) -> None:
+        """The first batch is larger than the hard limit: ask for it alone. What had to be proved is: the batch is
+        committed. Where nobody waits for it any more that is the end."""
+        assert isinstance(asked.request, Read)
+        one_batch = replace(asked.request, max_bytes=1, hard_limit=False)
+        asked.request = replace(one_batch, max_wait_ms=0, consistency="eventual", max_staleness_ms=-1)
+        asked.size = needed
+        first, *others = asked.readers or [None]
+        if first is None:
+            asked.done(Unreachable("the client that asked is gone"))
+            return
+        self._enter(asked, first)
+        for other in others:
+            if other is not None and asked.tokens and other.tenant not in asked.tokens:
+                self._enter(asked, other)
+
+    def _fill(self, node: NodeId) -> None:
+        """Send what the window has room for. A request may end at once, which makes room; then this is called again,
+        and leaves it to the call that is at work."""
+        self._room.append(node)
+        if len(self._room) > 1:
+            return
+        while self._room:
+            token = self.window.admit(self._room[-1])
+            if token is None:
+                self._room.pop()
+            else:
+                self._send(token)
+
+    def _send(self, token: int) -> None:
+        asked = self._asked.pop(token)
+        asked.tokens = {tenant: other for tenant, other in asked.tokens.items() if other != token}
+        self._leave(asked)
+        self._sent[token] = asked
+
+        def answered(answer: Message | TidelogError) -> None:
+            del self._sent[token]
+            self.window.leave(token)
+            if isinstance(answer, ReadAnswer) and answer.needed and asked.is_limited:
+                self._ask_whole(asked, answer.needed)
+            else:
+                asked.done(answer)
+            self._fill(asked.node)
+
+        timeout_s = asked.timeout_s if asked.until == inf else max(0.0, asked.until - self._clock())
+        self._start_call(asked.node, asked.request, timeout_s, answered)
+
+    def _leave(self, asked: _Asked) -> None:
+        for token in asked.tokens.values():
+            del self._asked[token]
+            self.window.leave(token)
+        asked.tokens = {}

@@ -1,0 +1,568 @@
+"""Subscriptions: batches pushed to clients from a position, as long as they have given credit.
+
+Theory. A subscription is a position (last epoch, offset) and a credit in bytes. With credit it is served from the
+partition's tail (``consume/tail_cache.py``) if its position continues there, and otherwise takes part in a *read* at
+the partition's leader, or at another replica (below). What comes is delivered, moves the position behind the last
+batch and uses up credit. A single batch larger than the credit is delivered all the same and leaves a debt, so that a
+small window is slow, never stuck.
+
+A read is a *wait* or not. One that is not is answered at once, and has to find room in the window
+(``read_window.py``). A wait is asked where the position may be the end of what is committed: it waits there for news,
+and brings them, or announces them by an empty answer if they are large. One who begins, and one who has reached the
+HW, waits; who is behind it, or was told of news, reads. A wait takes a place that is shared fairly: who gets none
+reads again and again, with pauses.
+
+- Subscriptions that stand at one position and ask for the same share a read: those at the end of a partition cost its
+  leader one read for each batch, however many they are. A read that ends, ends for all who take part.
+- Who may share: ``eventual`` subscriptions share reads and the tail. ``bounded`` ones share a read with those of the
+  same bound: a read's answer is judged when it is given, so who joins later is promised no less; but what was kept
+  has aged. ``linearizable`` ones share nothing: a read is confirmed after it was asked, and one that was asked before
+  the subscription came, or batches read then, might not tell of what was committed in between.
+- A client's single read that found nothing, and is to wait, takes part in a wait at the leader (a *poll*). It has
+  been told everything that was committed before it came, so a ``linearizable`` one waits as an ``eventual`` one does.
+- A wait of which nobody takes part any more goes on, since the server keeps it anyhow: the next one takes part in it.
+- With ``read_from`` ``any`` a copy of the partition serves it (``consume/replica_selector.py``), the leader when
+  there is none. It stays there until the copy fails it, by whatever error: the leader is asked at once, and for
+  ``leader_stay_s``, since only its errors are final. The client's HW never goes back with such a change. A
+  ``bounded`` subscription is asked again at least every ``max_staleness_ms``, so that no silent copy holds it up for
+  longer.
+- A retriable error, a lost link, or a leader that lags behind the metadata: asked again after a growing pause, and
+  at once when the partition's leader changes, which also drops the tail. The position does not move, so nothing is
+  skipped or repeated.
+- ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UNKNOWN_TOPIC`` and every other final error end the subscription with
+  a delivery that carries it: where to go on is the client's decision (KIP-320), never a silent reset.
+- A slow client stalls only itself: it gives no credit, takes part in no read, and reads for itself when the tail has
+  moved on. Credit is cut to ``credit_max_bytes``, so that no client can make the gateway hold more for it; since
+  credit comes back with what the client consumes, cutting never stalls it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from tidelog.bounds import why_over
+from tidelog.counting import count
+from tidelog.effects import Answer, Call, Post
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId, PartitionState, TopicPartition
+from tidelog.wire.messages import Credit, Delivery, Done, Message, Read, ReadAnswer, Subscribe, Unsubscribe
+
+from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.consume.replica_selector import Spread
+from tidelog_gateway.consume.tail_cache import Cut, Stretch, TailCache
+from tidelog_gateway.counters import DeliveryCounts
+from tidelog_gateway.settings import SubscriptionSettings
+
+BOUNDED_MIN_WAIT_MS = 250
+"""However close the bound is, an idle subscription is not asked again more often. A copy may take so long to learn
+that it is fresh enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """Poll ``token`` of a client is over. ``answer``: what it waited for, or why it cannot wait. None: the wait was
+    in vain, or announced something: only another read can tell."""
+
+    source: int
+    token: int
+    answer: ReadAnswer | TidelogError | None
+    timed_out: bool = False
+
+
+Effect = Answer | Call | Polled | Post
+
+
+@dataclass(slots=True, eq=False)
+class _Subscription:
+    """One subscription. ``reading`` is what it takes part in."""
+
+    source: int
+    sub: int
+    key: TopicPartition
+    offset: int
+    last_epoch: int
+    credit: int
+    any_replica: bool
+    consistency: str
+    max_staleness_ms: int
+    isolation: str
+    copy: NodeId | None = None
+    """The replica other than the leader that serves it."""
+    leader_until: float = -inf
+    high_watermark: int = -1
+    """The highest that the client was told."""
+    waits: bool = False
+    """It has everything, and room for more: what comes next is news."""
+    at_end: bool = True
+    """Its next read is a wait."""
+    called: bool = False
+    """A wait has announced something that it has not found yet."""
+    reading: _Reading | None = None
+    not_before: float = 0.0
+    retry_s: float = 0.0
+    ended: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Poll:
+    """A client's single read that waits ``until`` then."""
+
+    source: int
+    token: int
+    key: TopicPartition
+    read: Read
+    until: float
+    reading: _Reading | None = None
+
+
+class Place(NamedTuple):
+    """What a read must have in common with who takes part in it."""
+
+    key: TopicPartition
+    offset: int
+    last_epoch: int
+    at_copy: bool
+    consistency: str
+    max_staleness_ms: int
+    isolation: str
+    leader_epoch: int
+    waits: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """A read in flight, the client that it was begun for, and who takes part."""
+
+    token: int
+    place: Place
+    source: int
+    asked: float
+    max_wait_s: float
+    waiting: dict[_Subscription | _Poll, None] = field(default_factory=dict)
+
+    def before(self, stretch: Stretch) -> int:
+        """Epoch of the record before what it brought; -1: not known."""
+        return self.place.last_epoch if stretch.start == self.place.offset else -1
+
+
+class Subscriptions:
+    """All subscriptions of a gateway. Times are seconds of the shell's clock."""
+
+    def __init__(
+        self, cluster: ClusterMap, settings: SubscriptionSettings, wall_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        """``wall_ms``: the wall clock, against which the age of what is delivered is measured."""
+        self._wall_ms = wall_ms
+        self._cluster = cluster
+        self._settings = settings
+        self._open: dict[int, dict[int, _Subscription]] = {}
+        self._principals: dict[int, str] = {}
+        """Who is behind a link."""
+        self._counts: dict[str, int] = {}
+        """Open subscriptions of each principal."""
+        self._by_partition: dict[TopicPartition, dict[_Subscription, None]] = {}
+        self._reads: dict[int, _Reading] = {}
+        self._shared: dict[Place, _Reading] = {}
+        self._polls: dict[int, dict[int, _Poll]] = {}
+        self._polls_by_partition: dict[TopicPartition, dict[_Poll, None]] = {}
+        self._delayed: list[tuple[float, int, _Subscription | _Poll]] = []
+        self._tokens = 0
+        self.given_up: list[int] = []
+        """Tokens of reads that nobody wants any more, for the shell to take."""
+        self.joined: list[tuple[int, int]] = []
+        """Reads that another client takes part in, too, as token and client, for the shell to take."""
+        self._spread = Spread(cluster)
+        self.tails = TailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
+        self.counts = DeliveryCounts()
+
+    @property
+    def open_count(self) -> int:
+        """Subscriptions that are open."""
+        return sum(map(len, self._open.values()))
+
+    def topics_of(self, source: int) -> set[str]:
+        """Ids of the topics that a client reads."""
+        return {one.key.topic_id for one in self._open.get(source, {}).values()}
+
+    # --- the client -----------------------------------------------------------------------------------------
+
+    def on_link_opened(self, source: int, principal: str) -> None:
+        """A client came."""
+        self._principals[source] = principal
+
+    def on_subscribe(self, source: int, id: int, message: Subscribe, now: float) -> list[Effect]:
+        """Open a subscription and begin to read."""
+        subscriptions = self._open.setdefault(source, {})
+        if message.sub in subscriptions:
+            return [Answer(source, id, refuse("MALFORMED", f"subscription {message.sub} is open already"))]
+        if len(subscriptions) >= self._settings.client_max_subscriptions:
+            return [Answer(source, id, refuse("OVERLOADED", f"{len(subscriptions)} subscriptions are open"))]
+        principal, most = self._principals.get(source, ""), self._settings.principal_max_subscriptions
+        held = self._counts.get(principal, 0)
+        over = why_over(principal, "subscriptions", held, "principal_max_subscriptions", most)
+        if over is not None:
+            return [Answer(source, id, over)]
+        key = TopicPartition(message.topic_id, message.partition)
+        if self._cluster.state(*key) is None:
+            return [Answer(source, id, refuse("UNKNOWN_TOPIC", f"no partition {key.topic_id}/{key.partition}"))]
+        fault = _fault(message)
+        if fault is not None:
+            return [Answer(source, id, refuse("MALFORMED", fault))]
+        credit = min(message.credit, self._settings.credit_max_bytes)
+        one = _Subscription(
+            source,
+            message.sub,
+            key,
+            message.offset,
+            message.last_epoch,
+            credit,
+            message.read_from == "any" and message.consistency != "linearizable",
+            message.consistency,
+            message.max_staleness_ms,
+            message.isolation,
+        )
+        subscriptions[message.sub] = one
+        self._counts[principal] = held + 1
+        self._by_partition.setdefault(key, {})[one] = None
+        return [Answer(source, id, Done()), *self._read(one, now)]
+
+    def on_credit(self, source: int, message: Credit, now: float) -> list[Effect]:
+        """The client has room for more. Credit for a subscription that ended meanwhile is ignored."""
+        one = self._open.get(source, {}).get(message.sub)
+        if one is None:
+            return []
+        one.credit = min(one.credit + message.bytes, self._settings.credit_max_bytes)
+        return self._read(one, now)
+
+    def on_unsubscribe(self, source: int, id: int, message: Unsubscribe) -> list[Effect]:
+        """Nothing is delivered after the answer; a subscription that is not there is closed already."""
+        one = self._open.get(source, {}).get(message.sub)
+        if one is not None:
+            self._close(one)
+        return [Answer(source, id, Done())]
+
+    def on_link_closed(self, source: int) -> None:
+        """A client is gone."""
+        for one in list(self._open.get(source, {}).values()):
+            self._close(one)
+        self._open.pop(source, None)
+        self._principals.pop(source, None)
+        for poll in list(self._polls.get(source, {}).values()):
+            self._close_poll(poll)
+
+    # --- a client's single reads that wait -----------------------------------------------------------------
+
+    def on_poll(self, source: int, token: int, read: Read, until: float, now: float) -> list[Effect]:
+        """This read found nothing, and is to wait for something; its end comes as ``Polled``. The owner chooses
+        tokens of its own."""
+        poll = _Poll(source, token, TopicPartition(read.topic_id, read.partition), read, until)
+        self._polls.setdefault(source, {})[token] = poll
+        self._polls_by_partition.setdefault(poll.key, {})[poll] = None
+        heapq.heappush(self._delayed, (until, self._next_token(), poll))
+        return self._poll(poll, now)
+
+    def _poll(self, poll: _Poll, now: float) -> list[Effect]:
+        """Take part in a wait."""
+        state, read = self._cluster.state(*poll.key), poll.read
+        if state is None or state.leader is None:
+            return self._end_poll(poll, None)
+        consistency = "eventual" if read.consistency == "linearizable" else read.consistency
+        bound = read.max_staleness_ms
+        where = (poll.key, read.offset, read.last_epoch, False, consistency, bound, read.isolation)
+        place = Place(*where, state.leader_epoch, waits=True)
+        return self._take_part(poll, place, state.leader, self._settings.read_max_bytes, now)
+
+    def _end_poll(
+        self, poll: _Poll, answer: ReadAnswer | TidelogError | None, *, timed_out: bool = False
+    ) -> list[Effect]:
+        self._close_poll(poll)
+        return [Polled(poll.source, poll.token, answer, timed_out)]
+
+    def _close_poll(self, poll: _Poll) -> None:
+        self._withdraw(poll)
+        del self._polls[poll.source][poll.token]
+        if not self._polls[poll.source]:
+            del self._polls[poll.source]
+        del self._polls_by_partition[poll.key][poll]
+        if not self._polls_by_partition[poll.key]:
+            del self._polls_by_partition[poll.key]
+
+    # --- the leaders ----------------------------------------------------------------------------------------
+
+    def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
+        """A read ended. Answers of reads that were given up are ignored."""
+        reading = self._reads.pop(token, None)
+        if reading is None:
+            return []
+        if self._shared.get(reading.place) is reading:
+            del self._shared[reading.place]
+        for any_one in reading.waiting:
+            any_one.reading = None
+        polls = [one for one in reading.waiting if isinstance(one, _Poll)]
+        waiting = [one for one in reading.waiting if isinstance(one, _Subscription)]
+        if isinstance(answer, TidelogError):
+            told = answer if answer.code == "OVERLOADED" else None
+            return [
+                *(effect for poll in polls for effect in self._end_poll(poll, told)),
+                *self._on_error(reading, waiting, answer, now),
+            ]
+        assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
+        key = reading.place.key
+        self.tails.note(key, answer.high_watermark, answer.log_start)
+        if not len(answer.payload):
+            return self._on_nothing(reading, waiting, polls, now)
+        effects = [effect for poll in polls for effect in self._end_poll(poll, answer)]
+        try:
+            stretch = Stretch(answer.payload)
+        except TidelogError as fault:
+            why = fault
+            return effects + self._each(waiting, lambda one: self._end(one, why))
+        if len(self._by_partition.get(key, ())) > 1 and reading.place.isolation == "committed":
+            self.tails.add(key, reading.before(stretch), stretch, now)
+            self.tails.note(key, answer.high_watermark, answer.log_start)
+        return effects + self._each(waiting, lambda one: self._serve(one, stretch, answer.high_watermark, now))
+
+    def _on_nothing(
+        self, reading: _Reading, waiting: list[_Subscription], polls: list[_Poll], now: float
+    ) -> list[Effect]:
+        """An empty answer. Of a wait that was shorter than it was to be it announces something."""
+        called = reading.place.waits and now - reading.asked < reading.max_wait_s / 2
+        in_vain = [one for one in waiting if one.called and not reading.place.waits]
+        for one in waiting:
+            one.waits = True
+            one.at_end = not called
+            one.called = called
+        if called:
+            effects = [effect for poll in polls for effect in self._end_poll(poll, None)]
+        else:
+            effects = [effect for poll in polls for effect in self._poll(poll, now)]
+        return effects + self._each(
+            waiting, lambda one: self._delay(one, now) if one in in_vain else self._read(one, now)
+        )
+
+    def _on_error(
+        self, reading: _Reading, waiting: list[_Subscription], error: TidelogError, now: float
+    ) -> list[Effect]:
+        for one in waiting:
+            one.at_end = False
+        if reading.place.at_copy:
+            for one in waiting:
+                self._leave_copy(one)
+                one.leader_until = now + self._settings.leader_stay_s
+            return self._each(waiting, lambda one: self._read(one, now))
+        key = reading.place.key
+        if error.retriable or self._cluster.knows_better(*key, error.code):
+            if waiting:
+                count(self.counts.retries, error.code)
+            return self._each(waiting, lambda one: self._delay(one, now))
+        self.tails.drop(key)
+        return self._each(waiting, lambda one: self._end(one, error))
+
+    def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> list[Effect]:
+        """These partitions have another leader or leader epoch, or were deleted: ask again, there, now."""
+        effects: list[Effect] = []
+        for key in changed:
+            self.tails.drop(key)
+            concerned = list(self._by_partition.get(key, {}))
+            for one in concerned:
+                self._withdraw(one)
+                one.not_before = now
+                one.retry_s = 0.0
+            effects.extend(self._each(concerned, lambda one: self._read(one, now)))
+            for poll in list(self._polls_by_partition.get(key, {})):
+                effects.extend(self._end_poll(poll, None))
+        return effects
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def on_tick(self, now: float) -> list[Effect]:
+        """Ask again where a pause is over."""
+        effects: list[Effect] = []
+        while self._delayed and self._delayed[0][0] <= now:
+            one = heapq.heappop(self._delayed)[2]
+            if isinstance(one, _Subscription):
+                effects.extend(self._read(one, now))
+            elif one.token in self._polls.get(one.source, {}):
+                effects.extend(self._end_poll(one, None, timed_out=True))
+        return effects
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` is to be called."""
+        return self._delayed[0][0] if self._delayed else None
+
+    # --- one subscription -----------------------------------------------------------------------------------
+
+    def _each(self, them: list[_Subscription], act: Callable[[_Subscription], list[Effect]]) -> list[Effect]:
+        return [effect for one in them for effect in act(one)]
+
+    def _serve(self, one: _Subscription, stretch: Stretch, high_watermark: int, now: float) -> list[Effect]:
+        """A read that it took part in brought this."""
+        one.retry_s = 0.0
+        one.called = False
+        return [self._deliver(one, stretch.cut(0, one.credit), high_watermark), *self._read(one, now)]
+
+    def _deliver(self, one: _Subscription, cut: Cut, high_watermark: int) -> Post:
+        size = len(cut.payload)
+        one.offset = cut.offset
+        one.last_epoch = cut.last_epoch
+        one.credit -= size
+        one.high_watermark = max(one.high_watermark, high_watermark)
+        self.counts.deliveries += 1
+        self.counts.records += cut.records
+        self.counts.bytes += size
+        if one.waits:
+            self.counts.on_news(cut.timestamps, self._wall_ms())
+        one.at_end = cut.offset >= one.high_watermark
+        one.waits = one.at_end and one.credit > 0
+        return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=cut.payload))
+
+    def _read(self, one: _Subscription, now: float) -> list[Effect]:
+        """Serve it from the tail, then take part in a read, if there is anything to wait for it."""
+        if one.ended or one.reading is not None or one.credit <= 0 or now < one.not_before:
+            return []
+        state = self._cluster.state(*one.key)
+        if state is None:
+            return self._end(one, refuse("UNKNOWN_TOPIC", f"topic {one.key.topic_id} was deleted"))
+        if state.leader is None:
+            return []  # the next leader wakes it
+        effects: list[Effect] = []
+        if one.consistency == "eventual" and one.isolation == "committed" and not state.paused:
+            while one.credit > 0 and (found := self._kept_for(one, now)) is not None:
+                stretch, number, high_watermark = found
+                effects.append(self._deliver(one, stretch.cut(number, one.credit), high_watermark))
+        if one.credit > 0:
+            effects.extend(self._join(one, state, now))
+        return effects
+
+    def _kept_for(self, one: _Subscription, now: float) -> tuple[Stretch, int, int] | None:
+        return self.tails.find(one.key, one.offset, one.last_epoch, now)
+
+    def _join(self, one: _Subscription, state: PartitionState, now: float) -> list[Effect]:
+        """Take part in the read that is in flight for the like of it, or ask one."""
+        at_copy = self._goes_to_copy(one, state, now)
+        where = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms, one.isolation)
+        place = Place(*where, state.leader_epoch, one.at_end)
+        if at_copy and one.copy is None and place not in self._shared:
+            one.copy = self._spread.take(state)
+        assert state.leader is not None
+        max_bytes = min(one.credit, self._settings.read_max_bytes)
+        return self._take_part(one, place, one.copy or state.leader, max_bytes, now)
+
+    def _take_part(
+        self, one: _Subscription | _Poll, place: Place, node: NodeId, max_bytes: int, now: float
+    ) -> list[Effect]:
+        """In the read that is in flight for this place, or in one that is asked of the server now."""
+        reading = self._shared.get(place)
+        effects: list[Effect] = []
+        if reading is None:
+            call = self._ask(self._next_token(), place, node, max_bytes)
+            reading = _Reading(call.token, place, one.source, now, call.timeout_s - self._settings.read_grace_s)
+            self._reads[reading.token] = reading
+            if place.consistency != "linearizable":
+                self._shared[place] = reading
+            self.counts.reads += 1
+            effects = [call]
+        elif not place.waits:
+            self.joined.append((reading.token, one.source))
+        reading.waiting[one] = None
+        one.reading = reading
+        return effects
+
+    def asked_for(self, token: int) -> tuple[int, bool] | None:
+        """The client for whom a read was begun, and whether it is a wait; None: nobody wants it any more."""
+        reading = self._reads.get(token)
+        return None if reading is None else (reading.source, reading.place.waits)
+
+    def _ask(self, token: int, place: Place, node: NodeId, max_bytes: int) -> Call:
+        settings = self._settings
+        max_wait_ms = settings.read_max_wait_ms if place.waits else 0
+        if place.waits and place.consistency == "bounded":
+            max_wait_ms = min(max_wait_ms, max(place.max_staleness_ms, BOUNDED_MIN_WAIT_MS))
+        elif place.at_copy and place.consistency == "bounded":
+            max_wait_ms = BOUNDED_MIN_WAIT_MS
+        request = Read(
+            *place.key,
+            place.offset,
+            last_epoch=place.last_epoch,
+            leader_epoch=place.leader_epoch,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            consistency=place.consistency,
+            max_staleness_ms=place.max_staleness_ms,
+            any_replica=place.at_copy,
+            isolation=place.isolation,
+        )
+        return Call(node, token, request, max_wait_ms / 1000 + settings.read_grace_s)
+
+    def _next_token(self) -> int:
+        self._tokens += 1
+        return self._tokens
+
+    def _withdraw(self, one: _Subscription | _Poll) -> None:
+        """It takes part in no read any more; one that nobody takes part in is given up, unless it is a wait that
+        another may need."""
+        reading, one.reading = one.reading, None
+        if reading is None:
+            return
+        del reading.waiting[one]
+        shared = self._shared.get(reading.place) is reading
+        if not reading.waiting and not (shared and reading.place.waits):
+            del self._reads[reading.token]
+            self.given_up.append(reading.token)
+            if shared:
+                del self._shared[reading.place]
+
+    def _goes_to_copy(self, one: _Subscription, state: PartitionState, now: float) -> bool:
+        """A copy serves it now, or would."""
+        if one.copy is not None and not self._spread.is_fit(one.copy, state):
+            self._leave_copy(one)
+        if one.copy is not None:
+            return True
+        return one.any_replica and now >= one.leader_until and bool(self._cluster.copies(state))
+
+    def _leave_copy(self, one: _Subscription) -> None:
+        if one.copy is not None:
+            self._spread.release(one.copy)
+            one.copy = None
+
+    def _delay(self, one: _Subscription, now: float) -> list[Effect]:
+        one.retry_s = min(max(one.retry_s * 2, self._settings.retry_first_s), self._settings.retry_max_s)
+        one.not_before = now + one.retry_s
+        heapq.heappush(self._delayed, (one.not_before, self._next_token(), one))
+        return []
+
+    def _end(self, one: _Subscription, error: TidelogError) -> list[Effect]:
+        self._close(one)
+        count(self.counts.ended, error.code)
+        return [Post(one.source, Delivery(one.sub, error=error.to_info()))]
+
+    def _close(self, one: _Subscription) -> None:
+        one.ended = True
+        self._leave_copy(one)
+        self._withdraw(one)
+        del self._open[one.source][one.sub]
+        principal = self._principals.get(one.source, "")
+        self._counts[principal] -= 1
+        if not self._counts[principal]:
+            del self._counts[principal]
+        del self._by_partition[one.key][one]
+        if not self._by_partition[one.key]:
+            del self._by_partition[one.key]
+            self.tails.drop(one.key)
+
+
+def _fault(message: Subscribe) -> str | None:
+    """What the subscription asks for and cannot have."""
+    if message.read_from not in ("leader", "any"):
+        return f"read_from is leader or any, not {message.read_from!r}"
+    if message.isolation not in ("committed", "uncommitted"):
+        return f"isolation is committed or uncommitted, not {message.isolation!r}"
+    if message.consistency not in ("eventual", "bounded", "linearizable"):
+        return f"consistency is eventual, bounded or linearizable, not {message.consistency!r}"
+    if (message.consistency == "bounded") != (message.max_staleness_ms >= 0):
+        return "max_staleness_ms belongs to bounded subscriptions, and to each of them"
+    return None

@@ -1,1 +1,0 @@
-"""The sans-I/O cores of the gateway."""

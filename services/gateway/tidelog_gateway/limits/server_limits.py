@@ -1,0 +1,231 @@
+"""How much a gateway sends to a replica server that is slow, and how principals share it.
+
+Theory. A server is *slow* in an interval of at least a second if the smallest time from a batch to its ack is above a
+target. The smallest value distinguishes a standing queue from one that a pause filled and that drains again (CoDel:
+Nichols and Jacobson, "Controlling Queue Delay", 2012). A batch that is sent while none is in flight finds no queue,
+so an interval in which that happens is never slow. A disk that is slow with a single batch in flight is therefore not
+limited: a lower rate would not make it faster. The second counts from the first ack: where a pause begins with an
+interval, the acks that it made late do not fill the interval alone.
+
+The limit of a slow server follows AIMD (Chiu and Jain, 1989):
+
+- A slow interval sets the limit to ``DECREASE`` times what the server acked in it. What the server acks is what it
+  can do, so several slow intervals in a row, while the queue drains, do not lower the limit again and again.
+- If more is in flight at the end of an interval than the server acks within the target, the limit was raised too far.
+  It falls back to what the server acked, so that the next interval is not slow.
+- Any other interval raises the limit by ``INCREASE`` times its value at the last decrease. After ``PATIENCE`` such
+  intervals in a row the cause is probably gone: then the limit doubles, or ends if no tenant had to wait for it.
+
+Principals share the limit by max-min fairness. Each gets a token bucket, all with the same rate: the largest with
+which all principals together stay within the limit, given what each of them sent in the last interval. A principal
+that sends less than this rate never waits. All connections without an authenticated name together are one principal,
+and share its rate in the same way: each has a bucket of its own besides. So more of them, or new ones, take nothing
+from a named principal.
+
+Without a limit the cost is three comparisons per ack, and no state is kept per principal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidelog_gateway.limits.quotas import BURST_S, Bucket
+
+INTERVAL_S = 1.0
+"""An interval ends with the first acks that come so long after its first ack; while nothing is in flight it ends by
+itself."""
+DECREASE = 0.5
+INCREASE = 0.1
+PATIENCE = 10
+"""Intervals in a row that are not slow before the limit doubles or ends."""
+LEAST_PAUSE_S = 0.1
+"""A tenant that has to wait waits so long at least, so that looking again costs little. Its bucket collects more."""
+
+Tenant = tuple[str, int]
+"""One of those that share a limit: a principal's name, and 0. A connection without an authenticated name:
+``anonymous``, and the connection's number. ``anonymous`` and 0 are all of these together."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """What one tenant, or all connections without a name together, has sent, bytes, and whether it had to wait, since
+    the limit was last set."""
+
+    bucket: Bucket
+    spent: int = 0
+    waited: bool = False
+    resumes_at: float = 0.0
+    """Until then the gateway holds back its batches."""
+
+    def pause_s(self, now: float) -> float:
+        """How long it has to wait; 0: not at all."""
+        return max(self.resumes_at - now, self.bucket.pause_s(now))
+
+    def hold(self, now: float) -> float:
+        """Begin to wait if it has to, and return until when; a time that is over: it does not wait."""
+        if self.resumes_at <= now and (pause_s := self.bucket.pause_s(now)):
+            self.resumes_at = now + max(pause_s, LEAST_PAUSE_S)
+        return self.resumes_at
+
+
+class ServerLimit:
+    """The limit of one replica server. ``target_s`` 0: there never is a limit. ``least_bytes_s``: the limit is never
+    lower. Times are seconds of the caller's clock."""
+
+    def __init__(self, target_s: float, least_bytes_s: int) -> None:
+        self.bytes_s: float | None = None
+        """Bytes a second that may be sent; None: there is no limit."""
+        self.slow_intervals = 0
+        """How many intervals were slow so far."""
+        self._target_s = target_s or math.inf
+        self._least_bytes_s = least_bytes_s
+        self._accounts: dict[Tenant, _Account] = {}
+        self._share = self._connection_share = 0
+        self._step = 0.0
+        self._calm = 0
+        """Intervals in a row that were not slow."""
+        self._since = -math.inf
+        self._due_at = math.inf
+        self._smallest_s = math.inf
+        self._acked = 0
+        self._empty = False
+
+    # --- what the server does ---------------------------------------------------------------------------------
+
+    def on_empty(self, now: float) -> None:
+        """No batch is in flight, so no queue stands: a batch is about to be sent, or time passes."""
+        if self.bytes_s is None:
+            self._restart(now)
+        self._empty = True
+
+    def on_ack(self, size: int, delay_s: float, now: float) -> None:
+        """The server acked a batch of so many bytes so long after it was sent. ``delay_s`` is infinite for an ack
+        that tells nothing of the server's queue (``acks=0``)."""
+        if not self._acked:
+            self._due_at = now + INTERVAL_S
+        self._acked += size
+        if delay_s < self._smallest_s:
+            self._smallest_s = delay_s
+
+    def is_due(self, now: float) -> bool:
+        """Whether the interval is long enough for ``judge``."""
+        return now >= self._due_at
+
+    def judge(self, in_flight: int, now: float) -> None:
+        """End the interval, with ``in_flight`` bytes in flight, and set the limit by what happened in it. An interval
+        without acks does not end: the server may have failed, and a lower rate would not help."""
+        if not (self._acked or self._empty):
+            return
+        if not self._empty and self._target_s < self._smallest_s < math.inf:
+            self._lower(now)
+        elif self.bytes_s is not None:
+            self._raise(self.bytes_s, in_flight, now)
+        self._restart(now)
+
+    def deadline(self, in_flight: bool) -> float | None:
+        """When the interval ends though no ack comes; None if it needs an ack. ``in_flight``: whether batches are."""
+        if self.bytes_s is None or (in_flight and not self._empty):
+            return None
+        return self._since + INTERVAL_S
+
+    def end(self) -> None:
+        """End the limit at once."""
+        self.bytes_s = None
+        self._accounts.clear()
+
+    def _lower(self, now: float) -> None:
+        self.slow_intervals += 1
+        self._calm = 0
+        limit = max(self._least_bytes_s, DECREASE * self._acked / (now - self._since))
+        self._step = INCREASE * limit
+        self._set(limit, now)
+
+    def _raise(self, limit: float, in_flight: int, now: float) -> None:
+        acked_bytes_s = self._acked / (now - self._since)
+        if not self._empty and in_flight > acked_bytes_s * self._target_s:
+            self._calm = 0
+            self._set(max(self._least_bytes_s, min(limit, acked_bytes_s)), now)
+            return
+        self._calm += 1
+        if self._calm <= PATIENCE:
+            self._set(limit + self._step, now)
+        elif any(account.waited for account in self._accounts.values()):
+            self._set(2 * limit, now)
+        else:
+            self.end()
+
+    def _restart(self, now: float) -> None:
+        self._since, self._due_at, self._smallest_s, self._acked, self._empty = now, math.inf, math.inf, 0, False
+
+    # --- what each tenant may have of it ----------------------------------------------------------------------
+
+    def pause_s(self, tenant: Tenant, now: float) -> float:
+        """How long the tenant has to wait until it may send more; 0: not at all."""
+        return max((account.pause_s(now) for account in self._accounts_of(tenant)), default=0.0)
+
+    def hold(self, tenant: Tenant, now: float) -> float:
+        """Until when the gateway holds back all batches of the tenant, also those that come meanwhile: its lanes then
+        send in the order in which their batches came. Not later than ``now``: the tenant does not have to wait."""
+        return max((account.hold(now) for account in self._accounts_of(tenant)), default=now)
+
+    def on_wait(self, tenant: Tenant) -> None:
+        """The tenant has more to send than its share, and has to wait."""
+        for account in self._accounts_of(tenant):
+            account.waited = True
+
+    def spend(self, tenant: Tenant, size: int, now: float) -> None:
+        """The tenant sent ``size`` bytes."""
+        for key in _levels(tenant):
+            account = self._accounts.get(key)
+            if account is None:
+                rate = self._rate(key)
+                account = self._accounts[key] = _Account(Bucket(rate, rate * BURST_S, now))
+            account.bucket.spend(size, now)
+            account.spent += size
+
+    def _accounts_of(self, tenant: Tenant) -> list[_Account]:
+        return [account for key in _levels(tenant) if (account := self._accounts.get(key)) is not None]
+
+    def _rate(self, key: Tenant) -> int:
+        return self._connection_share if key[1] else self._share
+
+    def _set(self, limit: float, now: float) -> None:
+        """Apply this limit from now on. The share follows from what each tenant sent in the interval that ends. A
+        tenant that sent nothing and does not have to wait is forgotten."""
+        self.bytes_s = limit
+        elapsed_s = now - self._since
+        accounts = self._accounts
+        wanted = {key: math.inf if each.waited else each.spent / elapsed_s for key, each in accounts.items()}
+        of_principals = (rate for (_, connection), rate in wanted.items() if not connection)
+        of_connections = (rate for (_, connection), rate in wanted.items() if connection)
+        self._share = max(1, int(fair_share(limit, of_principals)))
+        self._connection_share = max(1, int(fair_share(self._share, of_connections)))
+        for tenant, account in list(accounts.items()):
+            if not account.spent and not account.waited and not account.bucket.pause_s(now):
+                del accounts[tenant]
+                continue
+            account.bucket.spend(0, now)  # fills it at the rate until now
+            account.bucket.rate = self._rate(tenant)
+            account.spent, account.waited = 0, False
+
+
+def _levels(tenant: Tenant) -> tuple[Tenant, ...]:
+    """The accounts that the tenant's batches are charged to: a connection's own, and that of all of them."""
+    principal, connection = tenant
+    return ((principal, 0), tenant) if connection else (tenant,)
+
+
+def fair_share(limit: float, wanted: Iterable[float]) -> float:
+    """The rate that each tenant may have, so that all together stay within ``limit`` (max-min fairness): a tenant
+    that wants less gets what it wants, and the others share the rest equally. If there is enough for all: the rate up
+    to which the largest could grow."""
+    demands = sorted(wanted)
+    left = share = limit
+    for index, demand in enumerate(demands):
+        share = left / (len(demands) - index)
+        if demand > share:
+            break
+        left -= demand
+    return share

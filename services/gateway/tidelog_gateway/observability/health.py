@@ -1,0 +1,19 @@
+"""Whether a gateway is ready: it hears of leaders as they change, and takes new clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelog_gateway.clients.drain import Leaving
+from tidelog_gateway.shell import Shell
+
+
+def why_not_ready(shell: Shell, leaving: Leaving) -> Sequence[str]:
+    """List why this gateway is not ready (``tidelog.health``). A gateway does not listen before it has the
+    metadata."""
+    reasons = []
+    if leaving.begun.is_set():
+        reasons.append("this gateway is ending")
+    if shell.controllers.link is None:
+        reasons.append("there is no link to the active controller")
+    return reasons

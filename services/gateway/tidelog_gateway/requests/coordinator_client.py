@@ -1,0 +1,264 @@
+"""Requests about consumer groups and transactions: each goes to its coordinator, and again while that changes.
+
+The coordinator is the leader of the partition of ``__groups`` that the group's name falls on, and for an application
+that of ``__transactions``. All these requests may be done twice (a member, and a transaction, is known by the name
+that it chose itself), so whatever may pass is tried again until ``TIMEOUT_S`` is over; a failover shows as latency.
+Each topic is created when it is first needed.
+
+A replica server handles one request after the other, and produced batches wait meanwhile. So a tenant has few
+requests at a time with the coordinators of a server: ``LARGE_EACH`` of those that may ask for much, and of the others
+``SMALL_EACH`` for groups and ``TRANSACTIONS_EACH`` for transactions. The rest wait here (``sharing.PendingRequest``).
+A request has its seat while it is with the server, and gives it back before it is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+from tidelog.client.core.partitioner import partition_of
+from tidelog.errors import TidelogError, refuse
+from tidelog.link import burst
+from tidelog.types import GROUPS, TRANSACTIONS, NodeId, TopicState
+from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
+    CommitOffsets,
+    CommitStaged,
+    DeleteGroup,
+    DescribeGroup,
+    Done,
+    EndTransaction,
+    FetchOffsets,
+    GroupHeartbeat,
+    GroupInfo,
+    InitTaskProducer,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    ListGroupsAnswer,
+    ListTransactions,
+    ListTransactionsAnswer,
+    Message,
+    PrepareGroups,
+    PrepareTransaction,
+    PrepareTransactions,
+    TransactionInfo,
+)
+
+from tidelog_gateway.limits.heavy_requests import cost_of
+from tidelog_gateway.limits.server_limits import Tenant
+from tidelog_gateway.shared_requests import PendingRequest, Seats
+from tidelog_gateway.shell import OWN, RETRY_S, Shell
+
+TIMEOUT_S = 10.0
+"""A request is tried for so long."""
+TRY_S = 3.0
+"""A coordinator that does not answer in this time is asked again, whoever it is then."""
+PAGE = 500
+"""Groups or transactions that a coordinator tells at a time, so that neither end is long at it."""
+
+OWN_TENANT: Tenant = "", OWN
+LARGE, LARGE_EACH = 16, 2
+"""Requests that may ask for much and are with the coordinators of one server at a time: in all, and of one tenant.
+They have more than 100 positions or names, or concern all that a group has (``WHOLE``), or many groups."""
+WHOLE = (JoinGroup, LeaveGroup, DescribeGroup, DeleteGroup, ListGroups, ListTransactions)
+"""What they cost follows from what there is, not from their size."""
+SMALL, SMALL_EACH = 64, 4
+"""The same of other requests for groups."""
+TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH = 256, 16
+"""The same of requests for transactions. A coordinator may let one wait for markers or for the transaction before it.
+So a principal has more of these, and those that wait do not hold up its others."""
+
+Info = TypeVar("Info", GroupInfo, TransactionInfo)
+
+OF_TRANSACTIONS = (
+    BeginTransaction,
+    EndTransaction,
+    PrepareTransaction,
+    CommitStaged,
+    AbortStaged,
+    InitTaskProducer,
+    ListTransactions,
+)
+KINDS = (
+    *OF_TRANSACTIONS,
+    JoinGroup,
+    GroupHeartbeat,
+    LeaveGroup,
+    CommitOffsets,
+    FetchOffsets,
+    DescribeGroup,
+    DeleteGroup,
+    ListGroups,
+)
+
+
+class Coordination:
+    """``named`` gives a request to the controller a name of its own."""
+
+    def __init__(self, shell: Shell, named: Callable[[Message], Message]) -> None:
+        self._shell = shell
+        self._named = named
+        self._preparing = trio.Lock()
+        self._seats: dict[tuple[NodeId, str], Seats] = {}
+        """By server and kind of request."""
+
+    def seats_for(self, message: Message) -> Seats | None:
+        """Those at the server where the coordinator of this request is now; None: nobody knows where."""
+        name, key = _place_of(message)
+        topic = self._shell.cluster.topic_named(name)
+        leader = topic and topic.partitions[partition_of(key, len(topic.partitions))].leader
+        return self._seats_at(leader, message) if leader else None
+
+    def _seats_at(self, server: NodeId, message: Message) -> Seats:
+        if _is_large(message):
+            return self._seats.setdefault((server, ""), Seats(LARGE, LARGE_EACH))
+        name, _ = _place_of(message)
+        most, each = (TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH) if name == TRANSACTIONS else (SMALL, SMALL_EACH)
+        return self._seats.setdefault((server, name), Seats(most, each))
+
+    async def answer(self, message: Message, pending: PendingRequest | None = None) -> Message:
+        """The coordinator's answer. Raises its refusal, or why nobody answered in time. ``pending``: the
+        request of a client; None: this gateway asks for itself."""
+        if pending is None:
+            pending = PendingRequest(OWN_TENANT, trio.current_time() + TIMEOUT_S)
+        if isinstance(message, ListGroups):
+            groups = await self._ask_all(self._groups_of, GROUPS, pending)
+            return ListGroupsAnswer(tuple(sorted(groups, key=lambda info: info.group)))
+        if isinstance(message, ListTransactions) and not message.app:
+            found = await self._ask_all(self._transactions_of, TRANSACTIONS, pending)
+            return ListTransactionsAnswer(tuple(sorted(found, key=lambda info: (info.app, info.staged))))
+        name, key = _place_of(message)
+        prepare = PrepareTransactions() if name == TRANSACTIONS else PrepareGroups()
+        topic = await self._topic(name, prepare, pending.until)
+        return await self._ask(message, topic.topic_id, partition_of(key, len(topic.partitions)), pending)
+
+    async def _groups_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[GroupInfo]:
+        groups: list[GroupInfo] = []
+        more = True
+        while more:
+            page = ListGroups(partition, groups[-1].group if groups else "", PAGE)
+            told = await self._ask(page, topic_id, partition, pending)
+            assert isinstance(told, ListGroupsAnswer)
+            groups += told.groups
+            more = told.more and bool(told.groups)
+        return groups
+
+    async def _transactions_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[TransactionInfo]:
+        found: list[TransactionInfo] = []
+        more = True
+        while more:
+            page = ListTransactions("", partition, found[-1].app if found else "", PAGE)
+            told = await self._ask(page, topic_id, partition, pending)
+            assert isinstance(told, ListTransactionsAnswer)
+            found += told.transactions
+            more = told.more and bool(told.transactions)
+        return found
+
+    async def _ask_all(
+        self, of: Callable[[str, int, PendingRequest], Awaitable[list[Info]]], name: str, pending: PendingRequest
+    ) -> list[Info]:
+        """What every coordinator of that topic tells. Raises the error of any: what is there must not be missing
+        silently."""
+        topic = self._shell.cluster.topic_named(name)
+        infos: list[Info] = []
+        errors: list[TidelogError] = []
+
+        async def ask(topic_id: str, partition: int) -> None:
+            try:
+                infos.extend(await of(topic_id, partition, PendingRequest(pending.tenant, pending.until)))
+            except TidelogError as error:
+                errors.append(error)
+
+        if topic is not None:
+            async with trio.open_nursery() as nursery:
+                for partition in range(len(topic.partitions)):
+                    nursery.start_soon(ask, topic.topic_id, partition)
+        if errors:
+            raise errors[0]
+        return infos
+
+    async def _topic(self, name: str, prepare: Message, until: float) -> TopicState:
+        """The topic of the coordinators, created where it is not there yet."""
+        shell = self._shell
+        last: TidelogError = refuse("NOT_COORDINATOR", f"there is no topic {name} yet")
+        if (topic := shell.cluster.topic_named(name)) is not None:
+            return topic
+        async with self._preparing:
+            while (topic := shell.cluster.topic_named(name)) is None:
+                if (left_s := until - trio.current_time()) <= 0:
+                    raise last
+                try:
+                    await shell.controllers.call(self._named(prepare), left_s)
+                except TidelogError as error:
+                    if not error.retriable and error.code != "TOPIC_EXISTS":
+                        raise
+                    last = error
+                with trio.move_on_after(RETRY_S):
+                    await shell.wait_change()
+        return topic
+
+    async def _ask(self, message: Message, topic_id: str, partition: int, pending: PendingRequest) -> Message:
+        """The coordinator's answer; what may pass is tried again."""
+        in_doubt = False
+        while True:
+            answer = await self._try(message, topic_id, partition, pending)
+            left_s = pending.until - trio.current_time()
+            if not isinstance(answer, TidelogError):
+                return answer
+            if answer.code == "UNKNOWN_GROUP" and isinstance(message, DeleteGroup) and in_doubt:
+                return Done()  # an earlier try did it
+            in_doubt = in_doubt or answer.unknown_outcome
+            may_pass = answer.retriable or self._knows_better(message, answer.code)
+            if not may_pass or left_s <= RETRY_S:
+                answer.unknown_outcome = in_doubt
+                raise answer
+            with trio.move_on_after(RETRY_S):
+                await self._shell.wait_change()
+
+    def _knows_better(self, message: Message, code: str) -> bool:
+        """Whether the coordinator refuses positions of partitions that it has not heard of yet."""
+        if not isinstance(message, CommitOffsets):
+            return False
+        cluster = self._shell.cluster
+        return all(cluster.knows_better(at.topic_id, at.partition, code) for at in message.positions)
+
+    async def _try(
+        self, message: Message, topic_id: str, partition: int, pending: PendingRequest
+    ) -> Message | TidelogError:
+        """One try. The seat is free when the server has answered, also where nobody waits for that any more."""
+        state = self._shell.cluster.state(topic_id, partition)
+        if state is None or state.leader is None:
+            return refuse("NOT_COORDINATOR", f"nobody leads coordinator partition {partition} now")
+        try:
+            seat = await pending.wait(self._seats_at(state.leader, message))
+        except TidelogError as error:
+            return error
+        answered = trio.Event()
+        answers: list[Message | TidelogError] = []
+
+        def done(answer: Message | TidelogError) -> None:
+            seat.leave()
+            answers.append(answer)
+            answered.set()
+
+        with burst():
+            timeout_s = min(TRY_S, max(pending.until - trio.current_time(), 0.0))
+            self._shell.peers.start_call(state.leader, message, timeout_s, done)
+        await answered.wait()
+        return answers[0]
+
+
+def _is_large(message: Message) -> bool:
+    """It asks a coordinator for much, or may do so."""
+    if isinstance(message, FetchOffsets) and not message.parts:
+        return True
+    return isinstance(message, WHOLE) or cost_of(message) > 1
+
+
+def _place_of(message: Message) -> tuple[str, bytes]:
+    """The topic of the message's coordinators, and the key by which one of its partitions is chosen."""
+    if isinstance(message, OF_TRANSACTIONS):
+        return TRANSACTIONS, message.app.encode()
+    return GROUPS, getattr(message, "group", "").encode()

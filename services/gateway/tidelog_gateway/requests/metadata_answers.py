@@ -1,0 +1,275 @@
+"""Answers to ``metadata``: what a gateway knows of topics and servers, and the offsets that leaders tell it.
+
+An answer may tell of 10,000 partitions, and whoever may connect may ask for it without end. Therefore:
+
+- a name counts once, however often it is given;
+- what the metadata says of a partition is encoded once, until it changes (``_Encoded``);
+- an answer is put together a page at a time, and others run in between. One answer is put together at a time, and
+  principals come in turn (``sharing.Seats``);
+- the same question of the same principal is answered once for all who ask it at the same time (``sharing.Sharing``);
+- look-ups of offsets are shared by everybody, bounded, and fair (``requests/offset_lookups.py``).
+
+What a principal may see is asked for each answer. No answer for one principal is given to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId, PartitionState, TopicPartition, TopicState
+from tidelog.wire.codec import EncodedAnswer, encode_array, encode_fields, encode_part
+from tidelog.wire.messages import ListOffset, Message, Metadata, OffsetAnswer, PartitionInfo, ServerInfo
+
+from tidelog_gateway.requests.offset_lookups import PER_SERVER, Lookup, Lookups, Offsets, Want
+from tidelog_gateway.shared_requests import Seats, Sharing, Steps
+from tidelog_gateway.shell import Shell
+
+OFFSETS_TIMEOUT_S = 2.0
+"""A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer. So long an
+answer waits for partitions that have no leader, too."""
+ANSWER_TIMEOUT_S = 10.0
+"""What is not known then is unknown in the answer."""
+MAX_NAMES = 10_000
+"""Topics that one request may name."""
+LOOKED_UP_AT_ONCE = PER_SERVER
+"""Partitions of one request that are looked up at a time."""
+SENT_AT_ONCE = 16
+"""After so many look-ups others run."""
+SILENCE = frozenset({"REQUEST_TIMED_OUT", "UNREACHABLE"})
+"""Codes of errors by which a server is silent. Any other is the answer of one that is not."""
+SEATS, SEATS_EACH = 32, 4
+"""Requests for offsets that are served at a time: in all, and of one principal."""
+
+
+class View(Protocol):
+    """What a client may see."""
+
+    @property
+    def principal(self) -> str: ...
+    def of_topic(self, name: str) -> bool: ...
+    @property
+    def of_servers(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class _Encoded:
+    """A topic on the wire, but for offsets: it is good while the metadata has this very ``topic``."""
+
+    topic: TopicState
+    head: bytes
+    partitions: list[bytes]
+
+
+class Describing:
+    """Answers the requests ``metadata`` of clients."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._sharing = Sharing(shell.nursery)
+        self._building = Seats(1, 1)
+        self._asking = Seats(SEATS, SEATS_EACH)
+        self._lookups = Lookups()
+        self._waiting: dict[Want, trio.Event] = {}
+        self._sending = False
+        self._encoded: dict[str, _Encoded] = {}
+
+    async def answer(self, asked: Metadata, view: View) -> Message:
+        """What ``view`` may see of it. Raises ``MALFORMED``: it names too many topics."""
+        names = names_of(asked)
+        question = (view.principal, asked.all_topics, asked.offsets, names)
+
+        async def work() -> Message:
+            if not asked.offsets:
+                async with self._building.seat(view.principal):
+                    return await self._build(asked, names, view, None)
+            async with self._asking.seat(view.principal):
+                found = await self._find_offsets(asked, names, view)
+                async with self._building.seat(view.principal):
+                    return await self._build(asked, names, view, found)
+
+        return await self._sharing.get(question, work)
+
+    # --- answers ---------------------------------------------------------------------------------------------
+
+    async def _build(
+        self,
+        asked: Metadata,
+        names: tuple[str, ...],
+        view: View,
+        found: dict[TopicPartition, Offsets | None] | None,
+    ) -> EncodedAnswer:
+        """Put an answer together. ``found``: the offsets, where they were asked for."""
+        image = self._shell.cluster.image
+        steps = Steps()
+        topics = []
+        for topic in self._topics(asked, names):
+            await steps.take()
+            if view.of_topic(topic.name):
+                topics.append(await self._topic(topic, found, steps))
+        servers = [
+            encode_part(ServerInfo(s.node, s.url, s.broker_epoch, s.fenced, s.rack, s.draining))
+            for s in (image.servers if view.of_servers else ())
+        ]
+        content = [encode_fields(cluster=image.cluster, index=image.index), encode_array("topics", topics)]
+        return EncodedAnswer(4, b"".join([*content, encode_array("servers", servers)]))
+
+    def _topics(self, asked: Metadata, names: tuple[str, ...]) -> Sequence[TopicState]:
+        """Those that were asked for and exist."""
+        cluster = self._shell.cluster
+        if asked.all_topics:
+            return cluster.image.topics
+        return [topic for name in names if (topic := cluster.topic_named(name)) is not None]
+
+    async def _topic(
+        self, topic: TopicState, found: dict[TopicPartition, Offsets | None] | None, steps: Steps
+    ) -> bytes:
+        if found is None:
+            known = await self._encode(topic, steps)
+            return b"".join([known.head, encode_array("partitions", known.partitions)])
+        partitions: list[bytes] = []
+        for number, state in enumerate(topic.partitions):
+            await steps.take()
+            offsets = found.get(TopicPartition(topic.topic_id, number))
+            partitions.append(encode_part(_partition_info(number, state, offsets)))
+        return b"".join([_topic_head(topic), encode_array("partitions", partitions)])
+
+    async def _encode(self, topic: TopicState, steps: Steps) -> _Encoded:
+        known = self._encoded.get(topic.topic_id)
+        if known is not None and known.topic is topic:
+            return known
+        before = [] if known is None else known.partitions
+        old = () if known is None else known.topic.partitions
+        partitions: list[bytes] = []
+        for number, state in enumerate(topic.partitions):
+            if number < len(old) and old[number] is state:
+                partitions.append(before[number])
+                continue
+            await steps.take()
+            partitions.append(encode_part(_partition_info(number, state, None)))
+        known = self._encoded[topic.topic_id] = _Encoded(topic, _topic_head(topic), partitions)
+        if len(self._encoded) > 2 * len(self._shell.cluster.image.topics):
+            self._forget_deleted()
+        return known
+
+    def _forget_deleted(self) -> None:
+        for topic_id in [id for id in self._encoded if self._shell.cluster.topic(id) is None]:
+            del self._encoded[topic_id]
+
+    # --- offsets ---------------------------------------------------------------------------------------------
+
+    async def _find_offsets(
+        self, asked: Metadata, names: tuple[str, ...], view: View
+    ) -> dict[TopicPartition, Offsets | None]:
+        """The offsets of all partitions of the answer, as far as leaders tell them in time."""
+        want = Want(view.principal)
+        began = trio.current_time()
+        steps = Steps()
+        try:
+            with trio.move_on_at(began + ANSWER_TIMEOUT_S):
+                for topic in self._topics(asked, names):
+                    await steps.take()
+                    for number in range(len(topic.partitions) if view.of_topic(topic.name) else 0):
+                        await self._until(want, LOOKED_UP_AT_ONCE - 1)
+                        await self._look_up(TopicPartition(topic.topic_id, number), want, began + OFFSETS_TIMEOUT_S)
+                await self._until(want, 0)
+        finally:
+            want.given_up = True
+        return want.found
+
+    async def _look_up(self, key: TopicPartition, want: Want, leader_until: float) -> None:
+        """Have this partition looked up. A server that was silent for another one is not asked again."""
+        with trio.move_on_at(leader_until):
+            while (leader := self._leader(key)) is None and trio.current_time() < leader_until:
+                await self._shell.wait_change()
+        if leader and leader not in want.silent:
+            self._lookups.want(want, key, leader)
+            self._send()
+
+    def _leader(self, key: TopicPartition) -> NodeId | None:
+        """None: there is none now. "": nor will be, for the partition is gone."""
+        state = self._shell.cluster.state(*key)
+        return "" if state is None else state.leader
+
+    async def _until(self, want: Want, left: int) -> None:
+        """Wait while more than so many of its look-ups have not ended."""
+        while want.left > left:
+            event = self._waiting[want] = trio.Event()
+            try:
+                await event.wait()
+            finally:
+                del self._waiting[want]
+
+    def _send(self) -> None:
+        """Have the look-ups whose turn it is sent, once whoever asks in this turn has asked."""
+        if not self._sending:
+            self._sending = True
+            self._shell.nursery.start_soon(self._send_all)
+
+    async def _send_all(self) -> None:
+        self._sending = False
+        for number, lookup in enumerate(list(self._lookups.take()), 1):
+            self._start(lookup)
+            if number % SENT_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+
+    def _start(self, lookup: Lookup) -> None:
+        told: dict[str, Message | TidelogError] = {}
+
+        def heard(at: str, answer: Message | TidelogError) -> None:
+            told[at] = answer
+            if len(told) == 2:
+                self._on_told(lookup, told["earliest"], told["latest"])
+
+        for at in ("earliest", "latest"):
+            request = ListOffset(*lookup.key, at, isolation="uncommitted")
+            self._shell.ask_leader(request, OFFSETS_TIMEOUT_S, lambda answer, at=at: heard(at, answer))  # type: ignore[misc]
+
+    def _on_told(self, lookup: Lookup, earliest: Message | TidelogError, latest: Message | TidelogError) -> None:
+        both = None
+        if isinstance(earliest, OffsetAnswer) and isinstance(latest, OffsetAnswer):
+            both = Offsets(earliest, latest)
+        silent = any(isinstance(one, TidelogError) and one.code in SILENCE for one in (earliest, latest))
+        for want in self._lookups.on_answer(lookup, both, silent=silent):
+            if (event := self._waiting.get(want)) is not None:
+                event.set()
+        self._send()
+
+
+def _topic_head(topic: TopicState) -> bytes:
+    """A part of four keys, but for the last of them."""
+    fields = encode_fields(topic_id=topic.topic_id, name=topic.name, config=topic.config.texts())
+    return b"\xa4" + fields
+
+
+def _partition_info(index: int, state: PartitionState, offsets: Offsets | None) -> PartitionInfo:
+    return PartitionInfo(
+        index,
+        state.replicas,
+        state.isr,
+        state.leader or "",
+        state.leader_epoch,
+        state.epoch,
+        log_start=-1 if offsets is None else offsets.earliest.offset,
+        high_watermark=-1 if offsets is None else offsets.latest.offset,
+        elr=state.elr,
+        doubtful=state.doubtful,
+        learners=state.learners,
+        successor=state.successor or "",
+        target=state.target,
+        read_only=state.read_only,
+        paused=state.paused,
+        sealing=state.sealing,
+        stable=None if offsets is None else offsets.latest.stable,
+        bytes=-1 if offsets is None else offsets.earliest.bytes,
+    )
+
+
+def names_of(asked: Metadata) -> tuple[str, ...]:
+    """The topics that a request names, each once; none if it is for all. Raises ``MALFORMED``: they are too many."""
+    names = () if asked.all_topics else tuple(dict.fromkeys(asked.topics))
+    if len(names) > MAX_NAMES:
+        raise refuse("MALFORMED", f"the request names {len(names)} topics; at most {MAX_NAMES} at a time")
+    return names

@@ -1,0 +1,531 @@
+"""Requests of clients that take a while: what the active controller decides, and what several leaders must be asked.
+
+Each runs in a task of its own and is answered when it ends. None is on the hot path.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import trio
+from tidelog.access import ANONYMOUS, share_of_principal
+from tidelog.errors import TidelogError, Unreachable, refuse
+from tidelog.levels import COPY_CHECKS, OWNERS, PRODUCER_SHARES, SETTLING
+from tidelog.link import Link, burst
+from tidelog.request_names import LONGEST_ID, name_of_client
+from tidelog.tickets import sign
+from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, share_of
+from tidelog.wire.codec import EncodedAnswer, encode_array, encode_part
+from tidelog.wire.messages import (
+    AccessAnswer,
+    AddController,
+    AllocateProducerIds,
+    AlterAcls,
+    AlterLearners,
+    AlterQuotas,
+    AlterTopic,
+    BeginTransaction,
+    CancelReassignment,
+    CommitOffsets,
+    CommitStaged,
+    CreateTopic,
+    DeleteTopic,
+    DescribeAccess,
+    DescribeFeatures,
+    DescribeGroup,
+    DescribeMetrics,
+    DescribeQuorum,
+    Digest,
+    Done,
+    DrainServer,
+    FetchOffsets,
+    ForgetServer,
+    GrowTopic,
+    History,
+    InitProducer,
+    InitTaskProducer,
+    JoinGroup,
+    ListGroups,
+    ListGroupsAnswer,
+    ListOffset,
+    ListTransactions,
+    ListTransactionsAnswer,
+    Message,
+    Metadata,
+    MetricsAnswer,
+    OffsetAnswer,
+    PauseTopic,
+    PlanRebalance,
+    Play,
+    ProducerId,
+    ProducerIds,
+    PutToken,
+    RaiseLevel,
+    ReadCopy,
+    Reassign,
+    Rebalance,
+    RemoveController,
+    RevokeTokens,
+    RotateTicketKeys,
+    ScrubServer,
+    SetReadOnly,
+    SettleTransaction,
+    TaskProducer,
+    TokenInfo,
+    TopicCreated,
+    TransactionBegun,
+    TransferLeader,
+    WriteMarker,
+)
+
+from tidelog_gateway.client_faults import contained
+from tidelog_gateway.limits.heavy_requests import cost_of
+from tidelog_gateway.limits.server_limits import Tenant
+from tidelog_gateway.requests.coordinator_client import KINDS as GROUP_KINDS
+from tidelog_gateway.requests.coordinator_client import TIMEOUT_S, Coordination
+from tidelog_gateway.requests.metadata_answers import OFFSETS_TIMEOUT_S, Describing, View
+from tidelog_gateway.rights.authorizer import heirs_at
+from tidelog_gateway.shared_requests import PendingRequest, Seats, Sharing, Steps
+from tidelog_gateway.shell import Answered, Shell
+
+Once = TypeVar("Once", bound=Message)
+
+CONTROLLER_TIMEOUT_S = 10.0
+SERVER_TIMEOUT_S = 5.0
+PRODUCER_ID_BLOCK = MAX_TASKS
+"""Producer ids that a gateway takes from the controllers at a time, to give them out one by one."""
+ALLOCATE_TRIES = 10
+"""So often the controllers are asked for ids of one share. Another block that is given at the same time can push a
+block out of its share."""
+CONTROL, CONTROL_EACH = 16, 2
+"""Requests for changes, or for what takes long to work out, that are with the controllers at a time: in all, and of
+one tenant. A change is written to the disks of the controllers, and each server hears of it."""
+MOST_WAITING = 1000
+"""What the large requests of a tenant may cost that wait for their answers: together they name 100,000 things."""
+ASKER_LENGTH = 64
+"""Of a client's name so much is passed on."""
+
+CONTROLLED = (
+    AddController,
+    AlterAcls,
+    AlterLearners,
+    AlterQuotas,
+    AlterTopic,
+    CancelReassignment,
+    CreateTopic,
+    DeleteTopic,
+    DrainServer,
+    ForgetServer,
+    GrowTopic,
+    PauseTopic,
+    PutToken,
+    RaiseLevel,
+    Reassign,
+    Rebalance,
+    RemoveController,
+    SetReadOnly,
+    TransferLeader,
+    RevokeTokens,
+    RotateTicketKeys,
+)
+"""The active controller decides them."""
+KINDS = (
+    *GROUP_KINDS,
+    *CONTROLLED,
+    DescribeAccess,
+    DescribeFeatures,
+    DescribeMetrics,
+    DescribeQuorum,
+    Digest,
+    History,
+    InitProducer,
+    Metadata,
+    PlanRebalance,
+    Play,
+    ReadCopy,
+    ScrubServer,
+    SettleTransaction,
+)
+LISTS = (ListGroups, ListTransactions)
+SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum)
+"""Whoever may ask them is told the same."""
+SHARED_BY_TENANT = (History, PlanRebalance)
+"""So it is with these. There are as many questions as partitions, and plans: each tenant waits for its own."""
+READING = (Metadata, DescribeGroup, FetchOffsets, *LISTS, *SHARED, *SHARED_BY_TENANT)
+"""Change nothing, and may take long."""
+
+OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProducer, CreateTopic)
+"""They make something that counts for their principal."""
+
+
+class RequestView(View, Protocol):
+    """What a client may see, and what is written down of its requests."""
+
+    def seen(self, answer: Message) -> Message: ...
+    @property
+    def tenant(self) -> Tenant: ...
+    @property
+    def spared(self) -> tuple[str, ...]: ...
+    def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
+
+
+class Playground(Protocol):
+    """Nodes that faults can be played with: those of ``tidelog dev``."""
+
+    async def play(self, node: str, act: str) -> Message: ...
+
+
+class Requests:
+    """Answers the messages of ``KINDS``."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        client: str,
+        playground: Playground | None = None,
+        metrics: Callable[[], MetricsAnswer] | None = None,
+    ) -> None:
+        """``client``: a name that no other process ever has, and nobody else is told. Under it, with a number, the
+        controllers do each request once, however often it is sent. ``metrics``: what this gateway counts; None: it
+        does not tell."""
+        self._metrics = metrics
+        self._shell = shell
+        self._playground = playground
+        self._ids: dict[int, range] = {}
+        """Producer ids that are not given out yet, by share."""
+        self._allocating = trio.Lock()
+        self._client = client
+        self._sequences = itertools.count(1)
+        self._coordination = Coordination(shell, self._once)
+        self._describing = Describing(shell)
+        self._sharing = Sharing(shell.nursery)
+        self._at_controller = Seats(CONTROL, CONTROL_EACH)
+        self._encoding = Seats(1, 1)
+        """For lists of all groups or transactions."""
+        self._waiting: dict[Tenant, int] = {}
+        """What the large requests of each cost that wait for their answers."""
+        self._pending: dict[int, dict[PendingRequest, None]] = {}
+        """By client: its requests."""
+
+    def on_message(self, link: Link, id: int, message: Message, view: RequestView) -> None:
+        """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
+        if isinstance(message, PutToken | RevokeTokens | AlterQuotas):
+            message = replace(message, spared=view.spared)
+        if hasattr(message, "asker"):
+            message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
+        if isinstance(message, OWNED):
+            owners = self._shell.cluster.image.level >= OWNERS
+            message = replace(message, principal=view.principal if owners else "")
+        done = self._begin(link, id, message, view)
+        until = trio.current_time() + TIMEOUT_S
+        pending = PendingRequest(view.tenant, until, only_reads=isinstance(message, READING))
+        if (seats := self._first_seats(message)) is not None:
+            pending.queue(seats)
+        self._pending.setdefault(link.source, {})[pending] = None
+        self._shell.nursery.start_soon(self._serve, link, pending, message, view, done)
+
+    def _first_seats(self, message: Message) -> Seats | None:
+        """Where a request needs a seat before anything else is done for it."""
+        if isinstance(message, CONTROLLED):
+            return self._at_controller
+        if isinstance(message, GROUP_KINDS) and not isinstance(message, (*LISTS, BeginTransaction)):
+            return self._coordination.seats_for(message)
+        return None
+
+    def _begin(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
+        """As the shell does; large requests of a principal count for what they name, too, until they have ended."""
+        cost = cost_of(message)
+        if cost == 1:
+            return self._shell.begin(link, id)
+        tenant = view.tenant
+        waiting = self._waiting.get(tenant, 0)
+        if waiting and waiting + cost > MOST_WAITING:
+            raise refuse("OVERLOADED", "requests of this client that name very much wait for answers")
+        answered = self._shell.begin(link, id)
+        self._waiting[tenant] = waiting + cost
+
+        def done(answer: Message | TidelogError) -> None:
+            self._waiting[tenant] -= cost
+            if not self._waiting[tenant]:
+                del self._waiting[tenant]
+            answered(answer)
+
+        return done
+
+    def on_close(self, link: Link) -> None:
+        """A client went: nobody waits for what it asked to read, and what has not begun does not begin."""
+        for pending in self._pending.get(link.source, ()):
+            if pending.ends_with_link:
+                pending.scope.cancel()
+
+    async def _serve(
+        self, link: Link, pending: PendingRequest, message: Message, view: RequestView, done: Answered
+    ) -> None:
+        answer: Message | TidelogError = Unreachable("internal error")
+        try:
+            with contained(link, message.OP), pending.scope:
+                try:
+                    answer = view.seen(await self._shared(message, view, pending))
+                except TidelogError as error:
+                    answer = error
+                view.tell(message, answer)
+            if pending.scope.cancelled_caught:
+                answer = Unreachable("the client is gone")
+        finally:
+            pending.leave()
+            others = self._pending[link.source]
+            del others[pending]
+            if not others:
+                del self._pending[link.source]
+        with burst():
+            done(answer)
+
+    async def _shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
+        """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
+        if isinstance(message, LISTS) and not getattr(message, "app", ""):
+            return await self._sharing.get((message.OP, view.tenant), partial(self._list, message, view))
+        if isinstance(message, SHARED):
+            return await self._sharing.get(message, partial(self._answer, message, view, pending))
+        if isinstance(message, SHARED_BY_TENANT):
+            own = PendingRequest(pending.tenant, pending.until)  # the client that asked first may go
+            return await self._sharing.get((message, pending.tenant), partial(self._answer, message, view, own))
+        return await self._answer(message, view, pending)
+
+    async def _list(self, message: Message, view: RequestView) -> Message:
+        """All groups or transactions that a client may see: one list of all for everybody, then encoded in steps, one
+        at a time, tenants in turn."""
+        told = await self._sharing.get(message.OP, partial(self._coordination.answer, message))
+        async with self._encoding.seat(view.tenant):
+            return await self._encoded_list(view.seen(told))
+
+    def _once(self, message: Once, principal: str | None = None) -> Once:
+        """The request under the name that it has among the controllers, where it changes something. The name is the
+        principal's own, also where the client does not number its requests: so nobody's requests push those of
+        others out of what the controllers remember. ``principal`` None: the gateway asks for itself. Raises
+        ``MALFORMED``."""
+        given: str | None = getattr(message, "client", None)
+        if given is None:
+            return message
+        if len(given.encode()) > LONGEST_ID:
+            raise refuse("MALFORMED", f"the id that a client gives itself has at most {LONGEST_ID} bytes")
+        sequence = message.sequence if given else 0  # type: ignore[attr-defined]
+        name: dict[str, Any] = {"client": self._client, "sequence": sequence or next(self._sequences)}
+        if principal is not None:
+            name["client"] = name_of_client(principal, given if sequence else self._client)
+        return replace(message, **name)
+
+    async def _answer(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
+        controllers = self._shell.controllers
+        match message:
+            case Metadata():
+                return await self._describing.answer(message, view)
+            case DescribeAccess():
+                return _access_answer(self._shell.cluster.image)
+            case Digest(node):
+                return await self._ask_server(node, message)
+            case ReadCopy(node) | ScrubServer(node):
+                return await self._ask_about_copies(node, message)
+            case DescribeMetrics(""):
+                if self._metrics is None:
+                    raise refuse("UNSUPPORTED", "this gateway shows no metrics: metrics = false")
+                return self._metrics()
+            case DescribeMetrics(node) if any(server.node == node for server in self._shell.cluster.image.servers):
+                return await self._ask_server(node, message)
+            case InitProducer(1):
+                own = await self._next_producer_id(view)
+                return ProducerId(own, 1, self._sign(own, 1, 0, view), PRODUCER_WINDOW)
+            case InitProducer(count):
+                if not 1 <= count <= MAX_TASKS:
+                    raise refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_TASKS}")
+                with await pending.wait(self._at_controller):
+                    first = (await self._allocate(count, view)).start
+                return ProducerId(first, count, self._sign(first, count, 0, view), PRODUCER_WINDOW)
+            case SettleTransaction():
+                return await self._settle(message, pending)
+            case InitTaskProducer():
+                task = await self._init_task_producer(message, view, pending)
+                ticket = self._sign(task.producer_id, 1, task.producer_epoch, view)
+                return replace(task, ticket=ticket, window=PRODUCER_WINDOW)
+            case Play(node, act):
+                if self._playground is None:
+                    raise refuse("UNSUPPORTED", "only with the nodes of 'tidelog dev' faults can be played")
+                return await self._playground.play(node, act)
+            case CreateTopic():
+                return await self._create(message, view, pending)
+            case DeleteTopic():
+                return await self._delete(message, view, pending)
+            case BeginTransaction():
+                message = replace(message, producer_id=await self._next_producer_id(view))
+                begun = await self._coordination.answer(message, pending)
+                assert isinstance(begun, TransactionBegun)
+                ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
+                return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
+            case _ if isinstance(message, GROUP_KINDS):
+                return await self._coordination.answer(message, pending)
+            case DescribeQuorum() if controllers.in_want is not None:
+                return controllers.in_want
+            case DescribeQuorum() | DescribeFeatures():
+                return await controllers.call(message, CONTROLLER_TIMEOUT_S)
+            case _:
+                return await self._ask_controller(message, view, pending)
+
+    async def _ask_controller(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
+        """The active controller's answer. The request gets its number when it is sent: the controllers refuse one
+        that comes long after others with higher numbers, since they may have forgotten it."""
+        with await pending.wait(self._at_controller):
+            numbered = self._once(message, view.principal)
+            return await self._shell.controllers.call(numbered, pending.until - trio.current_time())
+
+    async def _create(self, message: CreateTopic, view: RequestView, pending: PendingRequest) -> Message:
+        """Answered when a produce to it would go through; the topic is there, so after a while all the same. When
+        the controller was lost in between, a topic that now exists as it was asked for is the one asked for."""
+        shell = self._shell
+        try:
+            answer = await self._ask_controller(message, view, pending)
+        except TidelogError as error:
+            made = shell.cluster.topic_named(message.name)
+            if error.code != "TOPIC_EXISTS" or not error.unknown_outcome or made is None:
+                raise
+            if [len(state.replicas) for state in made.partitions] != [
+                message.replication_factor
+            ] * message.partitions:
+                raise
+            answer = TopicCreated(made.topic_id)
+        assert isinstance(answer, TopicCreated)
+        with trio.move_on_after(CONTROLLER_TIMEOUT_S):
+            while not shell.serves(answer.topic_id):
+                await shell.wait_change()
+        return answer
+
+    async def _delete(self, message: DeleteTopic, view: RequestView, pending: PendingRequest) -> Message:
+        try:
+            return await self._ask_controller(message, view, pending)
+        except TidelogError as error:
+            if error.code == "UNKNOWN_TOPIC" and error.unknown_outcome:
+                return Done()  # an earlier try did it
+            raise
+
+    def _share_of(self, view: RequestView) -> int:
+        """The share that the client's producer ids come from; -1 while the cluster has no shares."""
+        if self._shell.cluster.image.level < PRODUCER_SHARES:
+            return -1
+        return share_of_principal(view.principal)
+
+    async def _next_producer_id(self, view: RequestView) -> int:
+        share = self._share_of(view)
+        async with self._allocating:
+            ids = self._ids.get(share) or await self._allocate(PRODUCER_ID_BLOCK, view)
+            self._ids[share] = ids[1:]
+            return ids[0]
+
+    async def _allocate(self, count: int, view: RequestView) -> range:
+        """So many producer ids that nobody else ever gets, all of the client's share: from the controllers."""
+        share = self._share_of(view)
+        for _ in range(ALLOCATE_TRIES):
+            request = self._once(AllocateProducerIds(count, share=share), view.principal)
+            block = await self._shell.controllers.call(request, CONTROLLER_TIMEOUT_S)
+            assert isinstance(block, ProducerIds)
+            ids = range(block.first, block.first + block.count)
+            if share < 0 or share_of(ids[0]) == share == share_of(ids[-1]):
+                return ids
+        raise refuse("OVERLOADED", f"no producer ids of share {share}: others are given at the same time")
+
+    def _sign(self, first_id: int, count: int, epoch: int, view: RequestView) -> str:
+        """A ticket for the client; "" while the cluster has none. The caller knows that the ids are the client's."""
+        return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
+
+    async def _init_task_producer(
+        self, message: InitTaskProducer, view: RequestView, pending: PendingRequest
+    ) -> TaskProducer:
+        """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
+        controllers give one. Ids that a client brings are not passed on."""
+        answer = await self._coordination.answer(replace(message, first_id=0), pending)
+        assert isinstance(answer, TaskProducer)
+        if answer.producer_id:
+            return answer
+        ids = await self._allocate(MAX_TASKS, view)
+        answer = await self._coordination.answer(replace(message, first_id=ids.start), pending)
+        assert isinstance(answer, TaskProducer)
+        return answer
+
+    async def _settle(self, asked: SettleTransaction, pending: PendingRequest) -> Message:
+        """Have the leader write the marker, where that takes the place of no coordinator. The coordinators are asked
+        first: a transaction that ends while they are asked is not open any more when the leader is asked."""
+        cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch
+        if cluster.image.level < SETTLING:
+            text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"
+            raise refuse("UNSUPPORTED_LEVEL", text, level=cluster.image.level)
+        listed = await self._coordination.answer(ListTransactions(), pending)
+        assert isinstance(listed, ListTransactionsAnswer)
+        known = next((one for one in listed.transactions if one.producer_id == id), None)
+        if known is not None:
+            text = f"the coordinator of {known.app} has the transaction of producer {id}, and ends it"
+            raise refuse("INVALID_TRANSACTION", f"{text}: 'tidelog transactions abort {known.app}'")
+        told = await self._ask(ListOffset(asked.topic_id, asked.partition, "latest", isolation="uncommitted"))
+        assert isinstance(told, OffsetAnswer)
+        if told.stable is None or (told.stable.producer_id, told.stable.producer_epoch) != (id, epoch):
+            raise refuse("UNKNOWN_TRANSACTION", f"readers do not wait for producer {id} epoch {epoch} there")
+        state = cluster.state(asked.topic_id, asked.partition)
+        if state is None or state.leader is None:
+            raise refuse("OFFLINE", f"{asked.topic_id}/{asked.partition} has no leader now")
+        leader = state.leader
+        marker = WriteMarker("", asked.topic_id, asked.partition, id, epoch, asked.commit)
+        return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
+
+    async def _encoded_list(self, told: Message) -> EncodedAnswer:
+        """All groups or transactions that a client may see, encoded in steps."""
+        assert isinstance(told, ListGroupsAnswer | ListTransactionsAnswer)
+        name, infos = (
+            ("groups", told.groups) if isinstance(told, ListGroupsAnswer) else ("transactions", told.transactions)
+        )
+        steps, items = Steps(), []
+        for info in infos:
+            await steps.take()
+            items.append(encode_part(info))
+        return EncodedAnswer(1, encode_array(name, items))
+
+    async def _ask(self, message: ListOffset) -> Message:
+        return await self._call(lambda done: self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done))
+
+    async def _ask_about_copies(self, node: str, message: Message) -> Message:
+        level = self._shell.cluster.image.level
+        if level < COPY_CHECKS:
+            text = f"servers read or scrub copies on request from feature level {COPY_CHECKS} on; it is {level}"
+            raise refuse("UNSUPPORTED_LEVEL", text, level=level)
+        return await self._ask_server(node, message)
+
+    async def _ask_server(self, node: str, message: Message) -> Message:
+        peers = self._shell.peers
+        return await self._call(lambda done: peers.start_call(node, message, SERVER_TIMEOUT_S, done))
+
+    async def _call(self, start: Callable[[Answered], None]) -> Message:
+        """The answer of a call that ``start`` begins and that is answered in any case."""
+        answered = trio.Event()
+        answers: list[Message | TidelogError] = []
+
+        def done(answer: Message | TidelogError) -> None:
+            answers.append(answer)
+            answered.set()
+
+        start(done)
+        await answered.wait()
+        if isinstance(answers[0], TidelogError):
+            raise answers[0]
+        return answers[0]
+
+
+def asker_of(link: Link, view: RequestView) -> str:
+    """The principal and its address, as histories show them. The name that an anonymous client gives itself is in
+    brackets: it may be the name of a principal."""
+    name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:ASKER_LENGTH]})"
+    return f"{name} at {link.remote}"
+
+
+def _access_answer(image: ClusterImage) -> AccessAnswer:
+    access = image.access
+    tokens = tuple(TokenInfo(t.token_id, t.principal, t.created_ms, t.expires_ms) for t in access.tokens)
+    return AccessAnswer(tokens, access.acls, access.quotas, heirs_at(access, image.level))

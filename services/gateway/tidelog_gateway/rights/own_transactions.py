@@ -1,0 +1,48 @@
+"""Which transactions each connection has begun: whoever ends or fences another one is audited.
+
+A transaction is a connection's own if it was begun there, or if the connection holds its producer's ticket, as after
+a reconnect. Connections are known by their number, ``source``.
+"""
+
+from __future__ import annotations
+
+from tidelog.wire.messages import BeginTransaction, EndTransaction, PrepareTransaction, TransactionBegun
+
+from tidelog_gateway.rights.producer_tickets import ProducerTickets
+
+MOST = 1000
+"""Transactions of one connection that are remembered; beyond, the one that was begun first is forgotten."""
+
+
+class OwnTransactions:
+    """``tickets``: those that the connections hold."""
+
+    def __init__(self, tickets: ProducerTickets) -> None:
+        self._tickets = tickets
+        self._begun: dict[int, dict[tuple[str, str], tuple[int, int]]] = {}
+        """By connection, application and name of a staged one: producer id and epoch."""
+
+    def on_link_opened(self, source: int) -> None:
+        """There is another connection."""
+        self._begun[source] = {}
+
+    def fences(self, source: int, request: BeginTransaction, answer: TransactionBegun) -> bool:
+        """The connection has begun a transaction. Whether that took the place of one of another connection."""
+        mine = self._begun.get(source, {})
+        key, (id, epoch) = (request.app, request.staged), (answer.producer_id, answer.producer_epoch)
+        before = mine.pop(key, None)
+        while len(mine) >= MOST:
+            del mine[next(iter(mine))]
+        mine[key] = id, epoch
+        return epoch > 0 and before not in ((id, epoch), (id, epoch - 1))
+
+    def has(self, source: int, request: EndTransaction | PrepareTransaction) -> bool:
+        """Whether it is a transaction of that connection."""
+        identity = request.producer_id, request.producer_epoch
+        if identity in self._begun.get(source, {}).values():
+            return True
+        return self._tickets.refuse_batch(source, *identity) is None
+
+    def on_link_closed(self, source: int) -> None:
+        """The connection is gone."""
+        del self._begun[source]
