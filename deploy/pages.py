@@ -6,10 +6,10 @@ import json
 import runpy
 from pathlib import Path
 
-from tidelog.config import settings_of
 from tidelog.errors import CODES
-from tidelog.log_events import ANY, BY_SERVICE
-from tidelog.metrics import COMMON
+from tidelog.runtime.config import settings_of
+from tidelog.runtime.log_events import ANY, BY_SERVICE
+from tidelog.runtime.metrics import COMMON
 from tidelog.types import TopicConfig
 from tidelog.wire.bounds import BOUNDS, most_parts
 from tidelog.wire.codec import OPS, SERVICE, STRANGER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.records import read_header, stamp_prefix
+from tidelog.batch.format import read_header, stamp_prefix
 from tidelog_replica.storage.log import Log
 
 

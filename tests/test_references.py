@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidelog.verify.kinds import KINDS
+from tidelog.verify.anomalies import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(

@@ -29,9 +29,9 @@ import trio
 from bystander import Bystander
 from partitions import cpu_s
 from processes import end_with_sigterm, forget_peak, resident_mb
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
-from tidelog.levels import service_hello
-from tidelog.transport import MAX_MESSAGE_BYTES
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.feature_levels import service_hello
+from tidelog.net.transport import MAX_MESSAGE_BYTES
 from tidelog.wire import codec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))

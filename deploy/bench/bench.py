@@ -30,11 +30,11 @@ import trio
 from processes import end_with_sigterm
 from rich.console import Console
 from rows import CONSOLE, Row, machine, middle, percentile, show, table
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.batch.format import NewRecord, encode_batch
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
-from tidelog.link import PROTOCOL_VERSION, connect_link
-from tidelog.records import NewRecord, encode_batch
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.link import PROTOCOL_VERSION, connect_link
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Hello, Metadata, MetadataAnswer, Produce, Produced, ProducePart
 
 PARTITIONS = 3

@@ -26,7 +26,7 @@ import tidelog
 import trio
 from bystander import Bystander
 from processes import end_with_sigterm
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
 
 TOPIC, HISTORY = "healthy", "history"

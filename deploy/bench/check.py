@@ -37,7 +37,7 @@ from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
 from rows import CONSOLE, Row, cpu_cost, cpu_unit, machine
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from verdict import FEWEST, Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

@@ -30,7 +30,7 @@ import click
 import trio
 from partitions import cpu_s
 from processes import end_with_sigterm, forget_peak, resident_mb
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from verdict import Figure
 
 FLUSH_OS = ("--config", "flush=os")

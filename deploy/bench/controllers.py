@@ -29,15 +29,14 @@ import trio
 from partitions import cpu_s, resident_bytes
 from processes import end_with_sigterm
 from rich.console import Console
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
-from tidelog.controllers import ActiveController
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.errors import TidelogError
-from tidelog.levels import service_hello
-from tidelog.link import connect_link
+from tidelog.feature_levels import service_hello
+from tidelog.net.controller_link import ActiveController
+from tidelog.net.link import connect_link
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import TIMELINE, ClusterImage, NodeId, PartitionState, TopicPartition
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire.codec import payload_view
-from tidelog.wire.image import apply_update
 from tidelog.wire.messages import (
     AlterIsr,
     CreateTopic,
@@ -51,6 +50,7 @@ from tidelog.wire.messages import (
     Registered,
     Watch,
 )
+from tidelog.wire.metadata_image import apply_update
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000

@@ -34,17 +34,17 @@ import trio
 from bench import Bench, cases
 from processes import end_with_sigterm
 from rows import Row, cpu_text, machine, show
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 PARTS = {
     "kernel: sockets": r"trio/_socket\.py",
     "kernel: epoll, and waiting in it": r"trio/_core/_(generated_)?io_epoll\.py",
-    "kernel: files": r"tidelog/disk\.py",
+    "kernel: files": r"tidelog/runtime/disk\.py",
     "trio: tasks, nurseries, events": r"trio/|outcome/|attrs generated methods (trio|outcome)",
-    "frames, WebSocket": r"tidelog/(wire/fram\w+|wire/backlog|websocket|transport)\.py|wsproto/|trio_websocket/|h11/",
+    "frames, WebSocket": r"tidelog/net/(websocket/|transport\.py)|wsproto/|trio_websocket/|h11/",
     "codec": r"tidelog/wire/(?!session)|cbor2/",
-    "links, sessions, outboxes": r"/(link|outbox|peers|controllers|session|entrance)\.py",
-    "batches of records": r"tidelog/(records|batch_body|compacted)\.py",
+    "links, sessions, outboxes": r"tidelog/net/|tidelog/runtime/listener\.py|/session\.py",
+    "batches of records": r"tidelog/batch/",
     "log": r"tidelog_replica/storage/",
     "replication": r"tidelog_replica/",
     "gateway": r"tidelog_gateway/",
@@ -84,7 +84,7 @@ def read(text: str) -> Stacks:
 
 def writes_to_socket(frame: str) -> bool:
     """It is the line of the frames' writer that calls the kernel."""
-    at = re.search(r"\((tidelog/wire/frames\.py):(\d+)\)", frame)
+    at = re.search(r"\((tidelog/net/websocket/frames\.py):(\d+)\)", frame)
     return at is not None and "os.writev" in linecache.getline(str(SHARED / at[1]), int(at[2]))
 
 

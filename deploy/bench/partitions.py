@@ -22,7 +22,7 @@ import tidelog
 import trio
 from processes import end_with_sigterm
 from rich.console import Console
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000

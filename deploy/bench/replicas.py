@@ -35,8 +35,8 @@ import trio
 from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
-from tidelog.cli.processes import Process
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.processes import Process
 
 BATCH_BYTES = 128 << 10
 IDLE_PARTITIONS = 1000

@@ -27,13 +27,13 @@ import trio
 from bystander import Bystander
 from partitions import cpu_s
 from processes import end_with_sigterm, forget_peak, resident_mb
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.batch.format import NewRecord, encode_batch
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
-from tidelog.levels import service_hello
-from tidelog.link import Link, connect_link
-from tidelog.records import NewRecord, encode_batch
-from tidelog.websocket import WebSocketTransport
+from tidelog.feature_levels import service_hello
+from tidelog.net.link import Link, connect_link
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import (
     BeginTransaction,
     CommitOffsets,

@@ -40,8 +40,8 @@ from processes import end_with_sigterm
 from scaling_clients import connections, subscriptions
 from scaling_load import LOAD_COLUMNS, LOAD_PANELS, PATIENT, Load, Run, send
 from scaling_tables import Panel, Table
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
-from tidelog.descriptors import raise_open_files
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.runtime.open_file_limit import raise_open_files
 
 PARTITIONS = (1, 10, 100, 1000, 10_000)
 PRODUCERS = (1, 2, 4, 8, 16, 32, 64)

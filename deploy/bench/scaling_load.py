@@ -17,7 +17,7 @@ import tidelog
 import trio
 from processes import resident_mb
 from scaling_tables import Panel, Table
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local.local_cluster import LocalCluster
 
 PATIENT_S = 300.0
 PATIENT = tidelog.ProducerOptions(delivery_timeout_s=PATIENT_S)

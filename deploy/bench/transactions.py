@@ -28,7 +28,7 @@ import trio
 from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
 
 WIDTHS = (1, 3, 10)

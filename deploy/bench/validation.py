@@ -34,9 +34,9 @@ from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
 from rows import CONSOLE, machine
-from tidelog.batch_body import Codec
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
-from tidelog.records import NewRecord, encode_batch
+from tidelog.batch.body import Codec
+from tidelog.batch.format import NewRecord, encode_batch
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 CODECS: tuple[tuple[Codec, tuple[tuple[int, int], ...]], ...] = (
     ("none", ((16 << 10, 1024), (128 << 10, 1024), (16 << 10, 100))),

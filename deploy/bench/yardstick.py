@@ -38,9 +38,9 @@ from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
 from rows import CONSOLE, Row, cpu_roles, cpu_unit, machine, middle, percentile, show
-from tidelog.cli.local_cluster import HOST, LocalCluster, free_base_port
-from tidelog.cli.processes import Process
-from tidelog.records import NewRecord, encode_batch
+from tidelog.batch.format import NewRecord, encode_batch
+from tidelog.cli.local.local_cluster import HOST, LocalCluster, free_base_port
+from tidelog.cli.local.processes import Process
 
 LENGTH = struct.Struct("<Q")
 BUFFER = 4 << 20

@@ -15,8 +15,8 @@ from chaos.disks import PowerDisk, share_mounts
 from chaos.hosts import HostCluster
 from chaos.links import HostLinks, Links
 from chaos.proxies import INSIDE, ProxyLinks
-from tidelog.cli.local_cluster import HOST, LocalCluster, free_base_port
-from tidelog.cli.processes import Process
+from tidelog.cli.local.local_cluster import HOST, LocalCluster, free_base_port
+from tidelog.cli.local.processes import Process
 
 SESSION_S = 3.0
 """Silence after which the controllers fence a replica server: the default."""

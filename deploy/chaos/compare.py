@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tidelog.batch.format import split
 from tidelog.errors import CorruptBatch
-from tidelog.records import split
 
 
 @dataclass(slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from chaos.workload import GROUP, PARTITIONS, RECORDS
+from tidelog.batch.format import Record
 from tidelog.client.log import Log
-from tidelog.records import Record
 from tidelog.verify import Recorder, identity
 
 

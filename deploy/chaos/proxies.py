@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 
 import trio
 from chaos.hosts import CLIENTS, pairs
-from tidelog.cli.local_cluster import HOST
-from tidelog.cli.processes import Process
+from tidelog.cli.local.local_cluster import HOST
+from tidelog.cli.local.processes import Process
 
 INSIDE = "127.0.0.2"
 """Where the processes listen, each on its port; the proxies listen on the same ports of ``HOST``."""

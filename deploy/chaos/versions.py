@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("shared", "services/controller", "services/replica", "services/gateway")
-LEVELS = "shared/tidelog/levels.py"
-"""A revision without this file knows of no feature levels."""
+LEVELS = ("shared/tidelog/feature_levels.py", "shared/tidelog/levels.py")
+"""The module of feature levels, and its name in earlier revisions. A revision without it knows of no levels."""
 
 
 class NoRevision(Exception):
@@ -52,6 +52,6 @@ def python_path(tree: Path) -> str:
 def environment(tree: Path, *, earlier: bool) -> dict[str, str]:
     """What makes a process one of that source, or of the present one, in a cluster at feature level 1."""
     found = {"PYTHONPATH": python_path(tree)} if earlier else {}
-    if not earlier or (tree / LEVELS).exists():
+    if not earlier or any((tree / file).exists() for file in LEVELS):
         found["TIDELOG_FEATURE_LEVEL_MAX"] = "1"
     return found

@@ -12,12 +12,12 @@ from random import Random
 import tidelog
 import trio
 from chaos.meter import Meter
-from tidelog.client.hooks import Hooks
+from tidelog.batch.format import Record
 from tidelog.client.log import Log
 from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
 from tidelog.client.producer import Pending
+from tidelog.client.rebalance_listener import Hooks
 from tidelog.errors import TidelogError
-from tidelog.records import Record
 from tidelog.verify import Recorder, Sending, identity
 
 RECORDS, TRANSFERS, RACES = "records", "transfers", "races"

@@ -20,17 +20,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidelog.batch.format import Record
     from tidelog.client.consumer import Consumer
-    from tidelog.client.group import GroupConsumer
-    from tidelog.client.hooks import Hooks
+    from tidelog.client.group_consumer import GroupConsumer
     from tidelog.client.log import Log
     from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
     from tidelog.client.producer import Ack, DeliveryFailed, Pending, Producer
-    from tidelog.client.transacting import Transaction, advice
+    from tidelog.client.rebalance_listener import Hooks
+    from tidelog.client.transactions import Transaction, advice
     from tidelog.client.trio_loop import connect
     from tidelog.errors import TidelogError, UnreadableBatch
-    from tidelog.records import Record
-    from tidelog.tls import TlsOptions
+    from tidelog.net.tls import TlsOptions
     from tidelog.types import Position, TopicConfig
 
 __all__ = [
@@ -61,21 +61,21 @@ _HOMES = {
     "Consumer": "tidelog.client.consumer",
     "ConsumerOptions": "tidelog.client.options",
     "DeliveryFailed": "tidelog.client.producer",
-    "GroupConsumer": "tidelog.client.group",
+    "GroupConsumer": "tidelog.client.group_consumer",
     "GroupOptions": "tidelog.client.options",
-    "Hooks": "tidelog.client.hooks",
+    "Hooks": "tidelog.client.rebalance_listener",
     "Log": "tidelog.client.log",
     "Pending": "tidelog.client.producer",
     "Position": "tidelog.types",
     "Producer": "tidelog.client.producer",
     "ProducerOptions": "tidelog.client.options",
-    "Record": "tidelog.records",
+    "Record": "tidelog.batch.format",
     "TidelogError": "tidelog.errors",
-    "TlsOptions": "tidelog.tls",
+    "TlsOptions": "tidelog.net.tls",
     "TopicConfig": "tidelog.types",
-    "Transaction": "tidelog.client.transacting",
+    "Transaction": "tidelog.client.transactions",
     "UnreadableBatch": "tidelog.errors",
-    "advice": "tidelog.client.transacting",
+    "advice": "tidelog.client.transactions",
     "connect": "tidelog.client.trio_loop",
 }
 

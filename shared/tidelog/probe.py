@@ -1,4 +1,5 @@
-"""``python -m tidelog.probe``: asks the service on this machine whether it is alive, or ready (``tidelog.health``).
+"""``python -m tidelog.probe``: asks the service on this machine whether it is alive, or ready
+(``tidelog.runtime.health``).
 
 For supervisors that run a command and look at its exit code: the health check of a container, an ``exec`` probe of
 Kubernetes where services ask for certificates, a unit of systemd. It starts in a tenth of a second, and reads the
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
-from tidelog.health import HEALTH_PATH, READY_PATH
+from tidelog.runtime.health import HEALTH_PATH, READY_PATH
 
 HOST = "127.0.0.1"
 TIMEOUT_S = 4.0

@@ -9,7 +9,7 @@ RFC 2104, cut to 128 bits) by a key that only controllers and gateways know. It 
 
 A gateway checks a ticket with nothing but the keys of the metadata, so a ticket is valid at every gateway and for as
 long as its key is. A ticket says nothing about topics: what its principal may write is for the rules of
-``tidelog.access``.
+``tidelog.acl``.
 
 The cluster has up to two keys. The newest signs, the one before still verifies. Rotation adds a key and drops the
 oldest. Ids of keys rise, so a gateway can tell a key that is gone from one that it has not heard of yet.

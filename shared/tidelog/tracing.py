@@ -22,12 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tidelog.batch.format import Record, RecordHeaders
 from tidelog.client.connection import Connection
 from tidelog.client.core.batch import Batch, Identity
 from tidelog.client.options import ProducerOptions
 from tidelog.client.producer import Headers, Pending, Producer, WallClock
 from tidelog.errors import TidelogError
-from tidelog.records import Record, RecordHeaders
 from tidelog.wire.messages import TopicInfo
 
 try:

@@ -230,7 +230,7 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token as the cluster knows it (``tidelog.access``). Times are wall clocks in ms; ``expires_ms`` -1:
+    """A bearer token as the cluster knows it (``tidelog.acl``). Times are wall clocks in ms; ``expires_ms`` -1:
     never."""
 
     token_id: str
@@ -246,7 +246,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """A rule: whether a principal may do an operation on a resource (``tidelog.access``)."""
+    """A rule: whether a principal may do an operation on a resource (``tidelog.acl``)."""
 
     principal: str
     operation: str
@@ -285,7 +285,7 @@ class Access:
     quotas: tuple[Quota, ...] = ()
     heirs: tuple[str, ...] = later(())
     """Principals, as rules name them, whose right to administer the cluster is older than the operation ``security``
-    and includes it (``tidelog.access``). Feature level ``SECURITY``."""
+    and includes it (``tidelog.acl``). Feature level ``SECURITY``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ class ClusterImage:
     topics: tuple[TopicState, ...] = ()
     access: Access = field(default_factory=Access)
     level: int = 1
-    """Feature level (``tidelog.levels``)."""
+    """Feature level (``tidelog.feature_levels``)."""
     ticket_keys: tuple[TicketKey, ...] = ()
     """The keys of producer tickets, oldest first. The controllers tell them to gateways only; a replica server has
     none."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
-from tidelog.cli.local_cluster import free_base_port
-from tidelog.disk import Disk
-from tidelog.link import PROTOCOL_VERSION, Link, connect_link
-from tidelog.records import NewRecord, Record, decode_batch, encode_batch, split
+from tidelog.batch.format import NewRecord, Record, decode_batch, encode_batch, split
+from tidelog.cli.local.local_cluster import free_base_port
+from tidelog.net.link import PROTOCOL_VERSION, Link, connect_link
+from tidelog.net.websocket.transport import WebSocketTransport
+from tidelog.runtime.disk import Disk
 from tidelog.types import PRODUCER_WINDOW
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import (
     CreateTopic,
     Delivery,

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import tidelog
 import trio
-from tidelog.access import new_token
+from tidelog.acl import new_token
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
-from tidelog.levels import NEWEST, SECURITY
-from tidelog.link import Link, connect_link
+from tidelog.feature_levels import NEWEST, SECURITY
+from tidelog.net.link import Link, connect_link
 from tidelog.types import AUDIT, Acl, Quota
 from tidelog.wire.messages import (
     AccessAnswer,

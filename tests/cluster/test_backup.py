@@ -16,9 +16,9 @@ import structlog
 import tidelog
 import trio
 from click.testing import CliRunner
-from tidelog.backup.mirroring import Mirror
-from tidelog.backup.mirroring import Wishes as Mirroring
-from tidelog.backup.restoring import Restoring, Wishes
+from tidelog.backup.mirror import Mirror
+from tidelog.backup.mirror import Wishes as Mirroring
+from tidelog.backup.restore import Restoring, Wishes
 from tidelog.backup.store import Store
 from tidelog.cli.main import main
 from tidelog.client.log import Log

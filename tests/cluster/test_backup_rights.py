@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import tidelog
-from tidelog.backup.restoring import MEANWHILE
-from tidelog.certs import open_authority
+from tidelog.backup.restore import MEANWHILE
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
+from tidelog.net.dev_certificates import open_authority
 from tidelog.types import Acl
 
 from .harness import running

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import tidelog
 import trio
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
-from tidelog.link import PROTOCOL_VERSION, Link, connect_link
-from tidelog.records import NewRecord, encode_batch
+from tidelog.net.link import PROTOCOL_VERSION, Link, connect_link
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import Acl, Quota
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Credit, Hello, Message, Produce, ProducePart, Read, Subscribe
 
 from cluster.harness import Client, connected, running

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from tidelog.captures import Capture, redact
 from tidelog.cli.main import main
 from tidelog.errors import ConfigError
-from tidelog.levels import NEWEST
+from tidelog.feature_levels import NEWEST
 
 from cluster.harness import running
 

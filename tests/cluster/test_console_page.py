@@ -13,11 +13,11 @@ import tidelog
 import trio
 from browser import Page, browser
 from js_tools import CHROMIUM, needs_chromium
-from tidelog.certs import open_authority
-from tidelog.cli.dev import serve as serve_dev
-from tidelog.cli.local_cluster import free_base_port
-from tidelog.cli.readiness import wait_ready
+from tidelog.cli.local.dev import serve as serve_dev
+from tidelog.cli.local.local_cluster import free_base_port
+from tidelog.cli.local.readiness import wait_ready
 from tidelog.errors import TidelogError
+from tidelog.net.dev_certificates import open_authority
 from tidelog.types import Acl
 from tidelog.wire.messages import Metadata, MetadataAnswer, Play
 

@@ -10,11 +10,11 @@ import structlog
 import tidelog
 import trio
 from click.testing import CliRunner
-from tidelog.cli import doctor
+from tidelog.batch.format import NewRecord, encode_batch
+from tidelog.cli.explain import doctor
 from tidelog.cli.main import main
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
-from tidelog.records import NewRecord, encode_batch
 from tidelog.types import Acl
 from tidelog.wire.messages import Produce, ProducePart
 from tidelog_replica.replication.producer_state import ProducerState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import trio
-from tidelog.records import NewRecord, decode_batch, encode_batch, split
+from tidelog.batch.format import NewRecord, decode_batch, encode_batch, split
 from tidelog.wire.messages import Delivery, DescribeMetrics, MetricsAnswer, Produce, ProducePart, Subscribe
 from tidelog_gateway.config import GatewayConfig
 from tidelog_replica.config import ReplicaSettings

@@ -10,7 +10,7 @@ import pytest
 import tidelog
 import trio
 from tidelog.client.core.partitioner import partition_of
-from tidelog.client.group import GroupConsumer
+from tidelog.client.group_consumer import GroupConsumer
 from tidelog.errors import TidelogError
 from tidelog.types import GROUPS, Position
 

@@ -14,7 +14,7 @@ import tidelog
 import trio
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError
-from tidelog.link import PROTOCOL_VERSION, Link, connect_link
+from tidelog.net.link import PROTOCOL_VERSION, Link, connect_link
 from tidelog.types import GROUPS, TRANSACTIONS, Acl
 from tidelog.wire.messages import (
     BeginTransaction,

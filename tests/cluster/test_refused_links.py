@@ -8,8 +8,8 @@ import pytest
 import tidelog
 import trio
 from tidelog.errors import TidelogError
-from tidelog.levels import service_hello
-from tidelog.link import PROTOCOL_VERSION, connect_link
+from tidelog.feature_levels import service_hello
+from tidelog.net.link import PROTOCOL_VERSION, connect_link
 from tidelog.timeline.records import decode
 from tidelog.types import TIMELINE
 from tidelog.wire.messages import CreateTopic, Heartbeat, Hello, Message, Seal

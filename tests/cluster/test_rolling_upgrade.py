@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import tidelog
 import trio
-from tidelog.cli.local_cluster import free_base_port
+from tidelog.cli.local.local_cluster import free_base_port
 from tidelog.errors import TidelogError
-from tidelog.levels import NEWEST, Levels, service_hello
-from tidelog.link import connect_link
+from tidelog.feature_levels import NEWEST, Levels, service_hello
+from tidelog.net.link import connect_link
 from tidelog.timeline.records import decode
 from tidelog.types import TIMELINE
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 from tidelog.errors import TidelogError
-from tidelog.link import PROTOCOL_VERSION, connect_link
+from tidelog.net.link import PROTOCOL_VERSION, connect_link
 from tidelog.types import NodeId
 from tidelog.wire.messages import (
     Credit,

@@ -9,7 +9,7 @@ from pathlib import Path
 import tidelog
 import trio
 from tidelog.client.log import Log
-from tidelog.disk import File, RealDisk
+from tidelog.runtime.disk import File, RealDisk
 from tidelog.types import Buffer
 
 from cluster.harness import Client, Cluster, connected, running

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.client.core.partitioner import partition_of
 from tidelog.client.trio_loop import connect
 from tidelog.errors import TidelogError
-from tidelog.records import NewRecord, encode_batch
 from tidelog.types import TRANSACTIONS
 
 from cluster.harness import running

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import tidelog
 import trio
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import TidelogError
-from tidelog.link import Link, connect_link
-from tidelog.records import NewRecord, encode_batch
+from tidelog.net.link import Link, connect_link
 from tidelog.wire.messages import (
     BeginTransaction,
     EndTransaction,

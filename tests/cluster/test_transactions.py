@@ -20,7 +20,7 @@ from tidelog.client.options import GroupOptions
 from tidelog.client.trio_loop import connect
 from tidelog.errors import TidelogError
 from tidelog.types import TRANSACTIONS
-from tidelog.verify.transactions import ABORTED, COMMITTED, UNKNOWN, Story, Try, check
+from tidelog.verify.check_transactions import ABORTED, COMMITTED, UNKNOWN, Story, Try, check
 
 from cluster.harness import running
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import tidelog
 import trio
 from crc32c import crc32c
-from tidelog.records import HEADER, read_header
+from tidelog.batch.format import HEADER, read_header
 
 from .harness import Cluster, running, wait_registered
 

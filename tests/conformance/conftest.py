@@ -10,7 +10,7 @@ import trio
 from drivers import COMMAND_TIMEOUT_S, DRIVERS, Driver, Library
 from real.running import Cluster, running_cluster
 from recording import Traffic
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local.local_cluster import LocalCluster
 
 _numbers = itertools.count(1)
 

@@ -18,8 +18,8 @@ import cbor2
 import pycddl
 import tidelog.wire
 import trio
-from tidelog import batch_body
-from tidelog.records import CODEC_MASK, CODECS, split
+from tidelog.batch import body as batch_body
+from tidelog.batch.format import CODEC_MASK, CODECS, split
 from tidelog.wire.codec import OPS
 
 CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from drivers import Library, Refused, record
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.real
 

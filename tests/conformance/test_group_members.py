@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from drivers import Consumer, Library, Refused, record, unb64, until
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.real
 

@@ -8,7 +8,7 @@ import os
 import sys
 from random import Random
 
-from tidelog.disk import Disk, File, RealDisk
+from tidelog.runtime.disk import Disk, File, RealDisk
 
 CALLS = 400
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logs import content, open_alone, sound
-from tidelog.disk import Disk, RealDisk
-from tidelog.records import read_header
+from tidelog.batch.format import read_header
+from tidelog.runtime.disk import Disk, RealDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.maintenance.log_opener import finish_deletion
 from tidelog_replica.registration.incarnations import Lives

@@ -17,8 +17,8 @@ from random import Random
 
 import pytest
 from logs import produced
-from tidelog.disk import RealDisk
-from tidelog.records import NewRecord, encode_batch, read_header, split, stamp_prefix
+from tidelog.batch.format import NewRecord, encode_batch, read_header, split, stamp_prefix
+from tidelog.runtime.disk import RealDisk
 from tidelog_replica.maintenance.log_opener import DeleteLog
 from tidelog_replica.registration.incarnations import Lives
 from tidelog_replica.replication.producer_state import ProducerState

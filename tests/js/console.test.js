@@ -17,7 +17,7 @@ import { fromHex, vectors } from "./vectors.js";
 
 const RECORDS = vectors.pasts.map(({ hex }) => decodeCbor(fromHex(hex)));
 
-/** As `tidelog.timeline.past.Past.image` has it. */
+/** As `tidelog.timeline.replay.Past.image` has it. */
 function imageOf(past) {
   const topics = [...past.topics.values()].map(({ topicId, name, config, partitions }) => [topicId, [name, config, Object.fromEntries(partitions)]]);
   const { event, active, term, servers, controllers } = past;

@@ -7,13 +7,13 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from tidelog.client.core.backward import BackwardCore, Look
+from tidelog.batch.format import NewRecord, encode_batch, encode_control, read_header, stamp_prefix
+from tidelog.client.core.backward_consumer import BackwardCore, Look
 from tidelog.client.core.batch import Batch, record_size
 from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, Stop
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, TimedOut, refuse
-from tidelog.records import NewRecord, encode_batch, encode_control, read_header, stamp_prefix
 from tidelog.types import Position
 from tidelog.wire.codec import to_map
 from tidelog.wire.messages import Delivery, ProduceAck

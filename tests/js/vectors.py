@@ -15,11 +15,9 @@ from typing import Any
 import cbor2
 import zstandard
 from core_traces import backward_traces, consumer_traces, producer_traces
-from tidelog import batch_body
-from tidelog.batch_body import CODECS
-from tidelog.client.core.partitioner import murmur2, partition_of
-from tidelog.errors import CorruptBatch, refuse
-from tidelog.records import (
+from tidelog.batch import body as batch_body
+from tidelog.batch.body import CODECS
+from tidelog.batch.format import (
     HEADER,
     NewRecord,
     decode_batch,
@@ -27,8 +25,10 @@ from tidelog.records import (
     read_header,
     stamp_prefix,
 )
-from tidelog.timeline.past import past_after
+from tidelog.client.core.partitioner import murmur2, partition_of
+from tidelog.errors import CorruptBatch, refuse
 from tidelog.timeline.records import encode
+from tidelog.timeline.replay import past_after
 from tidelog.types import Acl, Quota
 from tidelog.wire import codec, messages
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.records import BatchHeader, read_header
+from tidelog.batch.format import BatchHeader, read_header
 from tidelog_replica.replication.leader_epochs import EpochCache
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.recovery.pending_losses import LostRange
@@ -45,7 +45,7 @@ class Disk:
         self.synced = self.high_watermark = 0
         self.damaged = False
 
-    # --- the part of ``tidelog.disk.Disk`` that ``lives.py`` needs ------------------------------------------
+    # --- the part of ``tidelog.runtime.disk.Disk`` that ``lives.py`` needs ------------------------------------------
 
     def mkdir(self, path: str) -> None:
         """Directories need not be made here."""

@@ -16,7 +16,7 @@ from dataclasses import is_dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
 
-from tidelog.effects import Send
+from tidelog.sansio.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult, Message, Vote
 from tidelog_controller.raft.log import apply_persist

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tidelog.effects import Call, Post
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import TidelogError
-from tidelog.records import NewRecord, encode_batch
+from tidelog.sansio.effects import Call, Post
 from tidelog.types import Acks, NodeId, PartitionState, ServerState, TopicConfig, TopicPartition
 from tidelog.wire.messages import (
     AlterIsr,

@@ -7,7 +7,7 @@ from itertools import product
 from unittest.mock import patch
 
 import pytest
-from tidelog.records import BatchHeader
+from tidelog.batch.format import BatchHeader
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
 from tidelog_replica.partition.transaction_gate import Admission
 from tidelog_replica.replication.producer_state import ProducerState

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidelog.batch.format import NewRecord, encode_batch, encode_marker, read_header
 from tidelog.errors import TidelogError
-from tidelog.records import NewRecord, encode_batch, encode_marker, read_header
 from tidelog.types import Acks, TopicPartition
 from tidelog.wire.messages import (
     BeginTransaction,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog import access
-from tidelog.access import heirs_of
+from tidelog import acl as access
+from tidelog.acl import heirs_of
 from tidelog_controller import controller
 from tidelog_controller import metadata_log as consensus
 from tidelog_controller.metadata import client_sessions as once

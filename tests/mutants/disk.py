@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidelog import disk as disk_module
-from tidelog.disk import RealDisk
+from tidelog.runtime import disk as disk_module
+from tidelog.runtime.disk import RealDisk
 
 from mutants.rules import Patch, breaks
 

@@ -49,38 +49,78 @@ REPLICA = "services/replica/tidelog_replica"
 CONTROLLER = "services/controller/tidelog_controller"
 GATEWAY = "services/gateway/tidelog_gateway"
 SAFETY = (
-    f"{REPLICA}/core/compaction.py",
-    f"{REPLICA}/core/epochs.py",
-    f"{REPLICA}/core/follower.py",
-    f"{REPLICA}/core/joining.py",
-    f"{REPLICA}/core/leader.py",
-    f"{REPLICA}/core/producers.py",
-    f"{REPLICA}/core/progress.py",
-    f"{REPLICA}/core/proposing.py",
-    f"{REPLICA}/core/retention.py",
-    f"{REPLICA}/core/stable.py",
-    f"{REPLICA}/core/vouching.py",
-    f"{REPLICA}/core/waiters.py",
-    f"{REPLICA}/core/groups/coordinator.py",
-    f"{REPLICA}/core/groups/group.py",
-    f"{REPLICA}/core/transactions/coordinator.py",
-    f"{REPLICA}/core/transactions/slot.py",
-    *(f"{REPLICA}/log/{name}.py" for name in ("advance", "checkpoint", "cleanable", "committed", "compaction")),
-    *(f"{REPLICA}/log/{name}.py" for name in ("damage", "flush", "log", "origin", "readable", "recall")),
-    *(f"{REPLICA}/log/{name}.py" for name in ("recovery", "reset", "scrub", "segment", "snapshots", "tail")),
-    *(f"{REPLICA}/{name}.py" for name in ("admission", "assignment", "checkpoints", "cleaning", "coordinated")),
-    *(f"{REPLICA}/{name}.py" for name in ("following", "leading", "lives", "marking", "opening", "partition")),
-    *(f"{REPLICA}/{name}.py" for name in ("proposals", "reading", "repair", "session", "transacting")),
-    *(f"{CONTROLLER}/core/{name}.py" for name in ("consensus", "draft", "election", "founding", "leadership")),
-    *(f"{CONTROLLER}/core/{name}.py" for name in ("machine", "members", "metadata", "moves", "moving", "once")),
-    *(f"{CONTROLLER}/core/{name}.py" for name in ("progress", "quorum", "raft", "raft_base", "raft_elections")),
-    *(f"{CONTROLLER}/core/{name}.py" for name in ("raft_log", "raft_members", "raft_reads", "raft_replication")),
-    *(f"{CONTROLLER}/core/{name}.py" for name in ("raft_snapshots", "state")),
-    f"{CONTROLLER}/rescue.py",
-    f"{CONTROLLER}/storage.py",
-    *(f"{GATEWAY}/core/{name}.py" for name in ("cluster", "lanes", "router", "subscription", "tail")),
-    "shared/tidelog/disk.py",
-    "shared/tidelog/records.py",
+    *(
+        f"{REPLICA}/storage/{name}.py"
+        for name in (
+            "checkpoints",
+            "cleanable_log",
+            "compaction",
+            "flush",
+            "log",
+            "producer_snapshots",
+            "readable_log",
+            "retention",
+            "segment",
+            "segment_scrub",
+            "tail_cache",
+        )
+    ),
+    *(
+        f"{REPLICA}/replication/{name}.py"
+        for name in (
+            "follower",
+            "isr",
+            "leader",
+            "leader_epochs",
+            "producer_state",
+            "progress",
+            "read_index",
+            "transaction_index",
+        )
+    ),
+    *(
+        f"{REPLICA}/partition/{name}.py"
+        for name in ("follower", "leader", "partition", "purgatory", "reads", "transaction_gate")
+    ),
+    *(f"{REPLICA}/coordinators/groups/{name}.py" for name in ("coordinator", "group")),
+    *(
+        f"{REPLICA}/coordinators/transactions/{name}.py"
+        for name in ("coordinator", "markers", "service", "transaction")
+    ),
+    *(f"{REPLICA}/storage/recovery/{name}.py" for name in ("damage", "recovery", "reset")),
+    *(f"{REPLICA}/assignment/{name}.py" for name in ("assignment", "isr_proposals")),
+    *(f"{REPLICA}/maintenance/{name}.py" for name in ("checkpointer", "log_cleaner", "log_opener", "log_repairer")),
+    f"{REPLICA}/coordinators/runtime.py",
+    *(f"{REPLICA}/registration/{name}.py" for name in ("incarnations", "session")),
+    *(f"{CONTROLLER}/{name}.py" for name in ("metadata_log", "rescue", "storage")),
+    *(
+        f"{CONTROLLER}/metadata/{name}.py"
+        for name in ("application", "changeset", "client_sessions", "state", "state_machine")
+    ),
+    f"{CONTROLLER}/active/failure_detection.py",
+    *(
+        f"{CONTROLLER}/raft/{name}.py"
+        for name in (
+            "base",
+            "bootstrap",
+            "configuration",
+            "elections",
+            "log",
+            "membership",
+            "progress",
+            "raft",
+            "read_index",
+            "replication",
+            "snapshot_transfer",
+            "status",
+        )
+    ),
+    *(f"{CONTROLLER}/metadata/rules/{name}.py" for name in ("leader_election", "reassignment")),
+    f"{GATEWAY}/cluster_view.py",
+    *(f"{GATEWAY}/produce/{name}.py" for name in ("queues", "router")),
+    *(f"{GATEWAY}/consume/{name}.py" for name in ("subscriptions", "tail_cache")),
+    "shared/tidelog/runtime/disk.py",
+    "shared/tidelog/batch/format.py",
 )
 """Where a slip can lose, double or change an acknowledged record, or show one that is none."""
 

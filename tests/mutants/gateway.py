@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from tidelog.client.core.producer import ProducerCore
-from tidelog.outbox import Outbox
+from tidelog.net.send_queue import Outbox
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.clients import connections as door
 from tidelog_gateway.clients.connections import Door

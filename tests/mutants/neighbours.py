@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidelog import disk
 from tidelog.cli import output
-from tidelog.origins import Origins
+from tidelog.net.origins import Origins
+from tidelog.runtime import disk
 from tidelog.wire import proof
 from tidelog.wire.proof import Prover
 from tidelog_gateway.rights import text_check as texts

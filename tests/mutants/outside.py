@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidelog import listening
 from tidelog.errors import TidelogError
-from tidelog.origins import Origins
+from tidelog.net.origins import Origins
+from tidelog.runtime import listen_config as listening
 from tidelog_controller.active import refusal_log as refusals
 from tidelog_gateway.audit import events as journal
 from tidelog_gateway.audit.merged_events import MergedEvents

@@ -6,7 +6,7 @@ import zlib
 from dataclasses import replace
 from functools import partial
 
-from tidelog.effects import Send
+from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendResult
 from tidelog_controller.metadata.client_sessions import Once
 from tidelog_controller.raft.bootstrap import Founding

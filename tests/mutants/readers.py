@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidelog.client.core.consumer import ConsumerCore
-from tidelog.client.group import GroupConsumer
-from tidelog.client.stream import RecordStream
+from tidelog.client.group_consumer import GroupConsumer
+from tidelog.client.record_stream import RecordStream
 from tidelog.errors import CorruptBatch, UnreadableBatch
 from tidelog_replica.storage import segment_scrub as scrub
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tidelog.fingerprints import Fingerprint, fingerprint_of, pack
-from tidelog.records import read_header
+from tidelog.batch.fingerprints import Fingerprint, fingerprint_of, pack
+from tidelog.batch.format import read_header
 from tidelog_controller.metadata.rules import leader_election as leadership
 from tidelog_replica.copies import checks as copy_checks
 from tidelog_replica.maintenance.doubtful_tails import Doubts

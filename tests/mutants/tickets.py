@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelog import tickets
-from tidelog.levels import TICKETS
+from tidelog.feature_levels import TICKETS
 from tidelog_controller import metadata_log as consensus
 from tidelog_controller.metadata.rules import recovery, ticket_keys
 from tidelog_controller.metadata.rules.feature_level import Features

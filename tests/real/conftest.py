@@ -10,7 +10,7 @@ import pytest
 import trio
 from controller_processes import Controllers
 from running import Cluster, running_cluster
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local.local_cluster import LocalCluster
 
 LOG_LINES = 12
 """So many last lines of each process's log come with a failed test."""

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from tidelog.cli.local_cluster import free_base_port
-from tidelog.controllers import ActiveController
-from tidelog.levels import service_hello
-from tidelog.link import Link, connect_link
-from tidelog.websocket import WebSocketTransport
+from tidelog.cli.local.local_cluster import free_base_port
+from tidelog.feature_levels import service_hello
+from tidelog.net.controller_link import ActiveController
+from tidelog.net.link import Link, connect_link
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Message
 
 START_S = 30.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tidelog
 import trio
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
 
 HEAL_S = 60.0
@@ -21,7 +21,7 @@ LOOK_S = 0.05
 GUARD = """
 import pathlib, sys
 sys.stdin.read()  # ends with the process that holds the other end
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local.local_cluster import LocalCluster
 LocalCluster.load(pathlib.Path(sys.argv[1])).stop()
 """
 

@@ -18,9 +18,9 @@ import trio
 from bare import Bare, bare
 from hostile_wire import HANDSHAKES, MESSAGES, ending, frame, frames_for, slow_peers
 from running import HEAL_S, Cluster
-from tidelog.levels import service_hello
-from tidelog.transport import MAX_MESSAGE_BYTES
-from tidelog.websocket import HELLO_BYTES
+from tidelog.feature_levels import service_hello
+from tidelog.net.transport import MAX_MESSAGE_BYTES
+from tidelog.net.websocket.transport import HELLO_BYTES
 from tidelog.wire import codec
 from tidelog.wire.messages import Message, Read, Subscribe, Welcome
 

@@ -13,13 +13,13 @@ import tidelog
 import trio
 from bare import Bare, bare
 from running import HEAL_S, Cluster
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import BrokerError, TidelogError
-from tidelog.levels import service_hello
-from tidelog.link import PROTOCOL_VERSION, Link, connect_link
-from tidelog.records import NewRecord, encode_batch
-from tidelog.transport import MAX_MESSAGE_BYTES
+from tidelog.feature_levels import service_hello
+from tidelog.net.link import PROTOCOL_VERSION, Link, connect_link
+from tidelog.net.transport import MAX_MESSAGE_BYTES
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import Acks
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.messages import (
     AlterIsr,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local.local_cluster import LocalCluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench"))
 from check import Side, ended, measure

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 from controller_processes import START_S, Controllers
-from tidelog.controllers import ActiveController
 from tidelog.errors import BrokerError
-from tidelog.link import Link
+from tidelog.net.controller_link import ActiveController
+from tidelog.net.link import Link
 from tidelog.wire.messages import (
     AddController,
     CreateTopic,

@@ -11,7 +11,6 @@ import trio
 from controller_processes import START_S, Controllers
 from tidelog.errors import BrokerError
 from tidelog.types import ClusterImage
-from tidelog.wire.image import apply_update
 from tidelog.wire.messages import (
     CreateTopic,
     DescribeQuorum,
@@ -25,6 +24,7 @@ from tidelog.wire.messages import (
     TopicCreated,
     Watch,
 )
+from tidelog.wire.metadata_image import apply_update
 
 pytestmark = pytest.mark.real
 

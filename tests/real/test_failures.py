@@ -14,18 +14,18 @@ import tidelog
 import trio
 from load import Load, flowing
 from running import HEAL_S, Cluster, in_sync, run_tidelog, until
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.cli.demo.check import digest
-from tidelog.cli.local_cluster import SECRET
+from tidelog.cli.local.local_cluster import SECRET
 from tidelog.errors import BrokerError, TidelogError
-from tidelog.levels import service_hello
-from tidelog.link import Link, connect_link
-from tidelog.records import NewRecord, encode_batch
+from tidelog.feature_levels import service_hello
+from tidelog.net.link import Link, connect_link
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import Acks
 from tidelog.verify import Recorder, check, load
-from tidelog.verify.recording import record
+from tidelog.verify.run import record
 from tidelog.verify.summary import summarize
 from tidelog.verify.workload import Mix, Stage
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import ListOffset, Message, Produce, ProduceAck, Produced, ProducePart
 
 pytestmark = pytest.mark.real

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from running import Cluster, running_cluster, until
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local.local_cluster import LocalCluster
 from tidelog.client.log import Log
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import BrokerError

@@ -9,9 +9,9 @@ import tidelog
 import trio
 from running import HEAL_S, Cluster, until
 from tidelog.client.log import Log
-from tidelog.link import PROTOCOL_VERSION
-from tidelog.transport import Connection
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.link import PROTOCOL_VERSION
+from tidelog.net.transport import Connection
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.messages import Hello, Subscribe
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 from running import HEAL_S, run_tidelog, until
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 pytestmark = pytest.mark.real
 

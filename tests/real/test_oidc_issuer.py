@@ -19,7 +19,7 @@ import pytest
 import tidelog
 import trio
 from running import HEAL_S, until
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.errors import TidelogError
 
 pytestmark = pytest.mark.real

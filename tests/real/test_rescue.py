@@ -9,8 +9,8 @@ import trio
 from click.testing import CliRunner
 from controller_processes import START_S, Controllers
 from tidelog.cli.main import main
-from tidelog.controllers import ActiveController
 from tidelog.errors import BrokerError
+from tidelog.net.controller_link import ActiveController
 from tidelog.wire.messages import AddController, CreateTopic, DescribeQuorum, QuorumAnswer, Register
 
 pytestmark = pytest.mark.real

@@ -13,7 +13,7 @@ import pytest
 import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 from running import Cluster, in_sync, running_cluster, until
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local.local_cluster import LocalCluster
 from tidelog.client.log import Log
 from tidelog.client.options import GroupOptions, ProducerOptions
 from tidelog_controller.observability import metrics as controller

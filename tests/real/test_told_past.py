@@ -11,8 +11,8 @@ import pytest
 from running import Cluster, in_sync, until
 from tidelog.client.log import Log
 from tidelog.errors import BrokerError
-from tidelog.timeline.past import past_after
 from tidelog.timeline.records import Document, decode
+from tidelog.timeline.replay import past_after
 from tidelog.types import TIMELINE
 
 pytestmark = pytest.mark.real

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import trio
 from running import HEAL_S
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 pytestmark = pytest.mark.real
 ROOT = Path(__file__).resolve().parents[2]

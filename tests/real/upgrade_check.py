@@ -21,11 +21,11 @@ from pathlib import Path
 import trio
 from load import flowing
 from running import Cluster, until
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
-from tidelog.cli.processes import Process
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.processes import Process
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
-from tidelog.levels import NEWEST, TICKETS
+from tidelog.feature_levels import NEWEST, TICKETS
 
 ROOT = Path(__file__).parents[2]
 FIRST = "shared/tidelog/levels.py"

@@ -22,8 +22,8 @@ from simulation.replica_process import DATA
 from simulation.sim_disk import SimDisk
 from simulation.sim_network import Frame, SimLink, frozen
 from simulation.views import view
-from tidelog.effects import Event
-from tidelog.levels import ALL, Levels
+from tidelog.feature_levels import ALL, Levels
+from tidelog.sansio.effects import Event
 from tidelog.types import Acks, PartitionState, TopicPartition
 from tidelog.verify.history import OK
 from tidelog.wire.messages import AlterIsr, HistoryEntry, Message

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from simulation.sim_disk import PowerLost, SimDisk
-from tidelog.records import NewRecord, encode_batch, read_header
+from tidelog.batch.format import NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import FetchPart
 from tidelog_replica.replication.follower import Follower

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from replica_net import Net, cluster, code
+from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import TidelogError
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import Fetch, FetchAnswer, FetchedPart, ListOffset, Notify, OffsetAnswer, Read
 

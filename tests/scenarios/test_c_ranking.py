@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from simulation import cluster
-from tidelog.levels import RANKING, Levels
+from tidelog.feature_levels import RANKING, Levels
 
 from scenarios.stage import Stage
 

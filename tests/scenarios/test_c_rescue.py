@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from simulation.cluster import TopicOptions
-from tidelog.cli.explain import event_in_words
+from tidelog.cli.explain.sentences import event_in_words
 from tidelog.wire.messages import AllocateProducerIds, AlterIsr, History, ProducerIds, Reassign
 from tidelog_controller.rescue import plan_rescue
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from logs import after_power_losses, reset
 from simulation.sim_disk import PowerLost, SimDisk
-from tidelog.records import NewRecord, encode_batch, read_header
+from tidelog.batch.format import NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.log import Log
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from simulation.sim_disk import SimDisk
+from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import ConfigError
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import Acks
 from tidelog.verify.history import OK
 from tidelog_replica.storage.log import CorruptLog, Log

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tidelog.records import read_header
+from tidelog.batch.format import read_header
 
 from scenarios.stage import Stage
 

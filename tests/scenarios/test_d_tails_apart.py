@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tidelog.levels import ALL, DOUBTFUL_TAILS, Levels
+from tidelog.feature_levels import ALL, DOUBTFUL_TAILS, Levels
 from tidelog.wire.messages import AlterIsr, Done, RaiseLevel, Reassign
 
 from scenarios.stage import Stage

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tidelog.batch.format import decode_batch, split
 from tidelog.client.core.consumer import ConsumerCore, Open
 from tidelog.errors import TidelogError
-from tidelog.records import decode_batch, split
 from tidelog.types import Position
 from tidelog.verify.history import OK
 from tidelog.wire.messages import Delivery, Produce, Produced, Read, ReadAnswer

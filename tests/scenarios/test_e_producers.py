@@ -9,9 +9,9 @@ import pytest
 from logs import take_snapshot
 from simulation.producer import Batch
 from simulation.sim_disk import SimDisk
-from tidelog.effects import Post
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import TidelogError, from_info
-from tidelog.records import NewRecord, encode_batch
+from tidelog.sansio.effects import Post
 from tidelog.types import Acks, TopicConfig
 from tidelog.verify.history import FAILED, OK
 from tidelog.wire.messages import Produced, ProducePart

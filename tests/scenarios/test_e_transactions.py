@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from replica_net import code
-from tidelog.records import NewRecord, encode_batch, read_header
+from tidelog.batch.format import NewRecord, encode_batch, read_header
 from tidelog.wire.messages import EndTransaction, Fetch, TopicShare, TransactionBegun, TransactionEnded, WriteMarker
 from toy_controller import KEY
 from transaction_net import APP, LOG, TransactionNet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from appending import append_as_leader
 from logs import open_alone
 from simulation.sim_disk import SimDisk
-from tidelog.records import NewRecord, Record, decode_batch, encode_batch, split
+from tidelog.batch.format import NewRecord, Record, decode_batch, encode_batch, split
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import FetchedPart, FetchPart
 from tidelog_replica.config import ReplicaSettings

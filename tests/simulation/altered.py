@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.records import HEADER_BYTES, read_header, seal_batch, split
+from tidelog.batch.format import HEADER_BYTES, read_header, seal_batch, split
 
 from simulation.sim_disk import SimDisk
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.types import GROUPS, TRANSACTIONS, TopicPartition
-from tidelog.verify.transactions import Story, check
+from tidelog.verify.check_transactions import Story, check
 
 from simulation.ghost import Violation
 from simulation.loop import stream

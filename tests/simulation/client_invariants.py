@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidelog.records import BatchHeader
+from tidelog.batch.format import BatchHeader
 from tidelog.types import Acks, TopicPartition
 
 from simulation.deep import DeepChecks

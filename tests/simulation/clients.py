@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import TimedOut, Unreachable
 from tidelog.types import ClusterImage, PartitionState, TopicPartition
-from tidelog.wire.image import apply_update
 from tidelog.wire.messages import (
     DescribeQuorum,
     Message,
@@ -23,6 +22,7 @@ from tidelog.wire.messages import (
     QuorumAnswer,
     Watch,
 )
+from tidelog.wire.metadata_image import apply_update
 
 from simulation.sim_network import Frame, SimLink
 

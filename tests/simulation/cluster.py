@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tidelog.effects import Event
+from tidelog.batch.format import decode_batch
 from tidelog.errors import TidelogError
-from tidelog.records import decode_batch
+from tidelog.sansio.effects import Event
 from tidelog.types import INTERNAL_PREFIX, PartitionState, TopicPartition, TopicState
 from tidelog.verify.checker import check
 from tidelog.verify.history import History

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidelog.batch.format import split
 from tidelog.errors import CorruptBatch, TidelogError
-from tidelog.records import split
 from tidelog.types import PartitionState, TopicPartition
 from tidelog.verify.history import Latest, Read
 from tidelog.wire.messages import (

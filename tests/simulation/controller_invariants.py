@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.effects import Send
+from tidelog.sansio.effects import Send
 from tidelog.types import PartitionState, TopicPartition
 from tidelog.wire.messages import AppendResult, Vote
 from tidelog_controller.metadata.application import MetadataState

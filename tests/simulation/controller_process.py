@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidelog.effects import Call, Send
 from tidelog.errors import TimedOut, Unreachable
+from tidelog.sansio.effects import Call, Send
 from tidelog.wire.messages import AppendEntries, InstallSnapshot, Message
 from tidelog_controller.active.timeline_writer import ToServer
 from tidelog_controller.controller import Controller

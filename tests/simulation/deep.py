@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidelog.effects import Event
-from tidelog.records import MAX_OFFSET
+from tidelog.batch.format import MAX_OFFSET
+from tidelog.sansio.effects import Event
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import EpochOffset, Fetch, FetchAnswer, MetadataUpdate, Notify
 from tidelog_replica.node import ReplicaNode

@@ -16,9 +16,9 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
-from tidelog.effects import Post, Send
-from tidelog.levels import NEWEST
-from tidelog.records import HEADER, HEADER_BYTES, NewRecord, encode_batch, read_header
+from tidelog.batch.format import HEADER, HEADER_BYTES, NewRecord, encode_batch, read_header
+from tidelog.feature_levels import NEWEST
+from tidelog.sansio.effects import Post, Send
 from tidelog.tickets import sign
 from tidelog.types import Acks, TicketKey, TopicPartition
 from tidelog.verify.history import UNKNOWN

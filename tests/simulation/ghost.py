@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidelog.records import BatchHeader
+from tidelog.batch.format import BatchHeader
 from tidelog.verify.history import Loss
 
 from simulation.views import View

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from tidelog.levels import DOUBTFUL_TAILS
-from tidelog.records import NO_CHAIN, BatchHeader, chain_after, split, with_sent_crc
+from tidelog.batch.format import NO_CHAIN, BatchHeader, chain_after, split, with_sent_crc
+from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.types import TopicPartition
 
 from simulation.deep import STRIDE

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidelog.effects import Answer, Event, Post
 from tidelog.errors import TidelogError, from_info
-from tidelog.levels import ALL
+from tidelog.feature_levels import ALL
+from tidelog.sansio.effects import Answer, Event, Post
 from tidelog.wire.messages import Message, Notify
 
 from simulation.loop import stream

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import from_info
-from tidelog.records import NewRecord, encode_batch
 from tidelog.types import Acks, PartitionState, TopicPartition
 from tidelog.verify.history import FAILED, OK, UNKNOWN, Send
 from tidelog.wire.messages import (

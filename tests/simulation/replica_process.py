@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidelog.disk import Disk
-from tidelog.effects import CONTROLLER, Call, Send
 from tidelog.errors import TidelogError, TimedOut, Unreachable
-from tidelog.levels import PROGRESS
+from tidelog.feature_levels import PROGRESS
+from tidelog.runtime.disk import Disk
+from tidelog.sansio.effects import CONTROLLER, Call, Send
 from tidelog.wire.messages import DescribeQuorum, MetadataUpdate, QuorumAnswer
 from tidelog_replica.effects import Stop
 from tidelog_replica.jobs import run_job

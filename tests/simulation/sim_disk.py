@@ -1,4 +1,4 @@
-"""A disk in memory that loses power: ``tidelog.disk.Disk`` for the simulation and for the log's own tests.
+"""A disk in memory that loses power: ``tidelog.runtime.disk.Disk`` for the simulation and for the log's own tests.
 
 Theory. Every file has two contents: what programs read (the page cache) and what is *stable*, with the list of
 changes in between, which ``File.sync`` applies. Names have the same two forms, per directory, and ``sync_dir``. At
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NoReturn
 
-from tidelog.disk import File
+from tidelog.runtime.disk import File
 from tidelog.types import Buffer
 
 from simulation.sim_inode import Inode, Resize, Write

@@ -27,7 +27,7 @@ from typing import Any
 
 from tidelog.captures import Capture
 from tidelog.errors import ConfigError
-from tidelog.timeline.past import Past
+from tidelog.timeline.replay import Past
 from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import DrainServer, Message, PauseTopic, Reassign, SetReadOnly, TransferLeader
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import trio
 from tidelog import ProducerOptions
+from tidelog.batch.format import encode_batch, read_header, seal_batch
 from tidelog.client.core import batch as client_batch
 from tidelog.errors import TidelogError
-from tidelog.records import encode_batch, read_header, seal_batch
 from tidelog_controller.observability import metrics as controller
 from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import group_metrics

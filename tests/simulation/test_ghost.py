@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from scenarios.stage import Stage
-from tidelog.effects import Event
+from tidelog.sansio.effects import Event
 from tidelog.verify.history import OK
 from tidelog.wire.messages import Fetch, FetchPart
 from tidelog_replica.partition.reads import Reading

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tidelog.verify.transactions import Try
+from tidelog.verify.check_transactions import Try
 
 from simulation.cluster import Cluster, Options, TopicOptions
 from simulation.loop import stream

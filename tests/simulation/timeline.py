@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.records import decode_batch
-from tidelog.timeline.past import past_after
+from tidelog.batch.format import decode_batch
 from tidelog.timeline.records import Document, decode
+from tidelog.timeline.replay import past_after
 from tidelog.types import TIMELINE, TopicPartition
 from tidelog_controller.active.timeline_records import keyframe_records
 from tidelog_replica.partition.partition import Partition

@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tidelog.batch.format import NewRecord, encode_batch, split
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import CorruptBatch, TidelogError
-from tidelog.records import NewRecord, encode_batch, split
 from tidelog.types import GROUPS, TRANSACTIONS, Acks, TopicPartition, TopicState
-from tidelog.verify.transactions import ABORTED, COMMITTED, Story, Try
+from tidelog.verify.check_transactions import ABORTED, COMMITTED, Story, Try
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from tidelog.levels import ALL, NEWEST, OLDEST, Levels
+from tidelog.feature_levels import ALL, NEWEST, OLDEST, Levels
 from tidelog.wire.messages import Message, RaiseLevel
 
 from simulation.mover import Mover

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import tidelog.sync
+from tidelog.batch.format import BatchHeader
 from tidelog.client.trio_loop import connect
-from tidelog.records import BatchHeader
 from tidelog.types import Position
 
 pytestmark = [

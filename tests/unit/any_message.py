@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from tidelog.errors import CODES
-from tidelog.wire.compiled import MAX_INT, hints, is_payload, lowest_of, optional_of
+from tidelog.wire.schema import MAX_INT, hints, is_payload, lowest_of, optional_of
 
 CHOICES: dict[str, tuple[object, ...]] = {
     "Hello.role": ("client", "gateway", "replica", "controller"),

@@ -6,12 +6,12 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from tidelog.effects import Answer, Event, Post, Send
 from tidelog.errors import TidelogError
-from tidelog.levels import ALL, Levels
+from tidelog.feature_levels import ALL, Levels
+from tidelog.sansio.effects import Answer, Event, Post, Send
 from tidelog.types import ClusterImage, NodeId
-from tidelog.wire.image import apply_update
 from tidelog.wire.messages import Message, MetadataUpdate
+from tidelog.wire.metadata_image import apply_update
 from tidelog_controller.active.timeline_writer import TimelineSettings
 from tidelog_controller.controller import Controller, ControllerEffect, ControllerSettings
 from tidelog_controller.metadata.rules.feature_level import Linked

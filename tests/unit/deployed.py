@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 from dockerfile_parse import DockerfileParser
-from tidelog.config import load, settings_of
+from tidelog.runtime.config import load, settings_of
 from tidelog_controller.config import ControllerConfig
 from tidelog_gateway.config import GatewayConfig
 from tidelog_replica.config import ReplicaConfig

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import trio
 from fake_groups import FakeGroup
+from tidelog.batch.format import Record, check_batch, decode_batch, read_header, stamp_prefix, with_sent_crc
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import PROTOCOL_VERSION, Link, serve_links
-from tidelog.records import Record, check_batch, decode_batch, read_header, stamp_prefix, with_sent_crc
+from tidelog.net.link import PROTOCOL_VERSION, Link, serve_links
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import MAX_TASKS
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire import messages
 from tidelog.wire.messages import (
     CreateTopic,

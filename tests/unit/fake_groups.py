@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tidelog.client.core.member import shares
+from tidelog.client.core.group_member import shares
 from tidelog.errors import refuse
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (

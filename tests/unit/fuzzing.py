@@ -20,13 +20,13 @@ from any_message import instances
 from hostile_wire import opening
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from tidelog.batch.format import CODECS, HEADER, NewRecord, decode_batch, encode_batch, seal_batch, split
 from tidelog.errors import CorruptBatch, ProtocolError, TidelogError, Unreachable
-from tidelog.origins import Origins
-from tidelog.records import CODECS, HEADER, NewRecord, decode_batch, encode_batch, seal_batch, split
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.origins import Origins
+from tidelog.net.websocket.frames import FrameStream
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
-from tidelog.wire.frames import FrameStream
 from tidelog.wire.messages import Done, Fetch, Hello, InitProducer, Message, Welcome
 from tidelog.wire.session import Answered, Close, Deliver, Opened, Session, Transmit
 

@@ -9,8 +9,8 @@ from typing import Any, Unpack
 
 import trio
 from tidelog.errors import TidelogError, Unreachable, refuse
-from tidelog.link import Link, connect_link, serve_links
-from tidelog.transport import Accepting, Connection, Transport
+from tidelog.net.link import Link, connect_link, serve_links
+from tidelog.net.transport import Accepting, Connection, Transport
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
     Heartbeat,

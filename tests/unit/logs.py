@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from simulation.sim_disk import PowerLost, SimDisk
-from tidelog.disk import Disk
-from tidelog.records import NewRecord, chain_after, encode_batch, read_header, stamp_prefix, with_sent_crc
+from tidelog.batch.format import NewRecord, chain_after, encode_batch, read_header, stamp_prefix, with_sent_crc
+from tidelog.runtime.disk import Disk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import Checkpoint

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import count
 
+from tidelog.batch.format import NewRecord, check_batch, decode_batch
 from tidelog.client.core.batch import Batch, record_size
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import NewRecord, check_batch, decode_batch
 from tidelog.wire.messages import Produce, ProduceAck
 
 OPTIONS = ProducerOptions(linger_s=0.005, delivery_timeout_s=30, max_in_flight=5)

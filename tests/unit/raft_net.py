@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tidelog.effects import Send
 from tidelog.errors import TidelogError
+from tidelog.sansio.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries, Message, Vote
 from tidelog_controller.raft.configuration import Member, Members, members_of

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from simulation.sim_disk import SimDisk
-from tidelog.effects import CONTROLLER, Answer, Call, Event, Post, Send
+from tidelog.batch.format import NewRecord, decode_batch, encode_batch, split
 from tidelog.errors import TidelogError, TimedOut, Unreachable, from_info
-from tidelog.records import NewRecord, decode_batch, encode_batch, split
+from tidelog.sansio.effects import CONTROLLER, Answer, Call, Event, Post, Send
 from tidelog.types import Acks, TopicConfig, TopicPartition
 from tidelog.wire.messages import (
     Message,

@@ -7,7 +7,7 @@ from functools import partial
 
 from logs import PATH, SMALL, after_power_losses, content, flush, open_log, produced, sound, take_snapshot
 from simulation.sim_disk import SimDisk
-from tidelog.records import NO_CHAIN, chain_after, read_header
+from tidelog.batch.format import NO_CHAIN, chain_after, read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import Log

@@ -9,9 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import trio
-from tidelog.compacted import emptied, thin_batch
-from tidelog.errors import Unreachable, refuse
-from tidelog.records import (
+from tidelog.batch.format import (
     NO_CHAIN,
     BatchHeader,
     NewRecord,
@@ -24,6 +22,8 @@ from tidelog.records import (
     read_header,
     stamp_prefix,
 )
+from tidelog.batch.sparse import emptied, thin_batch
+from tidelog.errors import Unreachable, refuse
 from tidelog.types import Buffer, Position
 from tidelog.wire.messages import (
     DigestAnswer,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tidelog.effects import Call, Post
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.sansio.effects import Call, Post
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.wire.messages import Delivery, ReadAnswer, Subscribe
 from tidelog_gateway.cluster_view import ClusterMap

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import cbor2
 import pytest
-from tidelog.access import decide, digest_of, fault_of, id_of, new_token
+from tidelog.acl import decide, digest_of, fault_of, id_of, new_token
 from tidelog.errors import TidelogError
-from tidelog.tls import Identity
+from tidelog.net.tls import Identity
 from tidelog.types import Access, Acl, Quota, Token
-from tidelog.wire.image import apply_update, encode_delta, encode_image
 from tidelog.wire.messages import (
     AddController,
     AlterAcls,
@@ -28,6 +27,7 @@ from tidelog.wire.messages import (
     ReadCopy,
     RevokeTokens,
 )
+from tidelog.wire.metadata_image import apply_update, encode_delta, encode_image
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.cluster_events import delta_of
 from tidelog_controller.metadata.command_bytes import decode_command, encode_command

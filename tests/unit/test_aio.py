@@ -10,7 +10,7 @@ import tidelog.aio
 from serving import served
 from tidelog.aio.loop import AsyncioLoop
 from tidelog.errors import Closed, ConfigError, Unreachable
-from tidelog.tls import TlsFiles, TlsOptions
+from tidelog.net.tls import TlsFiles, TlsOptions
 from tidelog.types import TopicPartition
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

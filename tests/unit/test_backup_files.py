@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 from fsspec.registry import _registry
 from saved_topics import SavedTopic, batch, with_everything
-from tidelog.backup.checking import check_partition
+from tidelog.backup.check import check_partition
 from tidelog.backup.manifest import BadBackup, Manifest
-from tidelog.backup.saving import Saved, Saving
+from tidelog.backup.save import Saved, Saving
 from tidelog.backup.store import Store
 from tidelog.cli.main import main
 from tidelog.errors import ConfigError, TidelogError

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 from test_consumer_core import batch
-from tidelog.client.core.backward import BackwardCore, Look
+from tidelog.batch.format import read_header
+from tidelog.client.core.backward_consumer import BackwardCore, Look
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import read_header
 from tidelog.types import Position
 
 

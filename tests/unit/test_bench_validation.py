@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tidelog.records import check_batch, check_body, encode_batch
+from tidelog.batch.format import check_batch, check_body, encode_batch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench"))
 from validation import IN_FLIGHT, SHAPES, Sample, cost, pair_ratios, records_of

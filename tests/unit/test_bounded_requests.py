@@ -12,9 +12,9 @@ import pytest
 import trio
 import trio.testing
 from test_gateway import running
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, Unreachable, refuse
-from tidelog.records import NewRecord, encode_batch
 from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, TopicState
 from tidelog.wire import codec
 from tidelog.wire.messages import (

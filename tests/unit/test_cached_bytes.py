@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tidelog.disk import RealDisk
+from tidelog.runtime.disk import RealDisk
 
 CACHED, PIECE, PIECES = 64 << 10, 10_000, 100
 

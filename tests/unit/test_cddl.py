@@ -16,15 +16,15 @@ import tidelog.wire
 from any_message import CHOICES, instances
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidelog.compacted import thin_batch
+from tidelog.batch.format import SPARSE_HEADER_BYTES, NewRecord, decode_columns, encode_batch, encode_control
+from tidelog.batch.sparse import thin_batch
 from tidelog.errors import ProtocolError, refuse
-from tidelog.records import SPARSE_HEADER_BYTES, NewRecord, decode_columns, encode_batch, encode_control
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
-from tidelog.wire.compiled import MAX_INT, default_of, hints, is_payload, optional_of
-from tidelog.wire.image import encode_delta, encode_image
 from tidelog.wire.messages import ABSENT, ErrorInfo, Message
+from tidelog.wire.metadata_image import encode_delta, encode_image
+from tidelog.wire.schema import MAX_INT, default_of, hints, is_payload, optional_of
 
 CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding="utf-8")
 

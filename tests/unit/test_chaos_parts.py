@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 from click.testing import CliRunner
+from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import refuse
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy"))
 from chaos import versions

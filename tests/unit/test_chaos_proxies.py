@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 import trio
-from tidelog.cli.local_cluster import HOST, free_base_port
-from tidelog.cli.processes import Process
+from tidelog.cli.local.local_cluster import HOST, free_base_port
+from tidelog.cli.local.processes import Process
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy"))
 from chaos.hosts import CLIENTS

@@ -6,8 +6,14 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from metadata_log import Log
-from tidelog.cli.explain import change_in_words, event_in_words, losses_in_words, partition_of, state_in_words
-from tidelog.cli.topics import topics
+from tidelog.cli.admin.topics import topics
+from tidelog.cli.explain.sentences import (
+    change_in_words,
+    event_in_words,
+    losses_in_words,
+    partition_of,
+    state_in_words,
+)
 from tidelog.wire.messages import PartitionInfo, TopicInfo
 from tidelog_controller.metadata.commands import RecordLoss, SetLearners, Suspend
 

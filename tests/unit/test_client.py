@@ -13,12 +13,12 @@ import pytest
 import tidelog
 import trio
 from fake_gateway import FakeCluster
+from tidelog.batch.format import read_header
 from tidelog.client.connection import RETRY_S, Connection
 from tidelog.client.trio_loop import TrioLoop
 from tidelog.errors import Closed, ConfigError, TidelogError, TimedOut, Unreachable, refuse
-from tidelog.records import read_header
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import Position
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import CopyRead, Digest, ListOffset, Message, Subscribe, Unsubscribe
 
 

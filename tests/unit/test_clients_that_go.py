@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import trio
 from tidelog.errors import TidelogError
-from tidelog.link import PROTOCOL_VERSION, Link
+from tidelog.net.link import PROTOCOL_VERSION, Link
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Hello, Message, Read, ReadAnswer, Subscribe
 from tidelog_gateway.consume.read_window import WindowSettings
 from tidelog_gateway.consume.reads import Reads

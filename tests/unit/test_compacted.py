@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_consumer_core import Bench
 from test_records import GOLDEN, SMALL, golden, new_records
-from tidelog.compacted import first_compacted_ms, thin_batch
-from tidelog.errors import CorruptBatch
-from tidelog.records import (
+from tidelog.batch.format import (
     CODECS,
     CONTROL_FLAG,
     HEADER,
@@ -36,6 +34,8 @@ from tidelog.records import (
     split,
     stamp_prefix,
 )
+from tidelog.batch.sparse import first_compacted_ms, thin_batch
+from tidelog.errors import CorruptBatch
 from tidelog.types import Position
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from replica_net import KEY, Net
 from test_compaction import NOW, records, stored, table
-from tidelog.records import NewRecord, decode_batch, encode_batch, split
+from tidelog.batch.format import NewRecord, decode_batch, encode_batch, split
 from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Read, ReadAnswer

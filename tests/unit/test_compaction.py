@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import PATH, after_power_losses, flush, sound
 from simulation.sim_disk import SimDisk
-from tidelog.compacted import first_compacted_ms
-from tidelog.records import (
+from tidelog.batch.format import (
     Columns,
     NewRecord,
     Record,
@@ -25,6 +24,7 @@ from tidelog.records import (
     seal_batch,
     stamp_prefix,
 )
+from tidelog.batch.sparse import first_compacted_ms
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.compaction import (

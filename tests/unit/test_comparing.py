@@ -9,11 +9,11 @@ from hashlib import blake2b
 import pytest
 import trio
 from replica_net import KEY, cluster, code
-from tidelog.client.comparing import Comparison, compare
+from tidelog.client.admin.replica_comparison import Comparison, compare
 from tidelog.client.trio_loop import TrioLoop
 from tidelog.errors import Unreachable
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import TopicConfig
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Digest, DigestAnswer, DigestEntry
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tidelog.config import load, settings_of
 from tidelog.errors import ConfigError
+from tidelog.runtime.config import load, settings_of
 
 
 @dataclass(frozen=True, slots=True)

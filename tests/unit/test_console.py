@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 
 import pytest
 import tidelog_gateway.console as console
-from tidelog.pages import answer
+from tidelog.net.http_pages import answer
 
 STATIC = Path(console.__file__).parent / "static"
 OWN = sorted(STATIC.glob("*.*"))

@@ -10,7 +10,7 @@ from serving import served
 from tidelog.cli import consume
 from tidelog.cli.main import main
 from tidelog.errors import refuse
-from tidelog.link import Link
+from tidelog.net.link import Link
 from tidelog.wire.messages import ListOffset, Message
 
 

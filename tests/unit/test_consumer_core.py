@@ -7,9 +7,9 @@ from itertools import count
 from random import Random
 
 import pytest
+from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.client.core.consumer import ConsumerCore, Effect, Grant, Open, Stop
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import Position
 from tidelog.wire.messages import Delivery
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from controller_net import ControllerNet
-from tidelog.levels import POSSIBLE_LOSSES, Levels
+from tidelog.feature_levels import POSSIBLE_LOSSES, Levels
 from tidelog.types import PartitionState
 from tidelog.wire.messages import (
     AlterLearners,

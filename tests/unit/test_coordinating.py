@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from replica_net import CLIENT, Net, code
+from tidelog.batch.format import NewRecord, decode_columns, encode_batch, read_header
 from tidelog.errors import TidelogError
-from tidelog.records import NewRecord, decode_columns, encode_batch, read_header
 from tidelog.types import GROUPS, PartitionState, TopicConfig, TopicState
 from tidelog.wire.messages import (
     CommitOffsets,

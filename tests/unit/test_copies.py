@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from saved_topics import batch, compacted, with_everything
 from tidelog.backup.batches import as_copy, chunks, empty_batches, is_same, likeness
-from tidelog.records import MAX_RECORDS, check_batch, decode_batch, encode_control, read_header, stamp_prefix
+from tidelog.batch.format import MAX_RECORDS, check_batch, decode_batch, encode_control, read_header, stamp_prefix
 
 
 def placed(data: bytes, offset: int = 40, epoch: int = 2) -> bytes:

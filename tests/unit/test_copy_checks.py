@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from replica_net import KEY, Net, cluster, code
 from simulation.altered import alter, forget_indexes, segment_of
-from tidelog.levels import COPY_CHECKS
-from tidelog.majority import find_odd_copies
-from tidelog.records import NewRecord, encode_batch
+from tidelog.batch.format import NewRecord, encode_batch
+from tidelog.feature_levels import COPY_CHECKS
+from tidelog.sansio.majority import find_odd_copies
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import Digest, ScrubServer, ScrubStatus
 from tidelog_replica.config import ReplicaSettings

@@ -11,15 +11,15 @@ import trio
 from click.testing import CliRunner
 from replica_net import CLIENT, KEY, Net, cluster, code
 from simulation.altered import alter, segment_of
-from tidelog.client.comparing import Comparison, Difference, Side, compare
-from tidelog.client.copy_comparison import compare_copies
+from tidelog.batch.fingerprints import FINGERPRINT_BYTES, fingerprint_of, pack, unpack
+from tidelog.batch.format import NewRecord, decode_columns, encode_batch, read_header, stamp_prefix
+from tidelog.batch.sparse import thin_batch
+from tidelog.client.admin.copy_comparison import compare_copies
+from tidelog.client.admin.replica_comparison import Comparison, Difference, Side, compare
 from tidelog.client.trio_loop import TrioLoop
-from tidelog.compacted import thin_batch
 from tidelog.errors import TidelogError
-from tidelog.fingerprints import FINGERPRINT_BYTES, fingerprint_of, pack, unpack
-from tidelog.records import NewRecord, decode_columns, encode_batch, read_header, stamp_prefix
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import TopicConfig
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import CopyRead, Digest, DigestAnswer, Message, PartitionInfo, ReadCopy, TopicInfo
 from tidelog_replica.config import ReplicaSettings

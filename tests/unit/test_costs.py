@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from tidelog.effects import Post, Send
+from tidelog.batch.format import MAX_RECORDS, NewRecord, check_body, check_fields, encode_batch, read_header
 from tidelog.errors import CorruptBatch
-from tidelog.levels import TICKETS, service_hello
-from tidelog.records import MAX_RECORDS, NewRecord, check_body, check_fields, encode_batch, read_header
+from tidelog.feature_levels import TICKETS, service_hello
+from tidelog.sansio.effects import Post, Send
 from tidelog.tickets import sign
 from tidelog.types import ClusterImage, PartitionState, Quota, TicketKey, TopicState
 from tidelog.wire.messages import (

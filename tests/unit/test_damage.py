@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from logs import PATH, SEGMENTS, STORED, build, flush, open_log, produced, set_mark, sound
 from simulation.sim_disk import SimDisk
+from tidelog.batch.format import check_batch, read_header
 from tidelog.errors import CorruptBatch
-from tidelog.records import check_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CorruptLog, Log

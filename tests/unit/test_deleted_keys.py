@@ -12,7 +12,7 @@ from logs import PATH, after_power_losses, flush, reset
 from replica_net import KEY, Net
 from simulation.sim_disk import SimDisk
 from test_compaction import NOW, keyed, log_of, records, stamped, stored, table
-from tidelog.records import NO_CHAIN, NewRecord, encode_batch, read_header
+from tidelog.batch.format import NO_CHAIN, NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, Read
 from tidelog_replica.config import ReplicaSettings

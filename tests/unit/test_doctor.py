@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 from serving import served
-from tidelog.cli.disk_growth import Growth, growth_between, keeps_everything, record_bytes
-from tidelog.cli.doctor import limits_in
-from tidelog.cli.findings import NOTE, PROBLEM, WARNING, View, Waits, examine
+from tidelog.cli.explain.diagnosis import NOTE, PROBLEM, WARNING, View, Waits, examine
+from tidelog.cli.explain.disk_growth import Growth, growth_between, keeps_everything, record_bytes
+from tidelog.cli.explain.doctor import limits_in
 from tidelog.cli.main import main
-from tidelog.metrics import MetricsPage, Sample, told
+from tidelog.runtime.metrics import MetricsPage, Sample, told
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import (
     ControllerInfo,

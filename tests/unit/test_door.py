@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from tidelog.access import NewToken, new_token
+from tidelog.acl import NewToken, new_token
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import TICKETS
-from tidelog.link import PROTOCOL_VERSION
+from tidelog.feature_levels import TICKETS
+from tidelog.net.link import PROTOCOL_VERSION
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.tickets import sign
 from tidelog.types import Access, ClusterImage, Quota, TicketKey, Token
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from metadata_log import Log, code, who
 from tidelog.errors import TidelogError
-from tidelog.levels import DOUBTFUL_TAILS
+from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.types import PartitionState
 from tidelog.wire.messages import ReportDoubt
 from tidelog_controller.metadata.application import Applied

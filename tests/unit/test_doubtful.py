@@ -22,7 +22,7 @@ from logs import (
 )
 from simulation.sim_disk import SimDisk
 from test_encryption import CONFIG, OF_OLD
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage import log as log_module

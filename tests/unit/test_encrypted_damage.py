@@ -6,7 +6,7 @@ import pytest
 from logs import END, PATH, STORED, batches, content, flush, set_mark
 from simulation.sim_disk import SimDisk
 from test_encryption import NONE, OF_OLD, build, files, open_sealed, segments
-from tidelog.records import read_header
+from tidelog.batch.format import read_header
 from tidelog_replica.storage.encryption.files import BEGINNING, HEAD_BYTES, PAGE_BYTES, read_pages, stored_bytes
 from tidelog_replica.storage.encryption.rotation import rekey
 from tidelog_replica.storage.log import CorruptLog

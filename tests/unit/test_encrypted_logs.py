@@ -25,9 +25,9 @@ import test_retention
 import test_scrubbing
 import test_unreadable
 from simulation.sim_disk import SimDisk
-from tidelog.disk import Disk
+from tidelog.batch.format import read_header
 from tidelog.errors import CorruptBatch
-from tidelog.records import read_header
+from tidelog.runtime.disk import Disk
 from tidelog.types import TopicConfig
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.storage.encryption.files import (

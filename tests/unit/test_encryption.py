@@ -11,10 +11,10 @@ import test_log_model
 from hypothesis import given, settings
 from logs import END, PATH, STORED, after_power_losses, batch, batches, content, flush, open_alone, open_log, sound
 from simulation.sim_disk import SimDisk
-from tidelog.disk import RealDisk
+from tidelog.batch.fingerprints import fingerprint_of, unpack
+from tidelog.batch.format import read_header
 from tidelog.errors import ConfigError
-from tidelog.fingerprints import fingerprint_of, unpack
-from tidelog.records import read_header
+from tidelog.runtime.disk import RealDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.maintenance.log_opener import HeldBack, OpenLog

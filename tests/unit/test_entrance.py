@@ -10,11 +10,11 @@ import pytest
 import trio
 from link_peers import ALLOWED, HELLO, WELCOME
 from test_pages import ask_at
-from tidelog.entrance import Entrance
 from tidelog.errors import BrokerError
-from tidelog.link import Link, connect_link
-from tidelog.transport import Page
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.link import Link, connect_link
+from tidelog.net.transport import Page
+from tidelog.net.websocket.transport import WebSocketTransport
+from tidelog.runtime.listener import Entrance
 from tidelog.wire.messages import DescribeMetrics, Done, Message, MetricsAnswer, UnreadablePlace, Watch
 
 

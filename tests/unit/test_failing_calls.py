@@ -23,7 +23,7 @@ from logs import (
     sound,
 )
 from simulation.sim_disk import SimDisk
-from tidelog.records import read_header
+from tidelog.batch.format import read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.leader_epochs import EpochCache
 from tidelog_replica.replication.producer_state import ProducerState

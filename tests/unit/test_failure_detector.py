@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from tidelog.failure_detector import LEARNING_S, REMEMBERED_S, FailureDetector, Patience
+from tidelog.net.failure_detector import LEARNING_S, REMEMBERED_S, FailureDetector, Patience
 
 BOUNDS = Patience(0.6, 1.5)
 PING_EVERY_S = 0.2

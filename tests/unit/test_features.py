@@ -9,11 +9,10 @@ import cbor2
 import pytest
 from controller_net import ControllerNet
 from metadata_log import Log, code
-from tidelog.effects import Event
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.levels import ALL, CHANGES, NEWEST, OLDEST, Levels, why_unfit
+from tidelog.feature_levels import ALL, CHANGES, NEWEST, OLDEST, Levels, why_unfit
+from tidelog.sansio.effects import Event
 from tidelog.types import ClusterImage
-from tidelog.wire.image import apply_update, encode_image
 from tidelog.wire.messages import (
     DescribeFeatures,
     DescribeQuorum,
@@ -27,6 +26,7 @@ from tidelog.wire.messages import (
     Registered,
     Watch,
 )
+from tidelog.wire.metadata_image import apply_update, encode_image
 from tidelog_controller.metadata import commands
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.command_bytes import decode_command, encode_command

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 from simulation.sim_disk import SimDisk
-from tidelog.disk import File, RealDisk
+from tidelog.runtime.disk import File, RealDisk
 from tidelog_replica.effects import Outbox, StartJob, Stop
 from tidelog_replica.jobs import run_job
 from tidelog_replica.maintenance.file_pool import KEY, Tidying

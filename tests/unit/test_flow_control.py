@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from link_peers import MemoryConnection
-from tidelog.outbox import OUTBOX_BYTES, OUTBOX_MESSAGES, Outbox
+from tidelog.net.send_queue import OUTBOX_BYTES, OUTBOX_MESSAGES, Outbox
 
 
 @pytest.mark.parametrize(("size", "full"), [(1 << 20, OUTBOX_BYTES >> 20), (0, OUTBOX_MESSAGES)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from tidelog.records import BatchHeader, NewRecord, encode_batch, read_header
+from tidelog.batch.format import BatchHeader, NewRecord, encode_batch, read_header
 from tidelog_replica.replication.follower import Follower, agreed_end, fault_of
 from tidelog_replica.replication.leader_epochs import EpochCache
 

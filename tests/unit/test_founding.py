@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import pytest
-from tidelog.effects import Send
+from tidelog.sansio.effects import Send
 from tidelog.wire.messages import Meet
 from tidelog_controller.raft.base import RaftSettings
 from tidelog_controller.raft.bootstrap import Founding

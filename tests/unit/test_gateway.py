@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import trio
+from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import PROTOCOL_VERSION, Handler, Link, connect_link, serve_links
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.net.link import PROTOCOL_VERSION, Handler, Link, connect_link, serve_links
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import PRODUCER_WINDOW, ClusterImage, PartitionState, ServerState, TopicState
-from tidelog.websocket import WebSocketTransport
-from tidelog.wire.image import encode_delta, encode_image
 from tidelog.wire.messages import (
     AllocateProducerIds,
     AlterLearners,
@@ -46,6 +45,7 @@ from tidelog.wire.messages import (
     Watch,
     Welcome,
 )
+from tidelog.wire.metadata_image import encode_delta, encode_image
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.server import serve
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import trio
 from test_coordination import FakeShell
-from tidelog.access import ANONYMOUS, share_of_principal
+from tidelog.acl import ANONYMOUS, share_of_principal
 from tidelog.errors import TidelogError
-from tidelog.levels import PRODUCER_SHARES
+from tidelog.feature_levels import PRODUCER_SHARES
 from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, SHARES, TRANSACTIONS, share_of
 from tidelog.wire.messages import (
     AllocateProducerIds,

@@ -10,9 +10,9 @@ import pytest
 import tidelog
 import trio
 from filled_groups import BY_HAND, filled, keys, offsets, until_heard
-from tidelog.client.core.member import MemberCore
-from tidelog.client.group import GroupConsumer
-from tidelog.client.hooks import Hooks
+from tidelog.client.core.group_member import MemberCore
+from tidelog.client.group_consumer import GroupConsumer
+from tidelog.client.rebalance_listener import Hooks
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.types import Position
 from tidelog.wire.messages import GroupPosition

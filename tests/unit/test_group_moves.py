@@ -6,7 +6,7 @@ import pytest
 import tidelog
 import trio
 from filled_groups import BY_HAND, filled, keys, offsets, until_heard
-from tidelog.client.hooks import Hooks
+from tidelog.client.rebalance_listener import Hooks
 from tidelog.errors import TidelogError
 from tidelog.types import Position
 from tidelog.wire.messages import GroupPosition

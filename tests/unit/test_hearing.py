@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.cli.hearing import KEPT, WORDS, Ear, Recorder
+from tidelog.cli.local.message_tap import KEPT, WORDS, Ear, Recorder
 from tidelog.wire.codec import encode
 from tidelog.wire.messages import Done, Hello, Message, PauseTopic, PlayedMessage, Welcome
 

@@ -15,9 +15,9 @@ import pytest
 import trio
 from hostile_wire import GOOD, HANDSHAKES, MESSAGES, ending, frame, frames_for
 from tidelog.errors import TidelogError
-from tidelog.link import Link, connect_link, serve_links
-from tidelog.transport import SUBPROTOCOL
-from tidelog.websocket import HELLO_BYTES, WebSocketTransport
+from tidelog.net.link import Link, connect_link, serve_links
+from tidelog.net.transport import SUBPROTOCOL
+from tidelog.net.websocket.transport import HELLO_BYTES, WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.cbor import bytes_head
 from tidelog.wire.messages import Done, Hello, InitProducer, ProducerId, Welcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tidelog.origins import Origins
+from tidelog.net.origins import Origins
 
 REBOUND = [
     "evil.example",

@@ -19,8 +19,8 @@ from tidelog.types import (
     changed_partitions,
 )
 from tidelog.wire import codec
-from tidelog.wire.image import apply_update, encode_delta, encode_image
 from tidelog.wire.messages import MetadataUpdate
+from tidelog.wire.metadata_image import apply_update, encode_delta, encode_image
 
 R1 = ServerState("r1", "ws://r1:1", 4, False)
 R2 = ServerState("r2", "ws://r2:1", 5, True)

@@ -12,8 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 from deployed import DEPLOY, SERVICES, USER, bytes_of, configured, documents, image_settings, patience_s
-from tidelog.health import HEALTH_PATH, READY_PATH
-from tidelog.link import OUTBOX_BYTES
+from tidelog.net.link import OUTBOX_BYTES
+from tidelog.runtime.health import HEALTH_PATH, READY_PATH
 from tidelog_controller.server import ALLOWED as CONTROLLER_PEERS
 
 FOLDER = DEPLOY / "kubernetes"

@@ -10,13 +10,13 @@ import pytest
 import trio
 import trio.testing
 from link_peers import HELLO, WELCOME, MemoryConnection, MemoryTransport, Server
-from tidelog import link as link_module
-from tidelog import outbox
 from tidelog.errors import BrokerError, TimedOut, Unreachable, refuse
-from tidelog.failure_detector import Patience
-from tidelog.link import Link, connect_link
-from tidelog.transport import Connection, Transport
-from tidelog.websocket import WebSocketTransport
+from tidelog.net import link as link_module
+from tidelog.net import send_queue as outbox
+from tidelog.net.failure_detector import Patience
+from tidelog.net.link import Link, connect_link
+from tidelog.net.transport import Connection, Transport
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.messages import (
     Credit,

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tidelog.cli.main import main
-from tidelog.config import load
 from tidelog.errors import ConfigError
-from tidelog.listening import is_loopback
+from tidelog.runtime.config import load
+from tidelog.runtime.listen_config import is_loopback
 from tidelog_controller.config import ControllerConfig
 from tidelog_gateway.config import GatewayConfig
 from tidelog_replica.config import ReplicaConfig

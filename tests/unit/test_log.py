@@ -9,8 +9,8 @@ import pytest
 from appending import append_as_leader
 from logs import PATH, SMALL, batch, batches, content, epochs_of, flush, open_log, sound
 from simulation.sim_disk import SimDisk
-from tidelog.disk import RealDisk
-from tidelog.records import read_header
+from tidelog.batch.format import read_header
+from tidelog.runtime.disk import RealDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import Log

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import structlog
-from tidelog import logs
-from tidelog.effects import Event
-from tidelog.log_events import ANY, BY_SERVICE, LogEvent, counted
+from tidelog.runtime import logs
+from tidelog.runtime.log_events import ANY, BY_SERVICE, LogEvent, counted
+from tidelog.sansio.effects import Event
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = {event.name: event for table in (ANY, *BY_SERVICE.values()) for event in table}
@@ -70,7 +70,8 @@ def kinds_of_changes() -> Iterator[str]:
 
 def shared() -> Iterator[tuple[str, str | None]]:
     """What modules that all services have in common write."""
-    for path in (ROOT / "shared" / "tidelog").glob("*.py"):
+    home = ROOT / "shared" / "tidelog"
+    for path in (*home.glob("*.py"), *(home / "net").rglob("*.py"), *(home / "runtime").glob("*.py")):
         yield from ((name, level) for name, level in written_by(ast.parse(path.read_text())) if level)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import batches, content, epochs_of, open_log, reset, sound
 from simulation.sim_disk import SimDisk
-from tidelog.records import read_header
+from tidelog.batch.format import read_header
 
 actions = st.lists(
     st.one_of(

@@ -9,7 +9,7 @@ import pytest
 from logs import PATH, batches, flush, open_log, produced, take_snapshot
 from retired import ALL, COUNT, HEADERS, STORED, built, check, filled
 from simulation.sim_disk import SimDisk
-from tidelog.records import NO_CHAIN, chain_after, read_header
+from tidelog.batch.format import NO_CHAIN, chain_after, read_header
 from tidelog_replica.jobs import run_job
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CorruptLog, Log

@@ -8,7 +8,7 @@ import pytest
 from logs import PATH, batch, content, flush, open_log, reset
 from retired import COUNT, HEADERS, STORED, at_each_step, built, chain_to, check, filled, stable
 from simulation.sim_disk import SimDisk
-from tidelog.records import NO_CHAIN
+from tidelog.batch.format import NO_CHAIN
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import LOG_START, RESET, Origin

@@ -6,7 +6,7 @@ import socket
 
 import trio
 from hostile_wire import frame
-from tidelog.wire.frames import FIRST_BYTES, RECEIVE_BYTES, FrameStream
+from tidelog.net.websocket.frames import FIRST_BYTES, RECEIVE_BYTES, FrameStream
 
 LENGTH = 60_000
 MANY = 5

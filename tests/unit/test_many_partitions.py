@@ -10,8 +10,8 @@ from replica_net import Net, cluster
 from tidelog.errors import Unreachable
 from tidelog.types import TopicConfig, TopicPartition
 from tidelog.wire import codec
-from tidelog.wire.image import encode_delta
 from tidelog.wire.messages import AlterIsr, EpochOffset, Fetch, HandOver, MetadataUpdate, ReportLeader, Seal
+from tidelog.wire.metadata_image import encode_delta
 from tidelog_replica.assignment import isr_proposals as proposals
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.fetcher import fetcher as upstream

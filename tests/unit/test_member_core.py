@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from fake_groups import FakeGroup
-from tidelog.client.core.member import (
+from tidelog.client.core.group_member import (
     Ask,
     Assigned,
     Commit,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
-from tidelog.counting import Histogram
-from tidelog.metrics import FREE_S, REST, Metric, MetricsPage, Sample
+from tidelog.runtime.metrics import FREE_S, REST, Metric, MetricsPage, Sample
+from tidelog.sansio.counters import Histogram
 from tidelog_controller.observability import metrics as controller
 from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import group_metrics

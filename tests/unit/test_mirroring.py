@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import trio
 from saved_topics import CopiedTopic, SavedTopic, batch, compacted, records_of, with_everything
-from tidelog.backup.mirroring import Mirror, Wishes
-from tidelog.backup.restoring import MEANWHILE, Restoring
-from tidelog.backup.restoring import Wishes as Restore
-from tidelog.backup.saving import Saving
+from tidelog.backup.mirror import Mirror, Wishes
+from tidelog.backup.restore import MEANWHILE, Restoring
+from tidelog.backup.restore import Wishes as Restore
+from tidelog.backup.save import Saving
 from tidelog.backup.store import Store
+from tidelog.batch.format import read_header
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.records import read_header
 
 NOBODY: Any = (lambda *_: None, lambda *_: None)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from replica_net import Net, cluster
-from tidelog.effects import Call
+from tidelog.sansio.effects import Call
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, FetchAnswer, ReportLeader
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from replica_net import CLIENT, KEY, cluster, code, outcome
 from tidelog.backup.batches import empty_batches
+from tidelog.batch.format import NewRecord, decode_batch, encode_batch, encode_control, split
 from tidelog.errors import BrokerError
-from tidelog.records import NewRecord, decode_batch, encode_batch, encode_control, split
 from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (

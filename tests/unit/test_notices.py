@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from replica_net import KEY, Net, cluster
-from tidelog.effects import CONTROLLER, Call, Post
+from tidelog.sansio.effects import CONTROLLER, Call, Post
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, Message, Notify, NotifyPart
 from tidelog_replica.config import ReplicaSettings

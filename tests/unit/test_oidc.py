@@ -16,8 +16,8 @@ import pytest
 import trio
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, RSAKey
-from tidelog.config import load
 from tidelog.errors import ConfigError, TidelogError
+from tidelog.runtime.config import load
 from tidelog.types import Access
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.rights import issuer_keys, oidc

@@ -8,7 +8,7 @@ import cbor2
 import pytest
 from controller_net import ControllerNet
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import REQUEST_DIGESTS, Levels
+from tidelog.feature_levels import REQUEST_DIGESTS, Levels
 from tidelog.request_names import LONGEST_NAME, name_of_client, name_of_gateway, owner_of
 from tidelog.types import Acl
 from tidelog.wire.messages import (

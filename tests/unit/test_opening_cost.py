@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from logs import PATH, SMALL, batches, flush
 from simulation.sim_disk import SimDisk
-from tidelog.disk import File
+from tidelog.runtime.disk import File
 from tidelog_replica.storage.log import Log
 
 

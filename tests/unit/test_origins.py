@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 import trio
 from link_peers import Server
-from tidelog.config import load
 from tidelog.errors import ConfigError
-from tidelog.origins import Origins, is_origin
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.origins import Origins, is_origin
+from tidelog.net.websocket.transport import WebSocketTransport
+from tidelog.runtime.config import load
 from tidelog_gateway.config import GatewayConfig
 
 NO_BROWSERS = Origins(("*",), browsers=False)

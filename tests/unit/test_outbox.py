@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trio
 from tidelog.errors import TidelogError, Unreachable
-from tidelog.link import PROTOCOL_VERSION, Link, burst, connect_link, serve_links
-from tidelog.websocket import WebSocketTransport
-from tidelog.wire.frames import FrameStream
+from tidelog.net.link import PROTOCOL_VERSION, Link, burst, connect_link, serve_links
+from tidelog.net.websocket.frames import FrameStream
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Hello, Message, Read, ReadAnswer, Welcome
 
 HELLO = Hello(PROTOCOL_VERSION, role="client", node="c")

@@ -13,10 +13,10 @@ import pytest
 import trio
 from link_peers import ALLOWED, HELLO, WELCOME
 from test_hosts import REBOUND
-from tidelog.link import connect_link, serve_links
-from tidelog.pages import answer
-from tidelog.transport import Page, Pages
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.http_pages import answer
+from tidelog.net.link import connect_link, serve_links
+from tidelog.net.transport import Page, Pages
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve as serve_controller
 

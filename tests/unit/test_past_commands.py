@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tidelog.batch.format import Record
 from tidelog.cli.consume import FORMATS
-from tidelog.cli.past import entries_of, parse_moment, topic_info
-from tidelog.records import Record
-from tidelog.timeline.past import past_after
+from tidelog.cli.explain.describe import entries_of, parse_moment, topic_info
 from tidelog.timeline.records import encode
+from tidelog.timeline.replay import past_after
 from tidelog.types import TIMELINE
 from tidelog.wire.messages import AlterTopic, CreateTopic, DeleteTopic, GrowTopic, Message
 from tidelog_controller.active.timeline_records import event_record

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from tidelog.controllers import ActiveController
 from tidelog.errors import TidelogError, Unreachable, refuse
-from tidelog.link import PROTOCOL_VERSION, Handler, Link, serve_links
-from tidelog.peers import Peers
-from tidelog.transport import Connection, Transport
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.controller_link import ActiveController
+from tidelog.net.link import PROTOCOL_VERSION, Handler, Link, serve_links
+from tidelog.net.peers import Peers
+from tidelog.net.transport import Connection, Transport
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import (
     ControllerInfo,
     DeleteTopic,
@@ -242,7 +242,7 @@ class Controllers:
 
 
 async def test_the_active_controller_is_found_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.controllers.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tidelog.net.controller_link.ANSWER_TIMEOUT_S", 0.2)
     controllers = Controllers()
     async with trio.open_nursery() as nursery:
         for node in ("c1", "c2", "c3"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tidelog.errors import TidelogError
-from tidelog.levels import MAX_COMPACTION_LAG, VALIDATION
+from tidelog.feature_levels import MAX_COMPACTION_LAG, VALIDATION
 from tidelog.types import PartitionState, ServerState, TopicConfig, TopicState
 from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
 from tidelog_controller.metadata.application import MetadataState

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from shared_readers import Bench as Subscribers
 from shared_readers import stored
-from tidelog.effects import Call
 from tidelog.errors import TidelogError, refuse
+from tidelog.sansio.effects import Call
 from tidelog.wire.messages import Read, ReadAnswer
 from tidelog_gateway.consume.subscriptions import Effect, Polled
 

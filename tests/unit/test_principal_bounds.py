@@ -12,9 +12,9 @@ import pytest
 import trio
 from metadata_log import Log
 from test_subscription import Bench
-from tidelog.effects import Answer
 from tidelog.errors import TidelogError
-from tidelog.levels import OWNERS
+from tidelog.feature_levels import OWNERS
+from tidelog.sansio.effects import Answer
 from tidelog.types import Quota
 from tidelog.wire.messages import (
     AbortStaged,

@@ -23,18 +23,17 @@ from fake_gateway import FakeCluster
 from rich.table import Table
 from serving import served
 from test_gateway import running
-from tidelog import logs
+from tidelog.batch.format import Record
 from tidelog.cli import output
 from tidelog.cli.consume import FORMATS, for_terminal
 from tidelog.cli.main import main
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import Link, connect_link
+from tidelog.net.link import Link, connect_link
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.printable import MAX_TEXT_BYTES, escaped, fault_of_text
-from tidelog.records import Record
+from tidelog.runtime import logs
 from tidelog.types import TopicConfig
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire import messages
-from tidelog.wire.compiled import hints, is_payload, optional_of
 from tidelog.wire.messages import (
     BeginTransaction,
     CreateTopic,
@@ -47,6 +46,7 @@ from tidelog.wire.messages import (
     ProducePart,
     Subscribe,
 )
+from tidelog.wire.schema import hints, is_payload, optional_of
 from tidelog_gateway.rights.text_check import MAX_TOKEN_BYTES, fault_of_texts
 from tidelog_gateway.server import CLIENT_OPS
 

@@ -12,11 +12,11 @@ import pytest
 import trio
 from click.testing import CliRunner
 from tidelog.captures import Capture
-from tidelog.cli import dev
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
-from tidelog.disk import RealDisk
+from tidelog.cli.local import dev
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.private import make_file, own_directory, warn_of_open_secret, write_file
-from tidelog.service import main
+from tidelog.runtime.disk import RealDisk
+from tidelog.runtime.service import main
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve as serve_controller
 from two_services import two_services
@@ -146,7 +146,7 @@ def test_a_link_in_a_data_directory_leads_nowhere_else(tmp_path: Path) -> None:
 def test_dev_leaves_the_modes_of_what_it_has_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its folder may be one that the user has other things in."""
     monkeypatch.setattr(dev, "run", lambda main: None)
-    monkeypatch.setattr("tidelog.logs.configure", lambda **_: None)
+    monkeypatch.setattr("tidelog.runtime.logs.configure", lambda **_: None)
     (tmp_path / "notes").write_text("x")
     (tmp_path / "web").mkdir()
     modes = {tmp_path: 0o755, tmp_path / "notes": 0o644, tmp_path / "web": 0o755}

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from tidelog.certs import open_authority
+from tidelog.net.dev_certificates import open_authority
+from tidelog.net.tls import Identity, TlsOptions
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.probe import main
-from tidelog.tls import Identity, TlsOptions
-from tidelog.websocket import WebSocketTransport
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from producer_bench import GAP, LATER, LOSSY_GAP, LOSSY_GAP_IN_DOUBT, NEVER, OPTIONS, UNKNOWN, Bench
+from tidelog.batch.format import MAX_RECORDS, NewRecord, split
 from tidelog.client.core.batch import Identity
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, from_info, refuse
-from tidelog.records import MAX_RECORDS, NewRecord, split
 from tidelog.types import PRODUCER_WINDOW
 from tidelog.wire.messages import ErrorInfo, ProduceAck
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tidelog.errors import TidelogError
-from tidelog.levels import TICKETS
+from tidelog.feature_levels import TICKETS
 from tidelog.tickets import refuse_ticket, sign, successor
 from tidelog.types import ClusterImage, TicketKey
 from tidelog.wire.messages import ProducerTicket, UseProducer

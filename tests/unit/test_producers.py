@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cddl import schema
+from tidelog.batch.format import MAX_OFFSET, BatchHeader, Codec, NewRecord, encode_batch, read_header
 from tidelog.errors import ProtocolError
-from tidelog.records import MAX_OFFSET, BatchHeader, Codec, NewRecord, encode_batch, read_header
 from tidelog.types import SHARE_IDS
 from tidelog_replica.replication import producer_state as producers
 from tidelog_replica.replication.producer_state import ProducerState, Refused, Written

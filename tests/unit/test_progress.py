@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from replica_net import KEY, Net, cluster
-from tidelog.effects import Post
-from tidelog.levels import NEWEST, PROGRESS
+from tidelog.feature_levels import NEWEST, PROGRESS
+from tidelog.sansio.effects import Post
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, FetchPart, Notify, NotifyPart, Progress
 from tidelog_replica.replication import progress

@@ -11,14 +11,14 @@ import pytest
 import tidelog
 import trio
 from test_origins import handshake
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.batch.format import NewRecord, encode_batch
+from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.levels import NEWEST
-from tidelog.link import Link, connect_link
-from tidelog.records import NewRecord, encode_batch
-from tidelog.transport import Transport
+from tidelog.feature_levels import NEWEST
+from tidelog.net.link import Link, connect_link
+from tidelog.net.transport import Transport
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import TIMELINE
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.messages import (
     CreateTopic,

@@ -10,7 +10,7 @@ import random
 
 import pytest
 from raft_net import FIVE, LATER, SETTINGS, THREE, Net, append, core, leader, log, of, sent, terms_of
-from tidelog.effects import Send
+from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendEntries, AppendResult, Message, RequestVote, Vote
 from tidelog_controller.raft.raft import (
     Entry,

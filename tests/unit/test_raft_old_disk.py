@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from raft_net import LATER, Net, Node, append, core, log
-from tidelog.effects import Event
+from tidelog.sansio.effects import Event
 from tidelog.types import NodeId
 from tidelog.wire.messages import Acked, AppendEntries, AppendResult, Message, RequestVote, Vote
 from tidelog_controller.raft.membership import Standing

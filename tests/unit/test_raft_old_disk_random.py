@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from raft_net import Net, Node
 from test_raft_random import Walk
-from tidelog.effects import Event
+from tidelog.sansio.effects import Event
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries
 from tidelog_controller.raft.log import RaftLog

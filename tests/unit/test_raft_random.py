@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import pytest
 from raft_net import Crash, Net, Node
-from tidelog.effects import Send
+from tidelog.sansio.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult, Vote
 from tidelog_controller.raft.raft import Apply, Entry, Persist, RaftEffect, RaftSettings, RoleChanged

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from replica_net import KEY, Net, cluster, code
-from tidelog.records import decode_batch, split
+from tidelog.batch.format import decode_batch, split
 from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import ConfirmLeader, Fetch, ListOffset, OffsetAnswer, ReadAnswer

@@ -13,9 +13,9 @@ import zstandard
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidelog import batch_body, records
-from tidelog.errors import CorruptBatch
-from tidelog.records import (
+from tidelog.batch import body as batch_body
+from tidelog.batch import format as records
+from tidelog.batch.format import (
     HEADER,
     MAX_RECORDS,
     BatchHeader,
@@ -30,6 +30,7 @@ from tidelog.records import (
     split,
     stamp_prefix,
 )
+from tidelog.errors import CorruptBatch
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLES: dict[str, list[NewRecord]] = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from controller_net import ControllerNet
 from metadata_log import Log
-from tidelog.levels import RECOVERY, Levels
+from tidelog.feature_levels import RECOVERY, Levels
 from tidelog.types import PRODUCER_IDS_END, REPORTED_IDS_END, YEAR_2025_MS, PartitionState, TopicConfig, share_of
 from tidelog.wire.messages import AllocateProducerIds, Heartbeat, ProducerIds, Register, Registered, SealPart
 from tidelog_controller.metadata.rules.recovery import (

@@ -27,7 +27,7 @@ from logs import (
     sound,
 )
 from simulation.sim_disk import PowerLost, SimDisk
-from tidelog.records import HEADER_BYTES, read_header
+from tidelog.batch.format import HEADER_BYTES, read_header
 from tidelog_replica.storage.log import CorruptLog, Log
 
 

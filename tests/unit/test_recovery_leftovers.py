@@ -21,7 +21,7 @@ from logs import (
     sound,
 )
 from simulation.sim_disk import PowerLost, SimDisk
-from tidelog.records import read_header
+from tidelog.batch.format import read_header
 from tidelog_replica.maintenance.log_opener import OpenLog
 from tidelog_replica.storage.log import CorruptLog, Log
 from tidelog_replica.storage.open_files import OpenFiles

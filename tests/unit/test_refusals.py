@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from controller_net import ControllerNet
-from tidelog.effects import Call
 from tidelog.errors import refuse
-from tidelog.timeline.past import past_after
+from tidelog.sansio.effects import Call
 from tidelog.timeline.records import decode, encode, subject_of
+from tidelog.timeline.replay import past_after
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
     ConfirmLeader,

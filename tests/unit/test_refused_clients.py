@@ -10,8 +10,8 @@ import tidelog
 import trio
 from fake_gateway import FakeCluster
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import serve_links
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.link import serve_links
+from tidelog.net.websocket.transport import WebSocketTransport
 
 
 async def test_who_is_refused_by_all_gateways_need_not_wait_and_by_one_goes_to_another() -> None:

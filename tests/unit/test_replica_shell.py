@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import trio
-from tidelog.failure_detector import Patience
-from tidelog.link import PROTOCOL_VERSION
+from tidelog.net.failure_detector import Patience
+from tidelog.net.link import PROTOCOL_VERSION
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Hello
 from tidelog_replica.effects import StartFlush, StartJob, Stop

@@ -8,10 +8,10 @@ from itertools import count
 from typing import Any, cast
 
 import trio
-from tidelog.access import ANONYMOUS
+from tidelog.acl import ANONYMOUS
 from tidelog.errors import TidelogError
-from tidelog.link import PROTOCOL_VERSION, Link
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.link import PROTOCOL_VERSION, Link
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Done, Hello, Message
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shell import CLIENT_MAX_REQUESTS, MAX_CALLS, Answered, Shell

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 from replica_net import KEY, Net, code
-from tidelog.disk import RealDisk
-from tidelog.records import NewRecord, encode_batch
+from tidelog.batch.format import NewRecord, encode_batch
+from tidelog.runtime.disk import RealDisk
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import ListOffset
 from tidelog_replica.config import ReplicaSettings

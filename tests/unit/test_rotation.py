@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from test_tls import C1, DAY, HERE, NOW, R1, asked, hello, serving
-from tidelog.certs import open_authority
 from tidelog.errors import TidelogError
-from tidelog.tls import TlsOptions
+from tidelog.net.dev_certificates import open_authority
+from tidelog.net.tls import TlsOptions
 
 
 def put(source: str | Path, target: Path) -> None:

@@ -8,10 +8,10 @@ import cbor2
 import pytest
 import zstandard
 from tidelog.backup.batches import empty_batches
-from tidelog.effects import Post, Send
+from tidelog.batch.format import NewRecord, encode_batch, read_header, seal_batch
 from tidelog.errors import refuse
-from tidelog.levels import VALIDATION
-from tidelog.records import NewRecord, encode_batch, read_header, seal_batch
+from tidelog.feature_levels import VALIDATION
+from tidelog.sansio.effects import Post, Send
 from tidelog.tickets import sign
 from tidelog.types import (
     ClusterImage,

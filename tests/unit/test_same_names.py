@@ -11,7 +11,7 @@ import pytest
 import tidelog
 import tidelog.aio
 import tidelog.sync
-from tidelog.client import backward
+from tidelog.client import backward_consumer as backward
 
 DECLARED = (Path(__file__).resolve().parents[2] / "shared" / "js" / "tidelog.d.ts").read_text()
 KINDS = ("Log", "Producer", "Pending", "Consumer", "BackwardConsumer", "GroupConsumer", "Transaction")

@@ -6,8 +6,8 @@ import random
 
 import pytest
 from test_metadata_random import SERVERS
-from tidelog.effects import Call
-from tidelog.timeline.past import past_after
+from tidelog.sansio.effects import Call
+from tidelog.timeline.replay import past_after
 from tidelog.wire.messages import (
     Produce,
 )

@@ -11,8 +11,7 @@ from logs import PATH as LOG_PATH
 from logs import STORED, build, flush, open_log
 from replica_net import KEY, Net, cluster
 from simulation.sim_disk import SimDisk
-from tidelog.compacted import thin_batch
-from tidelog.records import (
+from tidelog.batch.format import (
     HEADER_BYTES,
     NewRecord,
     decode_columns,
@@ -22,6 +21,7 @@ from tidelog.records import (
     seal_batch,
     stamp_prefix,
 )
+from tidelog.batch.sparse import thin_batch
 from tidelog.types import TopicConfig, TopicPartition
 from tidelog.wire import codec
 from tidelog.wire.messages import MetricsAnswer, UnreadablePlace

@@ -6,9 +6,9 @@ import random
 
 import pytest
 from controller_net import ControllerNet
-from tidelog.access import decide, heirs_of
+from tidelog.acl import decide, heirs_of
 from tidelog.errors import TidelogError
-from tidelog.levels import SECURITY, Levels
+from tidelog.feature_levels import SECURITY, Levels
 from tidelog.types import Access, Acl, Quota, Token
 from tidelog.wire.messages import (
     AllocateProducerIds,

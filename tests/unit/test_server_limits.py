@@ -13,11 +13,11 @@ from producer_bench import Bench as ProducerBench
 from structlog.testing import capture_logs
 from test_router import Bench as RouterBench
 from test_router import batch, produce
-from tidelog.client.sender import Sender
-from tidelog.effects import Event, Send
-from tidelog.link import PROTOCOL_VERSION
+from tidelog.client.batch_sender import Sender
+from tidelog.net.link import PROTOCOL_VERSION
+from tidelog.net.websocket.transport import WebSocketTransport
+from tidelog.sansio.effects import Event, Send
 from tidelog.types import Acks, TopicConfig
-from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Hello, Produce, ProduceAck, Produced
 from tidelog_gateway.limits.server_limits import INTERVAL_S, PATIENCE, ServerLimit, fair_share
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from tidelog.service import Leave, Serving, serve_in_order
+from tidelog.runtime.service import Leave, Serving, serve_in_order
 
 
 class Service:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 from shared_readers import NODES, Bench, stored
-from tidelog.effects import Call
 from tidelog.errors import TidelogError, refuse
+from tidelog.sansio.effects import Call
 from tidelog.wire.messages import Credit, Read, ReadAnswer
 
 

@@ -17,7 +17,7 @@ import pytest
 from click.parser import _OptionParser as OptionParser
 from deployed import DEPLOY, ROOT, SERVICES
 from tidelog.cli.main import main
-from tidelog.config import settings_of
+from tidelog.runtime.config import settings_of
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 DEPLOYED = sorted(

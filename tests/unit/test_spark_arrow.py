@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import CorruptBatch
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.spark import arrow
 
 

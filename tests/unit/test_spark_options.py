@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tidelog.net.tls import TlsOptions
 from tidelog.spark.errors import CODES, SourceError
+from tidelog.spark.option_parsers import AtTime
 from tidelog.spark.options import BATCH, STREAM, ReadOptions, parse
-from tidelog.spark.texts import AtTime
 from tidelog.spark.write_options import WRITE
-from tidelog.tls import TlsOptions
 
 
 def refusal(**options: str) -> str:

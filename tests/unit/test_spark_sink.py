@@ -16,19 +16,20 @@ import pytest
 import tidelog.sync
 from fake_gateway import FakeCluster, Partition
 from serving import served
+from tidelog.batch.format import decode_columns, read_header
+from tidelog.batch.sparse import thin_batch
 from tidelog.client.core.partitioner import partition_of
-from tidelog.compacted import thin_batch
 from tidelog.errors import refuse
-from tidelog.records import decode_columns, read_header
 from tidelog.types import MAX_TASKS
 from tidelog.wire.messages import InitProducer, InitTaskProducer, Message, Produce, ProducerId, Read, ReadAnswer
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructField, StructType
-from tidelog.spark import sending, sink, task_input
+from tidelog.spark import sink, task_input
+from tidelog.spark import write_task as sending
 from tidelog.spark.errors import SourceError
-from tidelog.spark.rows import Numbering, Producer, Reserved, TopicLimits, check_columns
+from tidelog.spark.row_encoder import Numbering, Producer, Reserved, TopicLimits, check_columns
 from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, checked
 from tidelog.spark.write_options import parse
 

@@ -12,11 +12,11 @@ from serving import served
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from tidelog.records import read_header
-from tidelog.spark import stream
+from tidelog.batch.format import read_header
+from tidelog.spark import micro_batches as stream
 from tidelog.spark.errors import SourceError
+from tidelog.spark.micro_batches import TidelogStreamReader
 from tidelog.spark.options import parse
-from tidelog.spark.stream import TidelogStreamReader
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import JoinGroup
 

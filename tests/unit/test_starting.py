@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidelog.starting import Order, fork_all, stat
+from tidelog.runtime.prefork import Order, fork_all, stat
 
 TELLS = """
 import gc, json, os, random, sys
@@ -26,7 +26,7 @@ def run():
 """
 INTERRUPTED = """
 import os, sys
-from tidelog.starting import Order, fork_all
+from tidelog.runtime.prefork import Order, fork_all
 orders = [Order(name, name, [], f"{sys.argv[1]}/{name}.log") for name in ("tells", "interrupts")]
 os.environ["CALLER"] = str(os.getpid())
 try:

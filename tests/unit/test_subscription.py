@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tidelog.effects import Answer, Call, Post
+from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import TimedOut, Unreachable, refuse
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.sansio.effects import Answer, Call, Post
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.wire.messages import Credit, Delivery, Done, Read, ReadAnswer, Subscribe, Unsubscribe
 from tidelog_gateway.cluster_view import ClusterMap

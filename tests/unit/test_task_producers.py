@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from replica_net import code
 from tidelog.errors import TidelogError
-from tidelog.levels import TASK_PRODUCERS
+from tidelog.feature_levels import TASK_PRODUCERS
 from tidelog.types import MAX_TASKS
 from tidelog.wire.messages import InitTaskProducer, TaskProducer
 from tidelog_replica.config import TransactionSettings

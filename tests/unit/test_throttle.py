@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from replica_net import KEY, Net, cluster
-from tidelog.effects import Answer, Call
-from tidelog.records import NewRecord, encode_batch
+from tidelog.batch.format import NewRecord, encode_batch
+from tidelog.sansio.effects import Answer, Call
 from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Fetch, FetchAnswer

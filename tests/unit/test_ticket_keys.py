@@ -8,7 +8,7 @@ import cbor2
 import pytest
 from controller_net import ControllerNet
 from metadata_log import Log
-from tidelog.levels import TICKETS, Levels
+from tidelog.feature_levels import TICKETS, Levels
 from tidelog.tickets import refuse_ticket, sign
 from tidelog.types import TicketKey
 from tidelog.wire.messages import (

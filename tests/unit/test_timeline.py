@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metadata_log import Log
 from test_metadata_random import RULES, SERVERS, action, commands_of
-from tidelog.timeline.past import Past, past_after
 from tidelog.timeline.records import Document, decode, encode
+from tidelog.timeline.replay import Past, past_after
 from tidelog.types import TIMELINE, TopicConfig
 from tidelog_controller.active.timeline_records import event_record, keyframe_records
 from tidelog_controller.active.timeline_topic import Group, Upkeep

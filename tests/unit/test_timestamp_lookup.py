@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 import trio
+from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.wire.messages import ListOffset, Message, OffsetAnswer, Read, ReadAnswer
 from tidelog_gateway.consume.timestamp_lookup import Answered, find_by_time
 

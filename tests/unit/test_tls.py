@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import trio
 from cryptography import x509
-from tidelog.certs import Authority, open_authority
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.link import connect_link, serve_links
-from tidelog.tls import Identity, TlsFiles, TlsOptions, identities_of
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.dev_certificates import Authority, open_authority
+from tidelog.net.link import connect_link, serve_links
+from tidelog.net.tls import Identity, TlsFiles, TlsOptions, identities_of
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import DescribeQuorum, Hello, Message, QuorumAnswer, Welcome
 
 NOW = datetime.now(UTC)

@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from serving import served
+from tidelog.batch.format import Record
 from tidelog.client.producer import Producer
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import Record
 from tidelog.tracing import TracedProducer, Tracing
 
 

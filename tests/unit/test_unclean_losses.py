@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from replica_net import KEY, Net, cluster, code
 from test_repair import PATH, VALUES, filled, segments
-from tidelog.records import split
+from tidelog.batch.format import split
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import AlterIsr
 

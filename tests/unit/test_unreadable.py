@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from logs import PATH, SEGMENTS, SMALL, STORED, batches, build, content, epochs_of, flush, open_log, sound
 from simulation.sim_disk import SimDisk
-from tidelog.disk import File
+from tidelog.runtime.disk import File
 from tidelog_replica.jobs import run_job
 from tidelog_replica.storage.log import CorruptLog, Log
 

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from fake_gateway import FakeCluster, Partition
 from filled_groups import BY_HAND, keys, offsets
 from serving import served
+from tidelog.batch.format import HEADER_BYTES, NewRecord, encode_batch, read_header, seal_batch
 from tidelog.cli.main import main
 from tidelog.errors import ConfigError, TidelogError, UnreadableBatch
-from tidelog.records import HEADER_BYTES, NewRecord, encode_batch, read_header, seal_batch
 from tidelog.types import Position
 
 PRODUCER = 17

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tidelog.verify.anomalies import KINDS
 from tidelog.verify.checker import check
 from tidelog.verify.history import (
     ABORTED,
@@ -20,7 +21,6 @@ from tidelog.verify.history import (
     Send,
     Transaction,
 )
-from tidelog.verify.kinds import KINDS
 
 PLACES = ("a/0", "a/1")
 

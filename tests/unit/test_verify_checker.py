@@ -6,9 +6,9 @@ import random
 from dataclasses import replace
 
 import pytest
+from tidelog.verify.anomalies import KINDS
 from tidelog.verify.checker import check
 from tidelog.verify.history import FAILED, OK, UNKNOWN, History, Latest, Loss, Read, Row, Send
-from tidelog.verify.kinds import KINDS
 
 
 def sound_history(seed: int, sends: int = 60) -> History:

@@ -14,8 +14,8 @@ from tidelog.cli.main import main
 from tidelog.errors import BrokerError, ConfigError, TimedOut
 from tidelog.verify import KINDS, Recorder, check, identity, load
 from tidelog.verify.history import FAILED, OK, UNKNOWN, Commit, Latest, Loss, Read, Send, Transaction
-from tidelog.verify.loading import LINES
-from tidelog.verify.recording import record
+from tidelog.verify.history_reader import LINES
+from tidelog.verify.run import record
 from tidelog.verify.summary import summarize
 from tidelog.verify.workload import Mix
 from tidelog.wire.messages import TopicInfo

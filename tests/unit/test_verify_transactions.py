@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tidelog.verify.transactions import ABORTED, COMMITTED, KINDS, UNKNOWN, Story, Try, check
+from tidelog.verify.check_transactions import ABORTED, COMMITTED, KINDS, UNKNOWN, Story, Try, check
 
 PLACES = frozenset({"x/0", "x/1", "x/2"})
 

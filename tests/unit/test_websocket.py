@@ -6,8 +6,8 @@ import pytest
 import trio
 from link_peers import ALLOWED, HELLO, Server
 from tidelog.errors import ConfigError, Unreachable
-from tidelog.link import connect_link, serve_links
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.link import connect_link, serve_links
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import (
     Delivery,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.cli.partition_weights import rates, sizes
+from tidelog.cli.admin.partition_weights import rates, sizes
 from tidelog.types import PartitionState, ServerState, TopicState
 from tidelog.wire.messages import PartitionInfo, PartitionWeight, TopicInfo
 from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance

@@ -10,9 +10,9 @@ from itertools import count
 import pytest
 from scenarios.two_logs import KEY, flush, leader_over, log_of
 from test_router import CLIENT, OTHER, Bench, batch, parts, produce, sent_batches
-from tidelog.effects import Post
+from tidelog.batch.format import NewRecord, encode_batch, read_header
 from tidelog.errors import TidelogError, from_info, refuse
-from tidelog.records import NewRecord, encode_batch, read_header
+from tidelog.sansio.effects import Post
 from tidelog.types import PRODUCER_WINDOW, Acks
 from tidelog.wire.messages import ProduceAck, Produced, ProducePart
 from tidelog_replica.partition.leader import Leading

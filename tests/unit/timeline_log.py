@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from metadata_log import Log
 from test_metadata_random import SERVERS
-from tidelog.effects import Call, Event
+from tidelog.batch.format import decode_batch, read_header, stamp_prefix
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import decode_batch, read_header, stamp_prefix
-from tidelog.timeline.past import past_after
+from tidelog.sansio.effects import Call, Event
 from tidelog.timeline.records import Document, decode
+from tidelog.timeline.replay import past_after
 from tidelog.types import TIMELINE, TopicConfig
 from tidelog.wire.messages import (
     ControllerMember,

@@ -8,7 +8,6 @@ from typing import Any
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
-from tidelog.wire.image import encode_delta, encode_image
 from tidelog.wire.messages import (
     AlterIsr,
     AlterIsrAnswer,
@@ -25,6 +24,7 @@ from tidelog.wire.messages import (
     Seal,
     Watch,
 )
+from tidelog.wire.metadata_image import encode_delta, encode_image
 
 KEY = TopicPartition("t1", 0)
 

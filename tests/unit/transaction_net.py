@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from replica_net import Net, code
-from tidelog.levels import NEWEST
-from tidelog.records import decode_batch, split
+from tidelog.batch.format import decode_batch, split
+from tidelog.feature_levels import NEWEST
 from tidelog.types import GROUPS, MAX_TASKS, TRANSACTIONS, PartitionState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.messages import (
     BeginTransaction,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import trio
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve as serve_controller
 from tidelog_replica.config import ReplicaConfig

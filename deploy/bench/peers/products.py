@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tidelog.cli.local_cluster import HOST, LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import HOST, LocalCluster, free_base_port
 
 PEERS = Path(__file__).resolve().parents[3] / "build" / "peers"
 SERVERS = 3

@@ -1,6 +1,6 @@
 """``python -m tidelog_controller --config FILE``."""
 
-from tidelog.service import main
+from tidelog.runtime.service import main
 
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve

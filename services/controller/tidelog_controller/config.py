@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidelog.config import setting
-from tidelog.listening import Listening
+from tidelog.runtime.config import setting
+from tidelog.runtime.listen_config import Listening
 
 from tidelog_controller.controller import ControllerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig(Listening):
-    """Read once, at the start, by ``tidelog.config.load``, which checks every setting against its metadata."""
+    """Read once, at the start, by ``tidelog.runtime.config.load``, which checks every setting against its
+    metadata."""
 
     node: str = setting("c1", "Name of this controller, unique in the cluster.")
     cluster: str = setting("tidelog", "Id of the cluster; data and peers of another one are refused.")

@@ -22,11 +22,11 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-from tidelog.counting import count
-from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import ALL, POSSIBLE_LOSSES, RANKING, RECOVERY, REQUEST_DIGESTS, Levels
+from tidelog.feature_levels import ALL, POSSIBLE_LOSSES, RANKING, RECOVERY, REQUEST_DIGESTS, Levels
 from tidelog.request_names import LONGEST_NAME
+from tidelog.sansio.counters import count
+from tidelog.sansio.effects import Event, Post
 from tidelog.types import (
     GROUPS,
     PRODUCER_IDS_END,
@@ -37,7 +37,6 @@ from tidelog.types import (
     NodeId,
     TopicPartition,
 )
-from tidelog.wire.image import encode_image
 from tidelog.wire.messages import (
     AddController,
     AllocateProducerIds,
@@ -71,6 +70,7 @@ from tidelog.wire.messages import (
     SetReadOnly,
     Watch,
 )
+from tidelog.wire.metadata_image import encode_image
 
 from tidelog_controller.active.failure_detection import Elections, why_not_reported
 from tidelog_controller.active.leader_balancer import Balance

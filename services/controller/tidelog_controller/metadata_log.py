@@ -16,10 +16,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tidelog.config import setting
-from tidelog.effects import Answer, Call, Event, Post, Send
 from tidelog.errors import ConfigError, TidelogError, refuse
-from tidelog.levels import Levels, why_unfit
+from tidelog.feature_levels import Levels, why_unfit
+from tidelog.runtime.config import setting
+from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import Done, Meet, Message, QuorumAnswer
 

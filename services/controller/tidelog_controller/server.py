@@ -9,12 +9,12 @@ from functools import partial
 
 import structlog
 import trio
-from tidelog.entrance import Entrance
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import Levels, service_hello, why_unfit
-from tidelog.link import PROTOCOL_VERSION
-from tidelog.service import Leave, Serving, serve_in_order
-from tidelog.transport import MAX_MESSAGE_BYTES, Transport
+from tidelog.feature_levels import Levels, service_hello, why_unfit
+from tidelog.net.link import PROTOCOL_VERSION
+from tidelog.net.transport import MAX_MESSAGE_BYTES, Transport
+from tidelog.runtime.listener import Entrance
+from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
     AddController,
     AllocateProducerIds,

@@ -21,14 +21,14 @@ from functools import partial
 from typing import Protocol
 
 import trio
-from tidelog import logs
-from tidelog.counting import LATENCIES_S, Histogram, count
-from tidelog.effects import Answer, Call, Event, Post, Send
 from tidelog.errors import ProtocolError, TidelogError, refuse
-from tidelog.levels import Levels
-from tidelog.link import Link
-from tidelog.peers import Peers
-from tidelog.transport import Transport
+from tidelog.feature_levels import Levels
+from tidelog.net.link import Link
+from tidelog.net.peers import Peers
+from tidelog.net.transport import Transport
+from tidelog.runtime import logs
+from tidelog.sansio.counters import LATENCIES_S, Histogram, count
+from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import Hello, Message, QuorumAnswer
 

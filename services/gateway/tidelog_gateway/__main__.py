@@ -1,6 +1,6 @@
 """``python -m tidelog_gateway --config FILE``."""
 
-from tidelog.service import main
+from tidelog.runtime.service import main
 
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.server import serve

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import structlog
-from tidelog.link import INTERNAL_ERROR, Link
+from tidelog.net.link import INTERNAL_ERROR, Link
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tidelog.config import setting
-from tidelog.link import OUTBOX_BYTES
-from tidelog.listening import Listening
-from tidelog.origins import is_loopback, is_origin
+from tidelog.net.link import OUTBOX_BYTES
+from tidelog.net.origins import is_loopback, is_origin
+from tidelog.runtime.config import setting
+from tidelog.runtime.listen_config import Listening
 
 from tidelog_gateway.consume.read_window import WindowSettings
 from tidelog_gateway.rights.authorizer import GuardSettings
@@ -87,7 +87,8 @@ def _is_trusted(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig(Listening):
-    """Read once, at the start, by ``tidelog.config.load``, which checks every setting against its metadata."""
+    """Read once, at the start, by ``tidelog.runtime.config.load``, which checks every setting against its
+    metadata."""
 
     node: str = setting("g1", "Name of this gateway, unique in the cluster.")
     cluster: str = setting("", "Id of the cluster; empty: whichever the controllers belong to.")

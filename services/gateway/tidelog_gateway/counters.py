@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidelog.counting import LATENCIES_S, Histogram, count
+from tidelog.sansio.counters import LATENCIES_S, Histogram, count
 
 
 def _latencies() -> Histogram:

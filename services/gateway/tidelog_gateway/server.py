@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import structlog
 import trio
-from tidelog.descriptors import raise_open_files
 from tidelog.errors import ConfigError, TidelogError, refuse
-from tidelog.health import health_pages
-from tidelog.levels import service_hello
-from tidelog.link import PROTOCOL_VERSION, serve_links
-from tidelog.metrics import MetricsPage, told
-from tidelog.pages import METRICS_PATH
+from tidelog.feature_levels import service_hello
+from tidelog.net.http_pages import METRICS_PATH
+from tidelog.net.link import PROTOCOL_VERSION, serve_links
+from tidelog.net.transport import MAX_MESSAGE_BYTES, Pages, Transport
 from tidelog.request_names import name_of_gateway
-from tidelog.service import Leave, Serving, serve_in_order
-from tidelog.transport import MAX_MESSAGE_BYTES, Pages, Transport
+from tidelog.runtime.health import health_pages
+from tidelog.runtime.metrics import MetricsPage, told
+from tidelog.runtime.open_file_limit import raise_open_files
+from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
     Credit,
     Hello,

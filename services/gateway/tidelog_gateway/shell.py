@@ -18,16 +18,15 @@ from functools import partial
 
 import structlog
 import trio
-from tidelog import logs
-from tidelog.access import ANONYMOUS
-from tidelog.controllers import ActiveController
-from tidelog.effects import Answer, Call, Event, Post, Send
+from tidelog.acl import ANONYMOUS
 from tidelog.errors import CorruptBatch, TidelogError, Unreachable, refuse
-from tidelog.link import Link, burst
-from tidelog.peers import Peers
-from tidelog.transport import Transport
+from tidelog.net.controller_link import ActiveController
+from tidelog.net.link import Link, burst
+from tidelog.net.peers import Peers
+from tidelog.net.transport import Transport
+from tidelog.runtime import logs
+from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import NodeId
-from tidelog.wire.image import apply_update
 from tidelog.wire.messages import (
     Credit,
     Hello,
@@ -42,6 +41,7 @@ from tidelog.wire.messages import (
     Unsubscribe,
     Watch,
 )
+from tidelog.wire.metadata_image import apply_update
 
 from tidelog_gateway.client_faults import contained, do_all
 from tidelog_gateway.cluster_view import ClusterMap

@@ -1,6 +1,6 @@
 """``python -m tidelog_replica --config FILE``."""
 
-from tidelog.service import main
+from tidelog.runtime.service import main
 
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.server import serve

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tidelog.config import setting
 from tidelog.errors import ConfigError
-from tidelog.listening import Listening
+from tidelog.runtime.config import setting
+from tidelog.runtime.listen_config import Listening
 from tidelog.types import TopicConfig
 
 
@@ -215,7 +215,8 @@ def leader_settings(config: TopicConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaConfig(Listening):
-    """Read once, at the start, by ``tidelog.config.load``, which checks every setting against its metadata."""
+    """Read once, at the start, by ``tidelog.runtime.config.load``, which checks every setting against its
+    metadata."""
 
     node: str = setting("r1", "Name of this replica server, unique in the cluster.")
     cluster: str = setting("", "Id of the cluster; empty: what the data directory or the controllers say.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidelog.counting import DURATIONS_S, LATENCIES_S, Histogram
+from tidelog.sansio.counters import DURATIONS_S, LATENCIES_S, Histogram
 
 
 def _latencies() -> Histogram:

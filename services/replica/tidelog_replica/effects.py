@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidelog.counting import count
-from tidelog.effects import Answer, Call, Event, Post, Send
 from tidelog.errors import TidelogError
+from tidelog.sansio.counters import count
+from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produced
 

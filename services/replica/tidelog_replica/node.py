@@ -36,8 +36,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from tidelog.disk import Disk
 from tidelog.errors import TidelogError, refuse
+from tidelog.runtime.disk import Disk
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import (
     Digest,

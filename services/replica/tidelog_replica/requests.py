@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar, TypeVarTuple
 
-from tidelog.counting import count
+from tidelog.batch.format import read_header
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import read_header
+from tidelog.sansio.counters import count
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (

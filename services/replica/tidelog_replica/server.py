@@ -14,16 +14,16 @@ from pathlib import Path
 
 import structlog
 import trio
-from tidelog.descriptors import raise_open_files
-from tidelog.disk import Disk, RealDisk
-from tidelog.entrance import Entrance
 from tidelog.errors import ConfigError, TidelogError, refuse
-from tidelog.failure_detector import Patience
-from tidelog.levels import service_hello
-from tidelog.link import PROTOCOL_VERSION
+from tidelog.feature_levels import service_hello
+from tidelog.net.failure_detector import Patience
+from tidelog.net.link import PROTOCOL_VERSION
+from tidelog.net.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.private import FILE_MODE, own_directory
-from tidelog.service import Leave, Serving, serve_in_order
-from tidelog.transport import MAX_MESSAGE_BYTES, Transport
+from tidelog.runtime.disk import Disk, RealDisk
+from tidelog.runtime.listener import Entrance
+from tidelog.runtime.open_file_limit import raise_open_files
+from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
     DescribeMetrics,
     Digest,

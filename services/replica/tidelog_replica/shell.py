@@ -17,15 +17,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import trio
-from tidelog import logs
-from tidelog.controllers import ActiveController
-from tidelog.counting import LATENCIES_S, Histogram, count
-from tidelog.effects import CONTROLLER, Answer, Call, Event, Post, Send
 from tidelog.errors import TidelogError, refuse
-from tidelog.failure_detector import Patience
-from tidelog.link import Link, burst
-from tidelog.peers import Peers
-from tidelog.transport import Transport
+from tidelog.net.controller_link import ActiveController
+from tidelog.net.failure_detector import Patience
+from tidelog.net.link import Link, burst
+from tidelog.net.peers import Peers
+from tidelog.net.transport import Transport
+from tidelog.runtime import logs
+from tidelog.sansio.counters import LATENCIES_S, Histogram, count
+from tidelog.sansio.effects import CONTROLLER, Answer, Call, Event, Post, Send
 from tidelog.types import NodeId, ServerState, TopicPartition
 from tidelog.wire.messages import Digest, Hello, Message, MetadataUpdate
 

@@ -1,6 +1,6 @@
 /**
  * What a consumer that reads backwards decides: which part of a log to look at next, and what of it to hand out. Without
- * I/O. The same rules as in the Python client (`tidelog/client/core/backward.py`).
+ * I/O. The same rules as in the Python client (`tidelog/client/core/backward_consumer.py`).
  *
  * Each partition is a *lane* with a position: everything at or above it was handed out or never wanted. Batches can only
  * be read forwards, whole, from an offset on. So a lane looks at a *window*: from so many offsets below its position,

@@ -18,13 +18,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from tidelog.aio.loop import AsyncioLoop
-from tidelog.client.backward import BackwardConsumer
+from tidelog.client.backward_consumer import BackwardConsumer
 from tidelog.client.consumer import Consumer
-from tidelog.client.group import GroupConsumer
+from tidelog.client.group_consumer import GroupConsumer
 from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
 from tidelog.client.producer import Pending, Producer
-from tidelog.client.transacting import Transaction
-from tidelog.tls import TlsFiles, TlsOptions
+from tidelog.client.transactions import Transaction
+from tidelog.net.tls import TlsFiles, TlsOptions
 
 if TYPE_CHECKING:
     from tidelog.tracing import Tracing

@@ -1,8 +1,8 @@
 """A conversation over one connection, for asyncio, on the package ``websockets``.
 
-``wire.session`` decides, as it does for trio (``tidelog.link``). Here a reader and a writer move the bytes, and one
-timer ends what is overdue; ``websockets`` pings a quiet gateway and drops one that does not answer. A link ends once:
-when the connection does, or at the end of the block of ``connect_link``; then every call ends ``UNREACHABLE``.
+``wire.session`` decides, as it does for trio (``tidelog.net.link``). Here a reader and a writer move the bytes, and
+one timer ends what is overdue; ``websockets`` pings a quiet gateway and drops one that does not answer. A link ends
+once: when the connection does, or at the end of the block of ``connect_link``; then every call ends ``UNREACHABLE``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from websockets.typing import Subprotocol
 
 from tidelog.client.loop import Handler
 from tidelog.errors import TidelogError, Unreachable
-from tidelog.tls import TlsFiles, why_failed
+from tidelog.net.tls import TlsFiles, why_failed
 from tidelog.wire.codec import payload_size
 from tidelog.wire.messages import Hello, Message, Payload
 from tidelog.wire.session import (

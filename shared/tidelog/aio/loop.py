@@ -10,7 +10,7 @@ from math import inf
 from tidelog.aio.link import connect_link
 from tidelog.client.loop import Event, Handler, Link, Work
 from tidelog.errors import TidelogError
-from tidelog.tls import TlsFiles
+from tidelog.net.tls import TlsFiles
 from tidelog.wire.messages import Hello
 
 

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tidelog.compacted import emptied
-from tidelog.records import (
+from tidelog.batch.format import (
     CODEC_MASK,
     CONTROL_FLAG,
     HEADER_BYTES,
@@ -30,6 +29,7 @@ from tidelog.records import (
     read_header,
     seal_batch,
 )
+from tidelog.batch.sparse import emptied
 from tidelog.types import Buffer
 
 _OWN = CONTROL_FLAG | TRANSACTIONAL_FLAG

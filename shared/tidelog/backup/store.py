@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tidelog.backup.manifest import MANIFEST, UNFINISHED, BadBackup, Manifest
-from tidelog.disk import RealDisk
 from tidelog.errors import ConfigError
+from tidelog.runtime.disk import RealDisk
 
 T = TypeVar("T")
 

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
+from tidelog.batch.format import Record
 from tidelog.cli.completion import topic_names
+from tidelog.cli.explain.describe import parse_moment
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import json_text, say
-from tidelog.cli.past import parse_moment
 from tidelog.client.consuming import Reading
 from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE
-from tidelog.client.stream import RecordStream
+from tidelog.client.record_stream import RecordStream
 from tidelog.errors import TidelogError
 from tidelog.printable import escaped
-from tidelog.records import Record
 from tidelog.timeline.records import decode
 from tidelog.types import TIMELINE
 
 if TYPE_CHECKING:
-    from tidelog.client.group import GroupConsumer
+    from tidelog.client.group_consumer import GroupConsumer
     from tidelog.client.log import Log
 
 

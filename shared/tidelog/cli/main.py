@@ -18,8 +18,8 @@ import trio
 
 from tidelog.cli.output import say
 from tidelog.errors import ConfigError, TidelogError, UnreadableBatch
+from tidelog.net.tls import TlsOptions
 from tidelog.printable import escaped_lines
-from tidelog.tls import TlsOptions
 
 if TYPE_CHECKING:
     from tidelog.client.log import Log
@@ -31,34 +31,34 @@ GC_THRESHOLD = 50_000
 command's CPU was the collector's with its own 700."""
 
 COMMANDS = {
-    "dev": "dev",
-    "cluster": "cluster",
-    "controller": "services",
-    "replica": "services",
-    "gateway": "services",
-    "topics": "topics",
-    "describe": "past",
-    "partitions": "partitions",
-    "servers": "servers",
-    "features": "features",
+    "dev": "local.dev",
+    "cluster": "local.cluster",
+    "controller": "local.services",
+    "replica": "local.services",
+    "gateway": "local.services",
+    "topics": "admin.topics",
+    "describe": "explain.describe",
+    "partitions": "admin.partitions",
+    "servers": "admin.servers",
+    "features": "admin.features",
     "produce": "produce",
     "consume": "consume",
-    "groups": "groups",
-    "transactions": "transactions",
-    "status": "status",
-    "why": "status",
-    "controllers": "controllers",
+    "groups": "admin.groups",
+    "transactions": "admin.transactions",
+    "status": "explain.status",
+    "why": "explain.status",
+    "controllers": "admin.controllers",
     "verify": "verify",
-    "backup": "backup",
-    "restore": "backup",
-    "mirror": "mirror",
-    "doctor": "doctor",
-    "capture": "capture",
-    "certs": "certs",
-    "tickets": "access",
-    "tokens": "access",
-    "acls": "access",
-    "quotas": "access",
+    "backup": "admin.backup",
+    "restore": "admin.backup",
+    "mirror": "admin.mirror",
+    "doctor": "explain.doctor",
+    "capture": "explain.capture",
+    "certs": "admin.certs",
+    "tickets": "admin.access",
+    "tokens": "admin.access",
+    "acls": "admin.access",
+    "quotas": "admin.access",
     "pipeline": "pipeline",
     "bench": "bench",
     "completion": "completion",

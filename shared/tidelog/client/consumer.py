@@ -9,8 +9,8 @@ from datetime import datetime
 from tidelog.client.connection import Connection
 from tidelog.client.core.consumer import ConsumerCore, Fetched
 from tidelog.client.options import ConsumerOptions
-from tidelog.client.reader import Bell, TopicReader
-from tidelog.client.stream import RecordStream
+from tidelog.client.record_stream import RecordStream
+from tidelog.client.topic_reader import Bell, TopicReader
 from tidelog.errors import Closed, UnreadableBatch, refuse
 from tidelog.types import Position
 

@@ -10,17 +10,17 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
-from tidelog.client.backward import BackwardConsumer
+from tidelog.batch.format import BatchHeader, decode_batch, split
+from tidelog.client.backward_consumer import BackwardConsumer
 from tidelog.client.clock import process_name, random_name
 from tidelog.client.connection import Connection
 from tidelog.client.consumer import Consumer, Plan, Where
-from tidelog.client.group import GroupConsumer, Start
-from tidelog.client.hooks import NO_HOOKS, Hooks
+from tidelog.client.group_consumer import GroupConsumer, Start
 from tidelog.client.loop import Loop
 from tidelog.client.options import ConsumerOptions, GroupOptions
-from tidelog.client.stream import RecordStream
+from tidelog.client.rebalance_listener import NO_HOOKS, Hooks
+from tidelog.client.record_stream import RecordStream
 from tidelog.errors import ConfigError, CorruptBatch, refuse
-from tidelog.records import BatchHeader, decode_batch, split
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import JoinGroup, ListOffset, Message, OffsetAnswer, Read, ReadAnswer, TopicInfo
 
@@ -210,8 +210,8 @@ class Consuming(ABC):
         wait_s: float = 0.0,
         isolation: str = "committed",
     ) -> tuple[ReadAnswer, list[tuple[BatchHeader, memoryview]]]:
-        """Whole batches from a position on, as they lie in the log: what ``tidelog.records`` decodes. The first may
-        begin before. None after ``wait_s`` (30 at most) without news. Raises ``OFFSET_OUT_OF_RANGE``,
+        """Whole batches from a position on, as they lie in the log: what ``tidelog.batch.format`` decodes. The first
+        may begin before. None after ``wait_s`` (30 at most) without news. Raises ``OFFSET_OUT_OF_RANGE``,
         ``LOG_TRUNCATED``, ``CORRUPT_BATCH``."""
         wait_ms = round(1000 * wait_s)
         request = Read(

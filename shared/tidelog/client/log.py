@@ -6,23 +6,23 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.client.appender import Appender
+from tidelog.client.admin.access import Securing
+from tidelog.client.admin.cluster import Upgrading
+from tidelog.client.admin.copy_comparison import compare_copies, ignore
+from tidelog.client.admin.groups import Grouping
+from tidelog.client.admin.partitions import Moving
+from tidelog.client.admin.replica_comparison import Comparison, compare
+from tidelog.client.batch_sender import Sender
 from tidelog.client.clock import wall_ms
-from tidelog.client.comparing import Comparison, compare
+from tidelog.client.conditional_appender import Appender
 from tidelog.client.connection import Connection
 from tidelog.client.consuming import Consuming, check_partitions
-from tidelog.client.copy_comparison import compare_copies, ignore
-from tidelog.client.grouping import Grouping
 from tidelog.client.loop import Loop
-from tidelog.client.moving import Moving
 from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.client.producer import Producer, WallClock, open_producer
-from tidelog.client.securing import Securing
-from tidelog.client.sender import Sender
-from tidelog.client.transacting import Transacting
-from tidelog.client.upgrading import Upgrading
+from tidelog.client.transactions import Transacting
 from tidelog.errors import ConfigError, TidelogError, TimedOut, refuse
-from tidelog.tls import TlsOptions
+from tidelog.net.tls import TlsOptions
 from tidelog.wire.messages import (
     AddController,
     AlterLearners,
@@ -243,7 +243,7 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
 
     async def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
         """Whether the logs of a partition's replicas and learners, as far as they are among ``live``, are the same
-        below all their high watermarks (``tidelog.client.comparing``)."""
+        below all their high watermarks (``tidelog.client.admin.replica_comparison``)."""
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
         return await compare(
@@ -277,8 +277,8 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         on_records: Callable[[int], None] = ignore,
     ) -> Comparison:
         """Whether the disks of a partition's replicas and learners, as far as they are among ``live``, hold the same
-        batches below all their high watermarks (``tidelog.client.copy_comparison``). ``max_bytes_per_s``: how fast
-        each copy is read; 0: no limit. ``on_records`` is called with the number of further records compared."""
+        batches below all their high watermarks (``tidelog.client.admin.copy_comparison``). ``max_bytes_per_s``: how
+        fast each copy is read; 0: no limit. ``on_records`` is called with the number of further records compared."""
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
         return await compare_copies(

@@ -28,7 +28,7 @@ class Event(Protocol):
 
 
 class Link(Protocol):
-    """An open connection to a gateway; see ``tidelog.link.Link``."""
+    """An open connection to a gateway; see ``tidelog.net.link.Link``."""
 
     error: TidelogError | None
     """Why it ended."""

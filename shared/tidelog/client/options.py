@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidelog.batch.format import CODECS, Codec
 from tidelog.errors import ConfigError
-from tidelog.records import CODECS, Codec
 from tidelog.types import Acks
 
 ISOLATIONS = ("committed", "uncommitted")

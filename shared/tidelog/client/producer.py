@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from tidelog.batch.format import Fields, RecordHeaders
 from tidelog.client.connection import Connection
 from tidelog.client.core.batch import RECORD_OVERHEAD, Batch, Identity, record_size
 from tidelog.client.core.partitioner import Partitioner
@@ -14,7 +15,6 @@ from tidelog.client.core.producer import ProducerCore
 from tidelog.client.loop import Loop, Work
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import BrokerError, Closed, ConfigError, TidelogError
-from tidelog.records import Fields, RecordHeaders
 from tidelog.wire.messages import (
     InitProducer,
     Message,

@@ -14,9 +14,9 @@ from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
 from tidelog.client.loop import Event, Handler, Link, Work
 from tidelog.client.producer import WallClock
 from tidelog.errors import TidelogError
-from tidelog.link import connect_link
-from tidelog.tls import TlsFiles, TlsOptions
-from tidelog.transport import Transport
+from tidelog.net.link import connect_link
+from tidelog.net.tls import TlsFiles, TlsOptions
+from tidelog.net.transport import Transport
 from tidelog.wire.messages import Hello
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def connect(
     where the files of ``tls`` cannot be read, ``UNAUTHENTICATED`` where the token is not good or one is needed.
     """
     if transport is None:
-        from tidelog.websocket import WebSocketTransport
+        from tidelog.net.websocket.transport import WebSocketTransport
 
         transport = WebSocketTransport(tls=TlsFiles(tls))
     return open_log(urls, TrioLoop(transport), connect_timeout_s, request_timeout_s, token, name, clock, tracing)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from tidelog.records import RecordHeaders, decode_columns
+from tidelog.batch.format import RecordHeaders, decode_columns
 from tidelog.types import Buffer
 
 ROWS = 4096

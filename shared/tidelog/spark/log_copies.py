@@ -10,8 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from tidelog.batch.format import HEADER_BYTES, THINNED, BatchHeader, read_header
 from tidelog.client.log import Log
-from tidelog.records import HEADER_BYTES, THINNED, BatchHeader, read_header
 from tidelog.types import Position
 from tidelog.wire.messages import TopicInfo
 

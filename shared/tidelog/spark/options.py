@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidelog.spark import texts
+from tidelog.spark import option_parsers as texts
 from tidelog.spark.errors import SourceError
-from tidelog.spark.texts import AtTime, Parsers, Place
+from tidelog.spark.option_parsers import AtTime, Parsers, Place
 
 DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
 
@@ -29,7 +29,7 @@ class HowToConnect:
 
     def how_to_connect(self) -> dict[str, Any]:
         """Arguments of ``connect``."""
-        from tidelog.tls import TlsOptions  # and with it every message: not for a process that only plans
+        from tidelog.net.tls import TlsOptions  # and with it every message: not for a process that only plans
 
         return {"urls": self.gateways, "tls": TlsOptions(self.ca, self.cert, self.key), "token": self.token}
 

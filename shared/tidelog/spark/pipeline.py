@@ -121,7 +121,7 @@ class Run:
 
     def _declare(self, declared: Input) -> DataFrame | None:
         """Make the input's table; its bad records, if they go anywhere."""
-        from tidelog.spark import values
+        from tidelog.spark import value_columns as values
 
         reading = self._spark.readStream.format("tidelog").option("gateway", self._gateway)
         options = {"subscribe": declared.topic, "startingOffsets": "earliest"} | dict(declared.options)
@@ -163,7 +163,7 @@ class Run:
     # --- queries -------------------------------------------------------------------------------------------
 
     def _write(self, declared: Output, table: DataFrame) -> StreamingQuery:
-        from tidelog.spark import values
+        from tidelog.spark import value_columns as values
 
         rows = values.as_records(table, declared) if declared.topic else table
         writing = rows.writeStream.queryName(f"{self._pipeline.name}.{declared.name}").outputMode("append")

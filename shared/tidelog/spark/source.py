@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-from tidelog.spark import looking, offsets
+from tidelog.spark import planner as looking
+from tidelog.spark import ranges as offsets
 from tidelog.spark.errors import SourceError
-from tidelog.spark.offsets import Range
 from tidelog.spark.options import ReadOptions, parse
 from tidelog.spark.pushdown import Bounds
+from tidelog.spark.ranges import Range
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.spark.micro_batches import TidelogStreamReader
     from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter
-    from tidelog.spark.stream import TidelogStreamReader
 
 
 class TidelogDataSource(DataSource):  # type: ignore[misc]
@@ -46,7 +47,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: Any) -> TidelogStreamReader:
         """A stream: from the end on, or where the options or the checkpoint say."""
-        from tidelog.spark.stream import TidelogStreamReader
+        from tidelog.spark.micro_batches import TidelogStreamReader
 
         options = parse(self.options, streaming=True)
         _check_columns(schema, options)
@@ -107,7 +108,7 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range, as Arrow record batches. Where nothing was planned Spark asks all the same, for a
         partition of its own making."""
-        from tidelog.spark import reading
+        from tidelog.spark import read_task as reading
 
         if isinstance(partition, RangePartition):
             yield from reading.read(self.options, partition.range)

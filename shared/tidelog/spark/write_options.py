@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tidelog.batch.format import CODECS, Codec
 from tidelog.client.options import ACKS
-from tidelog.records import CODECS, Codec
-from tidelog.spark import texts
+from tidelog.spark import option_parsers as texts
 from tidelog.spark.errors import SourceError
+from tidelog.spark.option_parsers import Parsers
 from tidelog.spark.options import CONNECTION, HowToConnect
-from tidelog.spark.texts import Parsers
 
 DELIVERIES = ("exactly-once", "idempotent", "at-least-once")
 

@@ -6,13 +6,13 @@ them to the one partition of the topic, each exactly once and in order. Now and 
 whole cluster as it was after some event, in as many records as it takes. Where events could not be kept until they
 were written, a *gap* says which numbers are missing.
 
-    records.py   what a record says, as CBOR
-    words.py     what an event says, in a sentence
-    past.py      from records to the state of the cluster at some moment
-    reading.py   from a moment to the records that are needed for it: of the client
+    records.py     what a record says, as CBOR
+    sentences.py   what an event says, in a sentence
+    replay.py      from records to the state of the cluster at some moment
+    query.py       from a moment to the records that are needed for it, read by a client
 """
 
-from tidelog.timeline.past import Past
 from tidelog.timeline.records import decode, encode
+from tidelog.timeline.replay import Past
 
 __all__ = ["Past", "decode", "encode"]

@@ -8,11 +8,11 @@ found and what the file looks like.
     anomalies = check(recording.history)
 """
 
+from tidelog.verify.anomalies import KINDS, Anomaly
 from tidelog.verify.checker import check
 from tidelog.verify.history import History, identity
-from tidelog.verify.kinds import KINDS, Anomaly
-from tidelog.verify.loading import Recording, load
-from tidelog.verify.recorder import Operation, Recorder, Sending, Transacting
+from tidelog.verify.history_reader import Recording, load
+from tidelog.verify.history_writer import Operation, Recorder, Sending, Transacting
 
 __all__ = [
     "KINDS",

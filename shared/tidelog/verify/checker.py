@@ -10,10 +10,12 @@ from __future__ import annotations
 from itertools import pairwise
 from operator import attrgetter
 
-from tidelog.verify import groups, reading, transactions
-from tidelog.verify.facts import Facts, after, sent, show, span
+from tidelog.verify import check_groups as groups
+from tidelog.verify import check_reads as reading
+from tidelog.verify import check_transactions as transactions
+from tidelog.verify.anomalies import Anomaly
 from tidelog.verify.history import FAILED, OK, History, Send
-from tidelog.verify.kinds import Anomaly
+from tidelog.verify.ledger import Facts, after, sent, show, span
 
 
 def check(history: History) -> list[Anomaly]:

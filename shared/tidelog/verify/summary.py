@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tidelog.verify.history import COMMITTED, FAILED, OK, UNKNOWN, Commit, Latest, Read, Send
-from tidelog.verify.loading import Recording
+from tidelog.verify.history_reader import Recording
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from tidelog.client.options import ProducerOptions
 from tidelog.client.producer import Pending
 from tidelog.errors import TidelogError
 from tidelog.verify.history import identity
-from tidelog.verify.recorder import Recorder, Sending
+from tidelog.verify.history_writer import Recorder, Sending
 from tidelog.wire.messages import TopicInfo
 
 Connect = Callable[[int], AbstractAsyncContextManager[Log]]

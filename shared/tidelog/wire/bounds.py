@@ -11,8 +11,8 @@ import typing
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 
 from tidelog.wire.codec import OPS, Limits
-from tidelog.wire.compiled import default_of, hints
 from tidelog.wire.messages import Message
+from tidelog.wire.schema import default_of, hints
 
 
 @dataclass(frozen=True, slots=True)

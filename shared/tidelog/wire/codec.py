@@ -10,8 +10,8 @@ arrived.
 Besides the message's own fields a header has these keys, which no message may use as field names: ``op`` (which
 class), ``id`` (a request's number), ``re`` (an answer's), and on an answer ``error``.
 
-Everything that arrives is hostile until checked: strict CBOR first, then the fields (``compiled.py``). Unknown keys
-are ignored.
+Everything that arrives is hostile until checked: strict CBOR first, then the fields (``wire/schema.py``). Unknown
+keys are ignored.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tidelog.errors import TidelogError, from_info
 from tidelog.types import Buffer
 from tidelog.wire import messages
 from tidelog.wire.cbor import array_head, bytes_head, load_prefix, map_head, read_bytes_item
-from tidelog.wire.compiled import MAX_INT, decoder, encoder, fault
 from tidelog.wire.messages import ErrorInfo, Message, Payload
+from tidelog.wire.schema import MAX_INT, decoder, encoder, fault
 
 Part = TypeVar("Part")
 

@@ -89,7 +89,7 @@ class Hello(Message):
     """A client's bearer token: says who it is. Never logged."""
     level_min: int = 1
     level_max: int = 1
-    """The feature levels that a service understands (``tidelog.levels``); of a client they say nothing."""
+    """The feature levels that a service understands (``tidelog.feature_levels``); of a client they say nothing."""
     nonce: bytes = b""
     """32 random bytes of a service that has a secret (``wire.proof``)."""
     url: str = ""
@@ -762,7 +762,7 @@ class AllocateProducerIds(Message):
     """Not -1: all of these ids are to belong to this share (``tidelog.types.share_of``)."""
 
 
-# --- controller: access (``tidelog.access``) -------------------------------------------------------------
+# --- controller: access (``tidelog.acl``) -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -1430,7 +1430,7 @@ class Digest(Message):
 class CopyRead(Message):
     """Answer: batches of this replica's log, as they are on its disk. ``next_offset``: where to go on; the offset of
     the request if nothing is synced there, or the log changed while it was read. ``bytes``: the size of the batches.
-    The payload holds the fingerprint of each batch (``tidelog.fingerprints``)."""
+    The payload holds the fingerprint of each batch (``tidelog.batch.fingerprints``)."""
 
     log_start: int
     high_watermark: int

@@ -27,9 +27,9 @@ from typing import Any
 
 from tidelog.errors import ProtocolError, TidelogError, TimedOut, Unreachable, refuse, without_frames
 from tidelog.wire import codec
-from tidelog.wire.compiled import CLOSE_PROTOCOL
 from tidelog.wire.messages import Hello, Message, Payload, Prove, Welcome
 from tidelog.wire.proof import Prover
+from tidelog.wire.schema import CLOSE_PROTOCOL
 
 PROTOCOL_VERSION = 1
 """Version that ``hello`` and ``welcome`` carry; both ends must say the same."""

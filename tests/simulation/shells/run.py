@@ -11,9 +11,9 @@ from unittest import mock
 
 import tidelog
 import trio
+from tidelog.batch.format import decode_batch, split
 from tidelog.errors import TidelogError
-from tidelog.link import PATIENCE
-from tidelog.records import decode_batch, split
+from tidelog.net.link import PATIENCE
 from tidelog.types import TopicConfig
 from tidelog.verify.checker import check
 from tidelog.verify.history import OK, History, Send

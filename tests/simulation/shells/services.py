@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 
 import trio
-from tidelog.disk import Disk
-from tidelog.websocket import WebSocketTransport
+from tidelog.net.websocket.transport import WebSocketTransport
+from tidelog.runtime.disk import Disk
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve as serve_controller
 from tidelog_gateway.config import GatewayConfig

@@ -15,9 +15,9 @@ import tidelog_controller.server
 import tidelog_gateway.server
 import tidelog_replica.server
 import trio
-from tidelog.counting import Histogram
-from tidelog.disk import Disk
-from tidelog.metrics import MetricsPage
+from tidelog.runtime.disk import Disk
+from tidelog.runtime.metrics import MetricsPage
+from tidelog.sansio.counters import Histogram
 from tidelog_replica.storage.open_files import OpenFiles
 
 from simulation.loop import stream

@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import RECOVERY
+from tidelog.feature_levels import RECOVERY
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import IsrMember, ReportLeader, Seal, SealPart, SuspectPart
 

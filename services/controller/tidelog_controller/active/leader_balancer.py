@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from tidelog.config import setting
+from tidelog.runtime.config import setting
 from tidelog.types import NodeId, PartitionState, TopicPartition
 
 from tidelog_controller.metadata.commands import Command, RemoveTopic, SetDraining, SetSuccessor

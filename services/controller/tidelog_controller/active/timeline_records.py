@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidelog.records import NewRecord
+from tidelog.batch.format import NewRecord
 from tidelog.timeline.records import FORMAT, Document, changed, document, encode, subject_of
-from tidelog.timeline.words import refusal_sentence, sentence
+from tidelog.timeline.sentences import refusal_sentence, sentence
 from tidelog.types import TopicState
 
 from tidelog_controller.active.refusal_log import Refusal

@@ -29,10 +29,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.config import setting
-from tidelog.effects import Call, Event
+from tidelog.batch.format import NewRecord, decode_batch, encode_batch, split
 from tidelog.errors import CorruptBatch, TidelogError
-from tidelog.records import NewRecord, decode_batch, encode_batch, split
+from tidelog.runtime.config import setting
+from tidelog.sansio.effects import Call, Event
 from tidelog.timeline.records import Document, decode
 from tidelog.types import TIMELINE, Acks, NodeId
 from tidelog.wire.messages import (

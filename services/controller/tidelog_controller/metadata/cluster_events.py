@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tidelog.effects import Event
-from tidelog.wire.image import encode_delta
+from tidelog.sansio.effects import Event
+from tidelog.wire.metadata_image import encode_delta
 
 from tidelog_controller.metadata.state import Applied, MetadataState
 

@@ -2,7 +2,7 @@
 
 In an entry a command is one CBOR map: ``kind`` and the fields by name. A field that is as it is by default is left
 out: so an earlier release, which may not know it, reads the entry as long as it says nothing new. Whether it may say
-so is the feature level's to decide (``tidelog.levels``); and no default ever changes.
+so is the feature level's to decide (``tidelog.feature_levels``); and no default ever changes.
 """
 
 from __future__ import annotations

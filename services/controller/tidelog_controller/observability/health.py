@@ -8,7 +8,7 @@ from tidelog_controller.controller import Controller
 
 
 def why_not_ready(core: Controller) -> Sequence[str]:
-    """List why this controller is not ready (``tidelog.health``)."""
+    """List why this controller is not ready (``tidelog.runtime.health``)."""
     node = core.node_id
     reasons = []
     if core.stopping:

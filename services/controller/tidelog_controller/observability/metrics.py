@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from tidelog.log_events import CONTROLLER, counted
-from tidelog.metrics import Metric, MetricsPage, Sample, by_label
+from tidelog.runtime.log_events import CONTROLLER, counted
+from tidelog.runtime.metrics import Metric, MetricsPage, Sample, by_label
 from tidelog.types import NodeId
 
 from tidelog_controller.metadata.state import MetadataState

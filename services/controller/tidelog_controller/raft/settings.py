@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidelog.config import setting
 from tidelog.errors import ConfigError
+from tidelog.runtime.config import setting
 
 
 @dataclass(frozen=True, slots=True)

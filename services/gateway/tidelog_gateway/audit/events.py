@@ -25,8 +25,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
+from tidelog.batch.format import NewRecord
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import NewRecord
 from tidelog.wire.messages import LeaveGroup, Message
 
 from tidelog_gateway.audit.merged_events import Event, MergedEvents

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 import structlog
 import trio
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import TidelogError, from_info, refuse
-from tidelog.records import NewRecord, encode_batch
 from tidelog.types import AUDIT, Acks
 from tidelog.wire.messages import LeaveGroup, Message, PrepareAudit, Produce, Produced, ProducePart
 

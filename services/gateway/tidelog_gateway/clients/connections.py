@@ -13,11 +13,11 @@ from functools import partial
 
 import structlog
 import trio
-from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import Link
-from tidelog.tls import shown_over
-from tidelog.transport import Connection
+from tidelog.net.link import Link
+from tidelog.net.tls import shown_over
+from tidelog.net.transport import Connection
+from tidelog.sansio.counters import count
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import structlog
 import trio
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import GOING_AWAY, Link
+from tidelog.net.link import GOING_AWAY, Link
 
 from tidelog_gateway.shell import Shell
 

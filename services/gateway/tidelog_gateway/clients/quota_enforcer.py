@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import trio
 from tidelog.errors import TidelogError
-from tidelog.link import Link
+from tidelog.net.link import Link
 from tidelog.types import Quota
 from tidelog.wire.codec import payload_size
 from tidelog.wire.messages import (

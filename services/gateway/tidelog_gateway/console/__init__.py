@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from tidelog.transport import Page, Pages
+from tidelog.net.transport import Page, Pages
 
 PATH = "/console/"
 _FILES = Path(__file__).parent / "static"

@@ -45,9 +45,9 @@ from math import inf
 from typing import NamedTuple
 
 from tidelog.bounds import why_over
-from tidelog.counting import count
-from tidelog.effects import Answer, Call, Post
 from tidelog.errors import TidelogError, refuse
+from tidelog.sansio.counters import count
+from tidelog.sansio.effects import Answer, Call, Post
 from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import Credit, Delivery, Done, Message, Read, ReadAnswer, Subscribe, Unsubscribe
 

@@ -25,7 +25,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidelog.records import read_header
+from tidelog.batch.format import read_header
 from tidelog.types import Buffer, TopicPartition
 
 BATCH_OVERHEAD_BYTES = 360

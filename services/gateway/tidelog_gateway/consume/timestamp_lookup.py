@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import trio
+from tidelog.batch.format import decode_batch, split
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.records import decode_batch, split
 from tidelog.types import Buffer
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import ListOffset, Message, OffsetAnswer, Read, ReadAnswer

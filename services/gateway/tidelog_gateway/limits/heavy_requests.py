@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from tidelog.effects import Event
+from tidelog.sansio.effects import Event
 from tidelog.wire.messages import Message, Metadata, TopicShare
 
 SHARE = 100

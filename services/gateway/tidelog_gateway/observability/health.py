@@ -9,7 +9,7 @@ from tidelog_gateway.shell import Shell
 
 
 def why_not_ready(shell: Shell, leaving: Leaving) -> Sequence[str]:
-    """List why this gateway is not ready (``tidelog.health``). A gateway does not listen before it has the
+    """List why this gateway is not ready (``tidelog.runtime.health``). A gateway does not listen before it has the
     metadata."""
     reasons = []
     if leaving.begun.is_set():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidelog.metrics import Metric, MetricsPage, Sample, by_label
+from tidelog.runtime.metrics import Metric, MetricsPage, Sample, by_label
 
 from tidelog_gateway.shell import Shell
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidelog.counting import count
-from tidelog.effects import Post, Send
+from tidelog.sansio.counters import count
+from tidelog.sansio.effects import Post, Send
 from tidelog.types import Buffer, NodeId
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart
 

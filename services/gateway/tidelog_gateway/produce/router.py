@@ -40,11 +40,11 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from tidelog.counting import count
-from tidelog.effects import Event, Post, Send
+from tidelog.batch.format import BatchHeader, check_body, check_fields, declares_size, read_header
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.levels import VALIDATION
-from tidelog.records import BatchHeader, check_body, check_fields, declares_size, read_header
+from tidelog.feature_levels import VALIDATION
+from tidelog.sansio.counters import count
+from tidelog.sansio.effects import Event, Post, Send
 from tidelog.types import INTERNAL_PREFIX, PRODUCER_WINDOW, Acks, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 import trio
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import burst
+from tidelog.net.link import burst
 from tidelog.types import GROUPS, TRANSACTIONS, NodeId, TopicState
 from tidelog.wire.messages import (
     AbortStaged,

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import trio
-from tidelog.access import ANONYMOUS, share_of_principal
+from tidelog.acl import ANONYMOUS, share_of_principal
 from tidelog.errors import TidelogError, Unreachable, refuse
-from tidelog.levels import COPY_CHECKS, OWNERS, PRODUCER_SHARES, SETTLING
-from tidelog.link import Link, burst
+from tidelog.feature_levels import COPY_CHECKS, OWNERS, PRODUCER_SHARES, SETTLING
+from tidelog.net.link import Link, burst
 from tidelog.request_names import LONGEST_ID, name_of_client
 from tidelog.tickets import sign
 from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, share_of

@@ -1,4 +1,4 @@
-"""Who a client is, and what it may do: tokens and rules of the metadata (``tidelog.access``), applied.
+"""Who a client is, and what it may do: tokens and rules of the metadata (``tidelog.acl``), applied.
 
 A client is whoever its token says, be it one of the cluster or of an issuer outside (``oidc``); without a token, whom
 its certificate names; without either ``anonymous``, where the gateway takes strangers. A token that is shown must be
@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from tidelog.access import ANONYMOUS, CLUSTER, decide, digest_of, heirs_of, id_of
+from tidelog.acl import ANONYMOUS, CLUSTER, decide, digest_of, heirs_of, id_of
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import NEWEST, SECURITY
+from tidelog.feature_levels import NEWEST, SECURITY
+from tidelog.net.tls import CLIENT, Identity
 from tidelog.printable import MAX_NAME_BYTES, fault_of_text
-from tidelog.tls import CLIENT, Identity
 from tidelog.types import Access, Token
 from tidelog.wire.messages import CommitOffsets, JoinGroup, Message, Metadata
 

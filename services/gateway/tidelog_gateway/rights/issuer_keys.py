@@ -13,7 +13,7 @@ import h11
 import structlog
 import trio
 from tidelog.errors import TidelogError
-from tidelog.tls import TlsFiles, TlsOptions
+from tidelog.net.tls import TlsFiles, TlsOptions
 
 from tidelog_gateway.rights.authorizer import Client
 from tidelog_gateway.rights.oidc import Issuer

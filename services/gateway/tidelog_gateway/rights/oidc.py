@@ -20,7 +20,7 @@ from typing import Any
 from joserfc import jws, jwt
 from joserfc.errors import BadSignatureError, ClaimError, ExpiredTokenError, UnsupportedAlgorithmError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
-from tidelog.access import ANONYMOUS, PRINCIPAL, PRINCIPAL_IS
+from tidelog.acl import ANONYMOUS, PRINCIPAL, PRINCIPAL_IS
 from tidelog.errors import TidelogError, refuse
 
 from tidelog_gateway.rights.authorizer import Client

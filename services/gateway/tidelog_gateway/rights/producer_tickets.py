@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import TICKETS
+from tidelog.feature_levels import TICKETS
 from tidelog.tickets import refuse_ticket, sign
 from tidelog.wire.messages import ProducerTicket, UseProducer
 

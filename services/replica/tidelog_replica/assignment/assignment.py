@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from tidelog.disk import Disk
 from tidelog.errors import TidelogError, refuse
+from tidelog.runtime.disk import Disk
 from tidelog.types import (
     ClusterImage,
     NodeId,
@@ -35,8 +35,8 @@ from tidelog.types import (
     TopicState,
     changed_partitions,
 )
-from tidelog.wire.image import apply_update
 from tidelog.wire.messages import MetadataUpdate
+from tidelog.wire.metadata_image import apply_update
 
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox

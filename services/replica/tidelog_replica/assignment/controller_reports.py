@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Mapping
 from functools import partial
 
-from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError
+from tidelog.sansio.effects import CONTROLLER
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import HandOver, Message, ReportLoss, Seal, SealPart, SuspectPart

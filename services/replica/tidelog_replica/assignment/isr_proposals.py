@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError
+from tidelog.sansio.effects import CONTROLLER
 from tidelog.types import NodeId
 from tidelog.wire.messages import AlterIsr, AlterIsrAnswer, ConfirmLeader, Done, Message
 

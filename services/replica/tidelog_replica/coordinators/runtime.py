@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from tidelog.batch.format import NewRecord, decode_columns, encode_batch, read_header
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.records import NewRecord, decode_columns, encode_batch, read_header
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import Message
 

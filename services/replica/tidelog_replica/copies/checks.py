@@ -13,10 +13,10 @@ believes, and the hash chains show whether the copies believe the same. Partitio
               from the leader (``maintenance/log_repairer.py``)
 
 A server judges its own copy only, and only by answers from the leader epoch in which it leads or follows itself
-(``Partition.agreed_epoch``). ``tidelog.majority`` says which copy is the odd one, and ``replication/odd_copies.py``
-when it may be given up. A server repairs one copy at a time. It gives up the same copy at most ``MOST_TRIES`` times
-between two starts: after that the disk is not the cause. A difference below the log start of some replica is only
-reported, since the batches that differed are gone there.
+(``Partition.agreed_epoch``). ``tidelog.sansio.majority`` says which copy is the odd one, and
+``replication/odd_copies.py`` when it may be given up. A server repairs one copy at a time. It gives up the same copy
+at most ``MOST_TRIES`` times between two starts: after that the disk is not the cause. A difference below the log
+start of some replica is only reported, since the batches that differed are gone there.
 
 Each server remembers the differences that it has seen, for ``describe_metrics``, and compares again every
 ``AGAIN_S`` until the odd copies have been seen to agree. It also remembers them while the partition is paused, or its
@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tidelog.errors import TidelogError
-from tidelog.levels import COPY_CHECKS
-from tidelog.majority import find_odd_copies
+from tidelog.feature_levels import COPY_CHECKS
+from tidelog.sansio.majority import find_odd_copies
 from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidelog.effects import CONTROLLER
+from tidelog.sansio.effects import CONTROLLER
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import ReportLeader, SuspectPart

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tidelog.levels import PROGRESS
+from tidelog.feature_levels import PROGRESS
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Notify

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidelog.disk import Disk
+from tidelog.runtime.disk import Disk
 from tidelog.types import TopicPartition
 
 from tidelog_replica.effects import Outbox

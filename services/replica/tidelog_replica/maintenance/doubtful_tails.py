@@ -32,11 +32,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from tidelog.disk import Disk
-from tidelog.effects import CONTROLLER
+from tidelog.batch.format import check_batch, split
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.levels import DOUBTFUL_TAILS
-from tidelog.records import check_batch, split
+from tidelog.feature_levels import DOUBTFUL_TAILS
+from tidelog.runtime.disk import Disk
+from tidelog.sansio.effects import CONTROLLER
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (

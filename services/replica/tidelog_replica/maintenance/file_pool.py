@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidelog.disk import Disk
+from tidelog.runtime.disk import Disk
 from tidelog.types import TopicPartition
 
 from tidelog_replica.effects import Outbox

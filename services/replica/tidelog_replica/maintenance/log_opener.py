@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tidelog.disk import Disk
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import DOUBTFUL_TAILS
+from tidelog.feature_levels import DOUBTFUL_TAILS
+from tidelog.runtime.disk import Disk
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 
 from tidelog_replica.effects import Outbox

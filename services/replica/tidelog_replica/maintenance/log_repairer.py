@@ -30,9 +30,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tidelog.disk import Disk
-from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError, refuse
+from tidelog.runtime.disk import Disk
+from tidelog.sansio.effects import CONTROLLER
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import HandOver, LogSnapshot, LogSnapshotAnswer, Message, Read, ReadAnswer, SuspectPart

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from tidelog.disk import Disk
+from tidelog.runtime.disk import Disk
 from tidelog.types import TopicPartition
-from tidelog.wire.compiled import MAX_INT
 from tidelog.wire.messages import ScrubStatus, UnreadablePlace
+from tidelog.wire.schema import MAX_INT
 
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Outbox

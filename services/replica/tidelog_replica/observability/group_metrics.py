@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from tidelog.errors import TidelogError
-from tidelog.metrics import Metric, Sample, by_label
+from tidelog.runtime.metrics import Metric, Sample, by_label
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import ListOffset, Message, OffsetAnswer
 

@@ -9,7 +9,7 @@ from tidelog_replica.shell import Shell
 
 
 def why_not_ready(shell: Shell) -> Sequence[str]:
-    """List why this replica server is not ready (``tidelog.health``)."""
+    """List why this replica server is not ready (``tidelog.runtime.health``)."""
     node, node_id = shell.node, shell.node_id
     reasons = []
     if shell.leaving:

@@ -10,8 +10,8 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator
 
-from tidelog.log_events import REPLICA, counted
-from tidelog.metrics import Metric, MetricsPage, Sample, by_label
+from tidelog.runtime.log_events import REPLICA, counted
+from tidelog.runtime.metrics import Metric, MetricsPage, Sample, by_label
 from tidelog.types import NodeId, TopicPartition
 
 from tidelog_replica.node import ReplicaNode

@@ -11,8 +11,8 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
+from tidelog.batch.format import check_batch, read_header, split
 from tidelog.errors import CorruptBatch, TidelogError
-from tidelog.records import check_batch, read_header, split
 from tidelog.types import TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (

@@ -12,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from math import ceil, inf
 
+from tidelog.batch.format import BatchHeader, check_batch, encode_control, read_header, stamp_prefix, with_sent_crc
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.records import BatchHeader, check_batch, encode_control, read_header, stamp_prefix, with_sent_crc
 from tidelog.types import Acks, Buffer, NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import (
     EpochEnd,

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from tidelog.batch.format import BatchHeader
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import BatchHeader
 from tidelog.types import Acks, Buffer, NodeId
 from tidelog.wire.messages import Done, EnrolPartition, Message, ProduceAck, ProducePart
 

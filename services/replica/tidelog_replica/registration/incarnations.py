@@ -27,8 +27,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from crc32c import crc32c
-from tidelog.disk import Disk
 from tidelog.errors import ConfigError
+from tidelog.runtime.disk import Disk
 from tidelog.types import NodeId
 
 KEPT = 1000

@@ -25,8 +25,8 @@ from functools import partial
 from math import inf
 from typing import Protocol
 
-from tidelog.effects import CONTROLLER
 from tidelog.errors import ConfigError, TidelogError
+from tidelog.sansio.effects import CONTROLLER
 from tidelog.types import NodeId
 from tidelog.wire.messages import FollowerLag, Heartbeat, Message, Register, Registered, Watch
 

@@ -41,8 +41,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
+from tidelog.batch.format import BatchHeader
 from tidelog.errors import TidelogError
-from tidelog.records import BatchHeader
 from tidelog.types import NodeId
 
 from tidelog_replica.replication.leader_epochs import EpochCache, epoch_refusal

@@ -3,7 +3,7 @@
 Only comparable copies are compared. Below the smallest high watermark of the copies all logs are equal, batch by
 batch, if each agrees with its leader's in the present leader epoch. The hash chain at an offset there is a digest of
 all headers below it, with the CRCs of the batches as their producers sent them. Retention and compaction do not
-change it. From the hash chain of each copy at one offset ``tidelog.majority`` says which copy is the odd one.
+change it. From the hash chain of each copy at one offset ``tidelog.sansio.majority`` says which copy is the odd one.
 """
 
 from __future__ import annotations

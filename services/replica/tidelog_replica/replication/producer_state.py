@@ -49,8 +49,8 @@ from io import BytesIO
 from typing import Any, NamedTuple
 
 import cbor2
+from tidelog.batch.format import MAX_OFFSET, BatchHeader
 from tidelog.errors import ProtocolError
-from tidelog.records import MAX_OFFSET, BatchHeader
 from tidelog.types import PRODUCER_WINDOW, REPORTED_IDS_END, Buffer, share_of
 
 from tidelog_replica.replication.transaction_index import LogTransactions

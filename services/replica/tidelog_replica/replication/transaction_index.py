@@ -20,9 +20,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tidelog.compacted import emptied
+from tidelog.batch.format import MAX_OFFSET, BatchHeader, read_header
+from tidelog.batch.sparse import emptied
 from tidelog.errors import ProtocolError
-from tidelog.records import MAX_OFFSET, BatchHeader, read_header
 from tidelog.types import Buffer
 
 MAX_KEPT = 1 << 20

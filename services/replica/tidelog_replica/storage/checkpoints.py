@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
-from tidelog.disk import Disk
-from tidelog.records import NO_CHAIN
+from tidelog.batch.format import NO_CHAIN
+from tidelog.runtime.disk import Disk
 from tidelog.types import Buffer
 
 MARK = "recovery-mark"

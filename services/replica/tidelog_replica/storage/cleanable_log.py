@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelog.disk import Disk, File
+from tidelog.runtime.disk import Disk, File
 from tidelog.types import TopicConfig
 
 from tidelog_replica.replication.leader_epochs import EpochCache

@@ -47,10 +47,18 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
-from tidelog.compacted import emptied, first_compacted_ms, thin_batch
-from tidelog.disk import Disk, File
+from tidelog.batch.format import (
+    HEADER_BYTES,
+    BatchHeader,
+    Columns,
+    chain_after,
+    check_batch,
+    decode_columns,
+    read_header,
+)
+from tidelog.batch.sparse import emptied, first_compacted_ms, thin_batch
 from tidelog.errors import CorruptBatch
-from tidelog.records import HEADER_BYTES, BatchHeader, Columns, chain_after, check_batch, decode_columns, read_header
+from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.replication.transaction_index import Ended, is_aborted

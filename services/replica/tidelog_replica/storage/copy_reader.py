@@ -1,8 +1,8 @@
 """Reading batches of a log from its disk, to compare them with those of another copy: a job (see ``jobs.py``).
 
 Nothing comes from the server's memory: the job opens the segment's file itself. It checks the CRC, the offsets and
-the leader epoch of each batch, as the scrubber does, and computes the batch's fingerprint (``tidelog.fingerprints``).
-It reads from one segment only.
+the leader epoch of each batch, as the scrubber does, and computes the batch's fingerprint
+(``tidelog.batch.fingerprints``). It reads from one segment only.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.disk import Disk, File
+from tidelog.batch.fingerprints import fingerprint_of, pack
+from tidelog.batch.format import HEADER_BYTES, check_batch, read_header
 from tidelog.errors import CorruptBatch
-from tidelog.fingerprints import fingerprint_of, pack
-from tidelog.records import HEADER_BYTES, check_batch, read_header
+from tidelog.runtime.disk import Disk, File
 
 from tidelog_replica.replication.leader_epochs import EpochCache
 from tidelog_replica.storage.segment import CorruptLog

@@ -6,7 +6,7 @@ import errno
 from dataclasses import dataclass
 from typing import Protocol
 
-from tidelog.disk import Disk, File
+from tidelog.runtime.disk import Disk, File
 
 from tidelog_replica.storage.checkpoints import Checkpoint
 

@@ -2,10 +2,10 @@
 
 Theory. About every 4 KiB the index notes a batch: its base offset, its position in the file, and the largest
 timestamp of the segment *before* it. All three columns never decrease, so both questions are a bisection followed by
-a short walk over headers. Beside them stands the hash chain before that batch (``tidelog.records.chain_after``). The
-index of the segment that is written lives in memory; when the segment is full it is written beside it, unsynced, with
-CRCs and the length and end of the segment that it describes. A file that is missing, damaged or of another length is
-no loss: the index is made again from the batch headers.
+a short walk over headers. Beside them stands the hash chain before that batch (``tidelog.batch.format.chain_after``).
+The index of the segment that is written lives in memory; when the segment is full it is written beside it, unsynced,
+with CRCs and the length and end of the segment that it describes. A file that is missing, damaged or of another
+length is no loss: the index is made again from the batch headers.
 
 An index takes about a hundredth of its segment. Those of full segments are in memory only while they are read, and so
 far as the server's ``IndexCache`` has room.
@@ -25,7 +25,7 @@ from bisect import bisect_left, bisect_right
 from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
-from tidelog.records import CHAIN_BYTES, NO_CHAIN
+from tidelog.batch.format import CHAIN_BYTES, NO_CHAIN
 from tidelog.types import Buffer
 
 INTERVAL_BYTES = 4096

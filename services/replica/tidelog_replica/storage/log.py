@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tidelog.disk import Disk, File
-from tidelog.records import NO_CHAIN, BatchHeader, read_header, with_sent_crc
+from tidelog.batch.format import NO_CHAIN, BatchHeader, read_header, with_sent_crc
+from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, EpochCache

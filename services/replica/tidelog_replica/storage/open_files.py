@@ -25,7 +25,7 @@ import errno
 import threading
 from collections.abc import Sequence
 
-from tidelog.disk import Disk, File
+from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer
 
 

@@ -40,8 +40,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from crc32c import crc32c
-from tidelog.disk import Disk
 from tidelog.errors import ProtocolError
+from tidelog.runtime.disk import Disk
 
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import read_cache

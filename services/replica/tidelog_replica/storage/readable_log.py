@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidelog.records import BatchHeader
+from tidelog.batch.format import BatchHeader
 from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import EpochCache

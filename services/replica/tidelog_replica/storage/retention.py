@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.disk import Disk
+from tidelog.runtime.disk import Disk
 from tidelog.types import TopicConfig
 
 from tidelog_replica.replication.producer_state import ProducerState

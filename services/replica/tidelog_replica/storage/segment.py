@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidelog.disk import Disk, File
-from tidelog.errors import CorruptBatch
-from tidelog.records import (
+from tidelog.batch.format import (
     HEADER_BYTES,
     NO_CHAIN,
     BatchHeader,
@@ -23,6 +21,8 @@ from tidelog.records import (
     read_header,
     with_sent_crc,
 )
+from tidelog.errors import CorruptBatch
+from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer
 
 from tidelog_replica.storage.checkpoints import UNREADABLE, read_cache

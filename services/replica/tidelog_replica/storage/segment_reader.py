@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from tidelog.disk import File
+from tidelog.batch.format import HEADER_BYTES, SPARSE_HEADER_BYTES, BatchHeader, read_header
 from tidelog.errors import CorruptBatch
-from tidelog.records import HEADER_BYTES, SPARSE_HEADER_BYTES, BatchHeader, read_header
+from tidelog.runtime.disk import File
 
 from tidelog_replica.storage.checkpoints import UNREADABLE
 from tidelog_replica.storage.encryption.files import HEAD_BYTES, cipher_of, open_head, open_rest, stored_bytes

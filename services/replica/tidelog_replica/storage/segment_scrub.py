@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.disk import Disk, File
+from tidelog.batch.format import HEADER_BYTES, BatchHeader, chain_after, check_batch, check_body, read_header
 from tidelog.errors import CorruptBatch
-from tidelog.records import HEADER_BYTES, BatchHeader, chain_after, check_batch, check_body, read_header
+from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import EpochCache

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tidelog.disk import Disk
+from tidelog.runtime.disk import Disk
 
 from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES, Checkpoint
 

@@ -12,18 +12,18 @@ from typing import Any
 
 import click
 
-from tidelog.cli.bench.load import one_by_one
-from tidelog.cli.bench.load import produce as produce_many
-from tidelog.cli.bench.readers import STAMP, fill
-from tidelog.cli.bench.readers import consume as consume_many
-from tidelog.cli.bench.readers import fanout as fan_out
+from tidelog.cli.admin.topics import config_of
+from tidelog.cli.bench.consumers import STAMP, fill
+from tidelog.cli.bench.consumers import consume as consume_many
+from tidelog.cli.bench.consumers import fanout as fan_out
+from tidelog.cli.bench.producers import one_by_one
+from tidelog.cli.bench.producers import produce as produce_many
 from tidelog.cli.bench.report import Report
-from tidelog.cli.bench.scene import Load, Scene
+from tidelog.cli.bench.session import Load, Scene
 from tidelog.cli.completion import topic_names
 from tidelog.cli.main import gateway_option, json_option, run
 from tidelog.cli.output import console, print_json, say
-from tidelog.cli.topics import config_of
-from tidelog.descriptors import raise_open_files
+from tidelog.runtime.open_file_limit import raise_open_files
 
 ACKS = ("none", "leader", "all")
 SECONDS = 10.0

@@ -33,7 +33,7 @@ def demo(source: Path | None, out: Path, seconds: int, spark: bool, keep: bool) 
     """Show it: three controllers, three replica servers and two gateways take records while the server that leads a
     partition and then the active controller are killed (SIGKILL) and restarted. Every acknowledged record is then
     looked for on every replica, and Spark reads the topic. Exit code 1 when anything was lost."""
-    from tidelog.cli.demo.play import Play
+    from tidelog.cli.demo.script import Play
 
     out.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="cluster-", dir=out))

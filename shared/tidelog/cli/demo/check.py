@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidelog.records import decode_batch, split
+from tidelog.batch.format import decode_batch, split
 
 
 def digest(key: bytes | None, value: bytes | None) -> bytes:

@@ -15,17 +15,17 @@ import trio
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
 from rich.text import Text
 
+from tidelog.cli.admin.topics import config_of
 from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import console, say
-from tidelog.cli.topics import config_of
-from tidelog.descriptors import raise_open_files
+from tidelog.runtime.open_file_limit import raise_open_files
 from tidelog.verify import check as judge
 from tidelog.verify import load
-from tidelog.verify.leftovers import Leftovers, remove, unknown
-from tidelog.verify.recorder import Recorder
-from tidelog.verify.recording import groups_of
-from tidelog.verify.recording import record as record_history
+from tidelog.verify.cleanup import Leftovers, remove, unknown
+from tidelog.verify.history_writer import Recorder
+from tidelog.verify.run import groups_of
+from tidelog.verify.run import record as record_history
 from tidelog.verify.workload import Mix, Stage
 from tidelog.wire.messages import TopicInfo
 

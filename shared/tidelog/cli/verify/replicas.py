@@ -12,10 +12,10 @@ import trio
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from tidelog.cli.completion import topic_names
-from tidelog.cli.explain import partition_of
+from tidelog.cli.explain.sentences import partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import console, print_json, say
-from tidelog.client.comparing import Comparison
+from tidelog.client.admin.replica_comparison import Comparison
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import MetadataAnswer, TopicInfo

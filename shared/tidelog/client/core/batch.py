@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
+from tidelog.batch.format import HEADER, HEADER_BYTES, Codec, Fields, encode_batch, read_header, stamp_prefix
 from tidelog.errors import TidelogError
-from tidelog.records import HEADER, HEADER_BYTES, Codec, Fields, encode_batch, read_header, stamp_prefix
 
 RECORD_OVERHEAD = 16
 """Bytes that a record costs in a batch besides key, value and headers, at most (CBOR heads, time)."""

@@ -21,8 +21,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from tidelog.batch.format import BatchHeader, Record, decode_batch, has_right_crc, split
 from tidelog.errors import BrokerError, CorruptBatch, ProtocolError, TidelogError, UnreadableBatch, from_info
-from tidelog.records import BatchHeader, Record, decode_batch, has_right_crc, split
 from tidelog.types import Position
 from tidelog.wire.messages import Delivery
 

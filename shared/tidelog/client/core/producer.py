@@ -45,11 +45,11 @@ import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
+from tidelog.batch.format import MAX_RECORDS, Fields
 from tidelog.client.core.batch import BATCH_OVERHEAD, Batch, Identity
-from tidelog.client.core.lane import Lane
+from tidelog.client.core.producer_lane import Lane
 from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, pause_s, refuse
-from tidelog.records import MAX_RECORDS, Fields
 from tidelog.types import PRODUCER_WINDOW, Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 

@@ -1,4 +1,4 @@
-"""Tokens, rules and quotas (``tidelog.access``): from a wish to the command, and what the command does.
+"""Tokens, rules and quotas (``tidelog.acl``): from a wish to the command, and what the command does.
 
 The cluster only keeps them; gateways apply them. A wish is checked where it is planned; the command may come after
 another and is then done all the same: what is there takes the place of what was.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tidelog.access import ANONYMOUS, DIGEST, PRINCIPAL, PRINCIPAL_IS, TOKEN_ID, fault_of, heirs_of
+from tidelog.acl import ANONYMOUS, DIGEST, PRINCIPAL, PRINCIPAL_IS, TOKEN_ID, fault_of, heirs_of
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import SECURITY
+from tidelog.feature_levels import SECURITY
 from tidelog.types import AUDIT, Access, Quota, Token
 from tidelog.wire.messages import (
     AlterAcls,

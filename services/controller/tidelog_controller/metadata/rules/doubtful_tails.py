@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import DOUBTFUL_TAILS
+from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Done, ReportDoubt
 

@@ -1,5 +1,5 @@
-"""The feature level (``tidelog.levels``): who understands which, when it may be raised, and what is done only from
-one on.
+"""The feature level (``tidelog.feature_levels``): who understands which, when it may be raised, and what is done only
+from one on.
 
 The level is part of the replicated state. What processes understand is not: each says so when it opens a link, all
 that live have a link to the active controller, and who returns is asked again. So the active controller judges by its
@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import FORGET_SERVERS, SECURITY, Levels, why_unfit
+from tidelog.feature_levels import FORGET_SERVERS, SECURITY, Levels, why_unfit
 from tidelog.types import NodeId
 from tidelog.wire.messages import DescribeFeatures, Done, FeaturesAnswer, Message, ProcessLevels, RaiseLevel
 from tidelog.wire.messages import ForgetServer as ForgetServerWish

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tidelog.bounds import why_over
-from tidelog.config import setting
 from tidelog.errors import TidelogError
-from tidelog.levels import OWNERS
+from tidelog.feature_levels import OWNERS
+from tidelog.runtime.config import setting
 from tidelog.types import TopicOwner
 
 from tidelog_controller.metadata.commands import AddPartitions, AddTopic

@@ -45,7 +45,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tidelog.levels import RECOVERY
+from tidelog.feature_levels import RECOVERY
 from tidelog.types import (
     REPORTED_IDS_END,
     SHARE_IDS,

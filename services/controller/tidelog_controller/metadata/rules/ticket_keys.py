@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import TICKETS
+from tidelog.feature_levels import TICKETS
 from tidelog.tickets import KEYS, SECRET_BITS, successor
 from tidelog.types import TicketKey
 from tidelog.wire.messages import Done, RotateTicketKeys

@@ -15,10 +15,10 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 
-from tidelog.compacted import MOST_BYTES
-from tidelog.config import setting
+from tidelog.batch.sparse import MOST_BYTES
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import MAX_COMPACTION_LAG, VALIDATION
+from tidelog.feature_levels import MAX_COMPACTION_LAG, VALIDATION
+from tidelog.runtime.config import setting
 from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
 from tidelog.wire.messages import (
     AlterLearners,

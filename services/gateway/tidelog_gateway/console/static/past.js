@@ -1,6 +1,6 @@
 /**
  * From records of the timeline to the cluster as it was (docs/timeline.md): records go in in order, the state comes out.
- * The same rules as `tidelog.timeline.past`, which the tests hold it against. What is in it is never changed, only
+ * The same rules as `tidelog.timeline.replay`, which the tests hold it against. What is in it is never changed, only
  * replaced: so a copy is cheap, and `History` keeps many.
  */
 

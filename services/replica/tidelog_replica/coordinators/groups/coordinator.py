@@ -21,8 +21,8 @@ from bisect import bisect_right
 from collections.abc import Hashable
 
 from tidelog.bounds import why_over
-from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
+from tidelog.sansio.counters import count
 from tidelog.types import YEAR_2025_MS, NodeId, TopicPartition
 from tidelog.wire.messages import (
     CommitOffsets,

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidelog.batch.format import encode_marker, read_header
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import encode_marker, read_header
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import Done, Message, WriteMarker
 

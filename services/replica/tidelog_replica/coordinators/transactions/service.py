@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import TASK_PRODUCERS
+from tidelog.feature_levels import TASK_PRODUCERS
 from tidelog.types import TRANSACTIONS, TopicState
 from tidelog.wire.messages import (
     BeginTransaction,

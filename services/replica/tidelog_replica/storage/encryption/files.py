@@ -31,9 +31,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
-from tidelog.disk import Disk, File
+from tidelog.batch.format import SPARSE_HEADER_BYTES
 from tidelog.errors import CorruptBatch
-from tidelog.records import SPARSE_HEADER_BYTES
+from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer
 
 from tidelog_replica.storage.encryption.keyring import ID_BYTES, KEY_BYTES, NONCE_BYTES, TAG_BYTES, Cipher, Keyring

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tidelog.disk import Disk, File
+from tidelog.runtime.disk import Disk, File
 
 from tidelog_replica.storage.encryption.files import (
     BEGINNING,

@@ -33,9 +33,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidelog.disk import Disk
+from tidelog.batch.format import check_batch, split
 from tidelog.errors import CorruptBatch
-from tidelog.records import check_batch, split
+from tidelog.runtime.disk import Disk
 from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import EpochCache

@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.disk import Disk
+from tidelog.batch.format import HEADER_BYTES, MAGIC, MAX_OFFSET, VERSION, BatchHeader, check_batch, read_header
 from tidelog.errors import CorruptBatch
-from tidelog.records import HEADER_BYTES, MAGIC, MAX_OFFSET, VERSION, BatchHeader, check_batch, read_header
+from tidelog.runtime.disk import Disk
 from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import EpochCache

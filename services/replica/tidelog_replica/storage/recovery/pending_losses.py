@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
-from tidelog.disk import Disk
+from tidelog.runtime.disk import Disk
 
 from tidelog_replica.storage.checkpoints import PENDING_LOSSES, read_cache, seed_of
 from tidelog_replica.storage.segment import remove

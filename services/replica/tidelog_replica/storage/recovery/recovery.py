@@ -53,9 +53,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from tidelog.disk import Disk, File
+from tidelog.batch.format import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_batch, read_header
 from tidelog.errors import CorruptBatch
-from tidelog.records import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_batch, read_header
+from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import EpochCache

@@ -17,7 +17,7 @@ import re
 import struct
 
 from crc32c import crc32c
-from tidelog.disk import Disk
+from tidelog.runtime.disk import Disk
 
 from tidelog_replica.replication.leader_epochs import EpochCache
 from tidelog_replica.storage.checkpoints import (

@@ -1,0 +1,297 @@
+"""Copies a topic to another cluster for as long as it runs: every record once, at the offset that it has.
+
+    where it goes on    where the target's partition ends: the copy itself is the position, so the two cannot part
+    once                conditional appends (``partition_writer.py``): two mirrors of one topic do no harm
+    the same log        before it goes on, the target's last batch is compared with the source's at that offset; in a
+                        run, the leader epoch of the last batch read tells whether the source was cut (KIP-320)
+
+What cannot go on by itself is said, and ends the run:
+
+    the source has cut off what was copied       an unclean election there, or a topic made anew: the target has
+                                                 records that the source has not. Begin again with another target
+    the source deleted what was not copied yet   retention was faster; ``skip_lost``: go on behind the gap, which
+                                                 empty batches cover
+    somebody else writes to the target
+
+Everything else (leaders that move, gateways that end, a cluster that is down for a while) is waited out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import trio
+
+from tidelog.backup.batches import as_copy, empty_batches, likeness
+from tidelog.backup.group_positions import positions_in, set_positions
+from tidelog.backup.partition_writer import Target, check_target, passes
+from tidelog.batch.format import read_header
+from tidelog.client.log import Log
+from tidelog.errors import BrokerError, TidelogError, refuse
+from tidelog.types import Buffer, Position
+from tidelog.wire.messages import TopicInfo
+
+RETRY_S = 1.0
+"""After what may pass."""
+WAIT_S = 10.0
+"""For news of a partition, in one request."""
+LOOK_S = 5.0
+"""How often positions of groups are copied, and the source is asked whether it has more partitions."""
+SOURCE = "the source"
+TARGET = "the target"
+AHEAD = 1
+"""Answers of the source that wait to be written, of one partition."""
+READ_BYTES = 1 << 20
+WRITES_AT_ONCE = 8
+"""Partitions that are written to at a time: what a gateway takes of one client."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Of one partition."""
+
+    copied: int = 0
+    """Offsets that this run has copied."""
+    bytes: int = 0
+    end: int = -1
+    """Where the target ends; -1: not known yet."""
+    source_end: int = -1
+    waits: str = ""
+    """Why it does not get on, if it does not."""
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are committed at the source and not in the target; -1: not known."""
+        return -1 if -1 in (self.end, self.source_end) else max(0, self.source_end - self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """``name``: of the target. ``replication_factor`` (0: as the source's) and ``config`` (settings other than the
+    source's) count when it is created. ``to_end``: stop where the source ends now. ``groups``: copy the positions of
+    consumer groups, too. ``skip_lost``: see the module."""
+
+    name: str
+    replication_factor: int = 0
+    config: Mapping[str, str] = field(default_factory=dict)
+    to_end: bool = False
+    groups: bool = False
+    skip_lost: bool = False
+
+
+class Mirror:
+    """One run: ``run`` returns at the end with ``to_end``, else never; cancel it at any time."""
+
+    def __init__(self, source: Log, target: Log, topic: str, wishes: Wishes) -> None:
+        self._source = source
+        self._target = target
+        self._topic = topic
+        self._wishes = wishes
+        self.partitions: dict[int, Progress] = {}
+        self._writes = trio.CapacityLimiter(WRITES_AT_ONCE)
+        self.groups_refused: dict[str, str] = {}
+        """Groups whose positions could not be copied when that was tried last, and why."""
+
+    async def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Copy. ``ready`` is called when the target is there. Raises ``TidelogError``: see the module."""
+        with of(SOURCE):
+            source = await self._source.describe(self._topic)
+        with of(TARGET):
+            target = await self._prepare(source)
+        ends: dict[int, int] = {}
+        if self._wishes.to_end:
+            with of(SOURCE):
+                found = await self._source.list_offsets(source, "latest", range(len(source.partitions)))
+            ends = {partition: at.offset for partition, at in found.items()}
+        ready()
+        async with trio.open_nursery() as nursery:
+            async with trio.open_nursery() as copying:
+                self._start(copying, source, target, ends)
+                if not self._wishes.to_end:
+                    nursery.start_soon(self._look, copying, source)
+            if self._wishes.groups:
+                await self._copy_groups(source)
+            nursery.cancel_scope.cancel()
+
+    def _start(self, nursery: trio.Nursery, source: TopicInfo, target: TopicInfo, ends: Mapping[int, int]) -> None:
+        for partition in range(len(self.partitions), len(source.partitions)):
+            self.partitions[partition] = Progress()
+            nursery.start_soon(self._follow, source, target, partition, ends.get(partition))
+
+    async def _prepare(self, source: TopicInfo) -> TopicInfo:
+        """The target, made where it is missing, with as many partitions as the source."""
+        wishes, count = self._wishes, len(source.partitions)
+        try:
+            target = await self._target.describe(wishes.name)
+        except BrokerError as error:
+            if error.code != "UNKNOWN_TOPIC":
+                raise
+            factor = wishes.replication_factor or max(len(each.replicas) for each in source.partitions)
+            config = source.config | dict(wishes.config)
+            check_target(wishes.name, config)
+            return await self._target.create_topic(
+                wishes.name, partitions=count, replication_factor=factor, config=config
+            )
+        check_target(wishes.name, target.config)
+        if len(target.partitions) > count:
+            text = f"{wishes.name} has {len(target.partitions)} partitions, the source {count}: it is no copy of it"
+            raise refuse("TOPIC_EXISTS", text)
+        if len(target.partitions) < count:
+            await self._target.grow_topic(wishes.name, count)
+            target = await self._target.describe(wishes.name)
+        return target
+
+    async def _look(self, copying: trio.Nursery, source: TopicInfo) -> None:
+        """Now and then: has the source more partitions, and how far have its groups come?"""
+        while True:
+            await trio.sleep(LOOK_S)
+            try:
+                with of(SOURCE):
+                    source = await self._source.describe(self._topic)
+                if len(source.partitions) > len(self.partitions):
+                    with of(TARGET):
+                        target = await self._prepare(source)
+                    self._start(copying, source, target, {})
+                if self._wishes.groups:
+                    await self._copy_groups(source)
+            except TidelogError as error:
+                if not passes(error):
+                    raise
+
+    async def _copy_groups(self, source: TopicInfo) -> None:
+        with of(SOURCE):
+            positions = await positions_in(self._source, source)
+        ends = {partition: max(0, progress.end) for partition, progress in self.partitions.items()}
+        with of(TARGET):
+            target = await self._target.describe(self._wishes.name)
+            self.groups_refused = await set_positions(self._target, target, positions, ends)
+
+    # --- one partition -----------------------------------------------------------------------------------
+
+    async def _follow(self, source: TopicInfo, topic: TopicInfo, partition: int, end: int | None) -> None:
+        """Copy a partition up to ``end``, or without one."""
+        target, progress = Target(self._target, topic, partition), self.partitions[partition]
+        try:
+            while True:
+                begun = False
+                try:
+                    at = await self._begin(source, target, partition)
+                    begun, progress.waits = True, ""
+                    await self._copy(source, target, partition, at, end)
+                    return
+                except* TidelogError as group:
+                    error = _first(group)
+                    if error.code == "LOG_TRUNCATED" and begun:
+                        text = f"the source of {target.name} was cut below offset {progress.end}: {_CUT}"
+                        raise refuse("LOG_TRUNCATED", text) from error
+                    if not passes(error) and not (begun and error.code in _LOOK_AGAIN):
+                        raise error from None
+                    progress.waits = str(error)
+                await trio.sleep(RETRY_S)
+        finally:
+            target.close()
+
+    async def _begin(self, source: TopicInfo, target: Target, partition: int) -> Position:
+        """Where to go on. Raises what keeps it from that."""
+        progress = self.partitions[partition]
+        with of(TARGET):
+            end = await target.end()
+            await target.read(end, 1)  # whoever may not is told now, not when it is to go on
+        if progress.end >= 0:  # it got on further than was known
+            progress.copied += max(0, end - progress.end)
+        progress.end = end
+        with of(SOURCE):
+            first = (await self._source.list_offsets(source, "earliest", [partition]))[partition].offset
+            last = (await self._source.list_offsets(source, "latest", [partition]))[partition].offset
+        progress.source_end = last
+        if end > last:
+            raise refuse(
+                "LOG_TRUNCATED", f"{target.name} ends at {end}, the source at {last}: {_CUT}", end_offset=last
+            )
+        if end < first:
+            if end and not self._wishes.skip_lost:
+                text = f"{target.name} ends at {end}, the source begins at {first}: what lies between was deleted"
+                raise refuse("OFFSET_OUT_OF_RANGE", text, log_start=first)
+            with of(TARGET):
+                await target.put(empty_batches(end, first))
+            progress.end = first
+            return Position(-1, first)
+        return Position(await self._agree(source, target, partition, end, first), end)
+
+    async def _agree(self, source: TopicInfo, target: Target, partition: int, end: int, first: int) -> int:
+        """The source's leader epoch of the last batch that was copied; -1 where the source has it no more. Raises
+        ``LOG_TRUNCATED`` where it has another one there."""
+        if end <= first:
+            return -1
+        with of(TARGET):
+            copied = (await target.read(end - 1, 1))[0][1]
+        base = read_header(copied).base_offset
+        if base < first:
+            return -1
+        with of(SOURCE):
+            _, batches = await self._source.read_batches(source.topic_id, partition, Position(-1, base), max_bytes=1)
+        header, batch = batches[0]
+        if likeness(as_copy(batch)) != likeness(copied):
+            text = f"{target.name} has another batch at offset {base} than the source: {_CUT}"
+            raise refuse("LOG_TRUNCATED", text, end_offset=base)
+        return header.leader_epoch
+
+    async def _copy(self, source: TopicInfo, target: Target, partition: int, at: Position, end: int | None) -> None:
+        """From there on: one task reads, another one writes."""
+        progress = self.partitions[partition]
+        send, receive = trio.open_memory_channel[tuple[int, list[Buffer]]](AHEAD)
+
+        async def read(at: Position) -> None:
+            async with send:
+                while end is None or at.offset < end:
+                    with of(SOURCE):
+                        answer, batches = await self._source.read_batches(
+                            source.topic_id, partition, at, max_bytes=READ_BYTES, wait_s=WAIT_S
+                        )
+                    progress.source_end = max(progress.source_end, answer.high_watermark)
+                    copies: list[Buffer] = []
+                    for header, batch in batches:
+                        if header.base_offset != at.offset:
+                            raise refuse("MALFORMED", f"the source of {target.name} has a gap at {at.offset}")
+                        copies.append(as_copy(batch))
+                        at = Position(header.leader_epoch, header.end_offset)
+                    if copies:
+                        await send.send((at.offset, copies))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read, at)
+            async for reached, copies in receive:
+                async with self._writes:
+                    with of(TARGET):
+                        await target.put(copies)
+                progress.copied += reached - progress.end
+                progress.bytes += sum(map(len, copies))
+                progress.end, progress.waits = reached, ""
+
+
+_CUT = (
+    "it was cut there ('tidelog why' says when), is another topic than the one that was copied, or somebody else"
+    " writes to the target. Mirror it to a new topic"
+)
+_LOOK_AGAIN = ("UNEXPECTED_OFFSET", "OFFSET_OUT_OF_RANGE")
+"""Something is not as it was: a new beginning says what."""
+
+
+@contextmanager
+def of(side: str) -> Iterator[None]:
+    """Errors say which of the two clusters they are of."""
+    try:
+        yield
+    except TidelogError as error:
+        error.message = f"{side}: {error.message}"
+        raise
+
+
+def _first(group: BaseExceptionGroup[TidelogError]) -> TidelogError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, TidelogError)
+    return error

@@ -1,0 +1,96 @@
+"""Writes batches into a partition at the offsets that they have, once each, whatever happens meanwhile.
+
+Nothing is remembered of what was sent: after any trouble the partition is asked where it ends, and what lies below is
+there (``client/conditional_appender.py``). A batch that is still under way somewhere can only be appended where it
+belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import inf
+
+import trio
+
+from tidelog.backup.batches import chunks
+from tidelog.batch.format import BatchHeader, read_header
+from tidelog.client.log import Log
+from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.types import Buffer, Position
+from tidelog.wire.messages import TopicInfo
+
+CHUNK_BYTES = 4 << 20
+CHUNK_BATCHES = 1000
+"""So much is appended at a time: what the gateway and the leader take from one client."""
+PAUSE_S = 0.1
+"""Before it is tried again."""
+
+
+def check_target(name: str, config: Mapping[str, str]) -> None:
+    """Raises ``ConfigError`` where a topic cannot have the offsets of another one."""
+    if config.get("commit_rule") == "quorum":
+        raise ConfigError(
+            f"{name}: with commit_rule quorum each leader begins with a record of its own, so a copy cannot have the"
+            " offsets of its source: make it with --config commit_rule=isr"
+        )
+
+
+def passes(error: TidelogError) -> bool:
+    """Whether the same call may succeed later."""
+    return error.retriable or error.unknown_outcome or error.code in ("UNREACHABLE", "REQUEST_TIMED_OUT")
+
+
+class Target:
+    """One partition that is written to. ``patience_s``: how long nothing may get on."""
+
+    def __init__(self, log: Log, topic: TopicInfo, partition: int, patience_s: float = inf) -> None:
+        self.name = f"{topic.name}/{partition}"
+        self._log = log
+        self._topic = topic
+        self._partition = partition
+        self._patience_s = patience_s
+        self._appender = log.appender(topic.topic_id, partition)
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        self._appender.close()
+
+    async def end(self) -> int:
+        """Where it ends: everything below is committed."""
+        found = await self._log.list_offsets(self._topic, "latest", [self._partition], "uncommitted")
+        return found[self._partition].offset
+
+    async def put(self, batches: Iterable[Buffer]) -> None:
+        """Write batches that follow on the end of the partition. Raises ``UNEXPECTED_OFFSET`` where somebody else
+        writes to it, or it lost what was committed; what the batches are refused with."""
+        for chunk in chunks(batches, CHUNK_BYTES, CHUNK_BATCHES):
+            await self._put(chunk)
+
+    async def _put(self, chunk: list[Buffer]) -> None:
+        last = read_header(chunk[-1]).end_offset
+        give_up = trio.current_time() + self._patience_s
+        while True:
+            try:
+                await self._appender.append(chunk)
+                return
+            except TidelogError as error:
+                if not passes(error) and error.code != "UNEXPECTED_OFFSET":
+                    raise
+                end = await self.end()
+                left = [batch for batch in chunk if read_header(batch).base_offset >= end]
+                if end == last:
+                    return
+                if not left or not read_header(chunk[0]).base_offset <= end == read_header(left[0]).base_offset:
+                    text = f"{self.name} ends at {end}: somebody else writes to it, or it has lost records"
+                    raise refuse("UNEXPECTED_OFFSET", text, end_offset=end) from error
+                if len(left) < len(chunk):
+                    give_up = trio.current_time() + self._patience_s
+                elif trio.current_time() >= give_up:
+                    raise
+                chunk = left
+                await trio.sleep(PAUSE_S)
+
+    async def read(self, offset: int, max_bytes: int) -> list[tuple[BatchHeader, memoryview]]:
+        """Batches from the one that holds ``offset`` on."""
+        at = Position(-1, offset)
+        return (await self._log.read_batches(self._topic.topic_id, self._partition, at, max_bytes=max_bytes))[1]

@@ -1,0 +1,189 @@
+"""Writes a backup into a new topic, each batch at the offset that it had, and reads it back.
+
+What lay below the beginning of the source is covered by empty batches (``batches.py``), so the new log begins at 0
+and has its first record where the old one had it. While it is written nothing of the topic is deleted or compacted,
+and batches of any size are taken; its own settings are put in force when all of it has been read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import trio
+
+from tidelog.backup.batches import as_copy, chunks, empty_batches, is_same
+from tidelog.backup.check import chains_before, load_segment
+from tidelog.backup.group_positions import set_positions
+from tidelog.backup.manifest import BadBackup, Manifest, SavedPartition
+from tidelog.backup.partition_writer import CHUNK_BATCHES, CHUNK_BYTES, Target, check_target
+from tidelog.backup.save import AT_ONCE, Progress
+from tidelog.backup.store import Store
+from tidelog.batch.format import read_header
+from tidelog.batch.sparse import MOST_BYTES
+from tidelog.client.log import Log
+from tidelog.errors import refuse
+from tidelog.types import Buffer, Position
+from tidelog.wire.messages import TopicInfo
+
+PATIENCE_S = 60.0
+"""A partition that takes nothing for so long ends the run; another one goes on there."""
+MEANWHILE = {
+    "cleanup": "delete",
+    "retention_ms": "-1",
+    "retention_bytes": "-1",
+    "retention_records": "-1",
+    "max_batch_bytes": str(MOST_BYTES),
+}
+"""Settings of the topic until all is verified."""
+
+
+@dataclass(slots=True)
+class Restored:
+    """What a run has written, and read back."""
+
+    topic: str
+    offsets: int = 0
+    bytes: int = 0
+    groups: list[str] = field(default_factory=list)
+    """Those that go on where they were."""
+    groups_refused: dict[str, str] = field(default_factory=dict)
+    """Those that do not, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How the new topic is to be. ``replication_factor`` 0: as it was. ``config``: settings other than they were.
+    ``resume``: go on with a run that was not finished. ``groups``: set the positions of consumer groups."""
+
+    name: str
+    replication_factor: int = 0
+    config: Mapping[str, str] = field(default_factory=dict)
+    resume: bool = False
+    groups: bool = False
+
+
+class Restoring:
+    """One run of a restoration, from the manifest to the last record."""
+
+    def __init__(self, log: Log, store: Store, manifest: Manifest, wishes: Wishes) -> None:
+        self._log = log
+        self._store = store
+        self._manifest = manifest
+        self._wishes = wishes
+        self._restored = Restored(wishes.name)
+
+    async def run(self, written: Progress, verified: Progress) -> Restored:
+        """Write all of it, read it back and compare. Told: what was written, what was compared. Raises ``BadBackup``,
+        ``TOPIC_EXISTS``, ``ConfigError``; ``TidelogError`` of the cluster."""
+        wanted = self._manifest.config | dict(self._wishes.config)
+        check_target(self._wishes.name, wanted)
+        topic = await self._topic(wanted)
+        await self._try_rights(topic)
+        limit = trio.CapacityLimiter(AT_ONCE)
+
+        async def one(saved: SavedPartition) -> None:
+            async with limit:
+                target = Target(self._log, topic, saved.partition, PATIENCE_S)
+                try:
+                    await self._restore(target, saved, written, verified)
+                finally:
+                    target.close()
+
+        async with trio.open_nursery() as nursery:
+            for saved in self._manifest.partitions:
+                nursery.start_soon(one, saved)
+        await self._log.configure_topic(topic.name, {name: wanted[name] for name in MEANWHILE if name in wanted})
+        if self._wishes.groups:
+            ends = {saved.partition: saved.end for saved in self._manifest.partitions}
+            refused = await set_positions(self._log, topic, self._manifest.groups, ends)
+            self._restored.groups = [group for group in sorted(self._manifest.groups) if group not in refused]
+            self._restored.groups_refused = refused
+        return self._restored
+
+    async def _topic(self, wanted: Mapping[str, str]) -> TopicInfo:
+        name, count = self._wishes.name, len(self._manifest.partitions)
+        if self._wishes.resume:
+            topic = await self._log.describe(name)
+            if len(topic.partitions) != count:
+                raise BadBackup(f"{name} has {len(topic.partitions)} partitions, the backup {count}")
+            if any(topic.config.get(key) != text for key, text in MEANWHILE.items()):
+                raise refuse("TOPIC_EXISTS", f"{name} is not a topic whose restore was not finished")
+            return topic
+        factor = self._wishes.replication_factor or self._manifest.replication_factor
+        config = dict(wanted) | MEANWHILE
+        return await self._log.create_topic(name, partitions=count, replication_factor=factor, config=config)
+
+    async def _try_rights(self, topic: TopicInfo) -> None:
+        """Do what needs the rights of the end: ``FORBIDDEN`` is to come before anything is written."""
+        await self._log.configure_topic(topic.name, MEANWHILE)
+        await self._log.read_batches(topic.topic_id, 0, Position(-1, 0), max_bytes=1)
+
+    async def _restore(self, target: Target, saved: SavedPartition, written: Progress, verified: Progress) -> None:
+        end = await target.end()
+        if end > saved.end:
+            raise BadBackup(f"{target.name} ends at {end}, the backup at {saved.end}: it is not a copy of it")
+        await self._verify(target, saved, end, lambda *_: None)
+        done = end
+        for batches in self._blocks(saved, end, saved.end):
+            new = await trio.to_thread.run_sync(_copies, batches, end)
+            for chunk in chunks(new, CHUNK_BYTES, CHUNK_BATCHES):
+                await target.put(chunk)
+                last = _end_of(chunk)
+                size = sum(map(len, chunk))
+                written(last - done, size)
+                self._restored.offsets += last - done
+                self._restored.bytes += size
+                done = last
+        await self._verify(target, saved, saved.end, verified)
+
+    async def _verify(self, target: Target, saved: SavedPartition, end: int, verified: Progress) -> None:
+        """Compare what the partition has below ``end`` with the backup."""
+        at = 0
+        found: Iterator[Buffer] = iter(())
+        for batches in self._blocks(saved, 0, end):
+            for copy in await trio.to_thread.run_sync(_copies, batches, 0):
+                if at >= end:
+                    return
+                got = next(found, None)
+                if got is None:
+                    read = await target.read(at, CHUNK_BYTES)
+                    verified(0, sum(len(batch) for _, batch in read))
+                    found = iter([batch for _, batch in read])
+                    got = next(found)
+                if not is_same(copy, got):
+                    raise BadBackup(f"{target.name} is not the same as the backup from offset {at} on")
+                last = _end_of([copy])
+                verified(last - at, 0)
+                at = last
+
+    def _blocks(self, saved: SavedPartition, start: int, end: int) -> Iterator[_Block]:
+        """What the backup has between the two offsets, a part of it at a time."""
+        if start < saved.start and end > 0:
+            yield _Block(self._store, saved, -1)
+        for number, segment in enumerate(saved.segments):
+            if start < segment.end and segment.start < end:
+                yield _Block(self._store, saved, number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A segment of the backup; -1: what lies below its beginning."""
+
+    store: Store
+    saved: SavedPartition
+    number: int
+
+    def batches(self) -> Iterator[Buffer]:
+        if self.number < 0:
+            return empty_batches(0, self.saved.start)
+        chain = chains_before(self.saved)[self.number]
+        return map(as_copy, load_segment(self.store, self.saved.segments[self.number], chain))
+
+
+def _copies(block: _Block, start: int) -> list[Buffer]:
+    return [copy for copy in block.batches() if read_header(copy).base_offset >= start]
+
+
+def _end_of(chunk: list[Buffer]) -> int:
+    return read_header(chunk[-1]).end_offset

@@ -1,0 +1,293 @@
+"""The body of a record batch: columns as CBOR, compressed as a whole. ``batch/format.py`` is the way in.
+
+Everything here takes bytes from anywhere: what does not fit is ``CorruptBatch``, and no input needs more memory than
+the length that its header was allowed to declare.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import itemgetter, lt
+from typing import Any, Literal
+
+import cbor2
+import lz4.frame
+import zstandard
+
+from tidelog.errors import CorruptBatch, ProtocolError
+from tidelog.types import Buffer
+from tidelog.wire.cbor import count_items
+
+Codec = Literal["none", "zstd", "lz4"]
+CODECS: tuple[Codec, ...] = ("none", "zstd", "lz4")
+RecordHeaders = tuple[tuple[str, bytes], ...]
+"""Headers of one record: (name, value) pairs in order; a name may come more than once."""
+
+MAX_ITEMS = 1 << 21
+"""Most CBOR items in a body: values, keys, arrays, names (a compacted batch may hold one more per record). In 64 MiB
+there is room for 64 million empty ones, which would take a reader gigabytes and minutes."""
+_UNKNOWN_SIZE = -1
+"""``zstandard.frame_content_size`` of a frame that does not declare its size, as streaming compressors write it."""
+MAX_ZSTD_BLOCKS = 512
+"""Most blocks of a zstd frame that does not declare its size: a block holds 128 KiB at most, so such a frame cannot
+unfold to more than 64 MiB, whatever decompressor a reader has."""
+_MAX_DEPTH = 8  # map, column, record's headers, pair: 4 levels
+_OPTIONAL_BYTES = {bytes, type(None)}
+_COLUMN_V = b"\x61v"
+
+
+def check_new_records(
+    values: Sequence[Any], keys: Sequence[Any], timestamps: Sequence[Any], headers: Sequence[Any]
+) -> None:
+    """Check the types of records that are to be written. Raises ``ValueError``."""
+    if not _are_optional_bytes(values) or not _are_optional_bytes(keys):
+        raise ValueError("keys and values are bytes or None")
+    if not set(map(type, timestamps)) <= {int}:
+        raise ValueError("timestamps are integers")
+    if not 0 <= min(timestamps) <= max(timestamps) < 2**63:
+        raise ValueError("timestamps are 0 to 2**63 - 1")
+    if any(headers) and not _are_pairs(chain.from_iterable(headers), tuple):
+        raise ValueError("headers are (text, bytes) pairs")
+
+
+def check_columns(
+    columns: dict[str, Any],
+    record_count: int,
+    first_timestamp: int,
+    max_timestamp: int,
+    *,
+    is_sparse: bool,
+    has_values: bool = True,
+) -> None:
+    """Check the columns of a body against the fields of its header that have these names, without building records.
+
+    ``has_values`` is false where column ``v`` has been checked already and is left out. Raises ``CorruptBatch`` where
+    a reader could not make records of them."""
+    count = record_count
+    if is_sparse:
+        places = columns.get("o")
+        if not isinstance(places, list) or not set(map(type, places)) <= {int}:
+            raise CorruptBatch("batch column o is not an array of integers")
+        if not all(map(lt, places, places[1:])) or (places and not 0 <= places[0] <= places[-1] < count):
+            raise CorruptBatch(f"batch column o does not rise within the {count} records of the batch")
+        count = len(places)
+    for name in ("v", "k", "t", "h"):
+        is_needed = has_values if name == "v" else name in columns
+        if is_needed and not _is_array(columns.get(name), count):
+            raise CorruptBatch(f"batch column {name} is not an array of {count}, its record count")
+    if not all(_are_optional_bytes(columns[name]) for name in ("v", "k") if name in columns):
+        raise CorruptBatch("keys and values are bytes or None")
+    latest = max_timestamp - first_timestamp
+    if "t" in columns:
+        _check_deltas(columns["t"], -first_timestamp, latest, is_sparse=is_sparse)
+    elif latest and not is_sparse:
+        raise CorruptBatch("batch timestamps are not those that its header declares")
+    if "h" in columns:
+        of_records = columns["h"]
+        if not set(map(type, of_records)) <= {list} or not _are_pairs(chain.from_iterable(of_records), list):
+            raise CorruptBatch("batch column h does not hold pairs of a text and a byte string")
+
+
+def _check_deltas(deltas: list[Any], earliest: int, latest: int, *, is_sparse: bool) -> None:
+    """Check column ``t``: milliseconds since the header's first timestamp. ``latest`` is the largest of them (of a
+    sparse batch: at least the largest), and none is below ``earliest``. Raises ``CorruptBatch``."""
+    if not set(map(type, deltas)) <= {int}:
+        raise CorruptBatch("batch column t is not an array of integers")
+    if deltas:
+        is_true = max(deltas) <= latest if is_sparse else deltas[0] == 0 and max(deltas) == latest
+        if not is_true or min(deltas) < earliest:
+            raise CorruptBatch("batch timestamps are not those that its header declares")
+
+
+def _is_array(column: Any, length: int) -> bool:
+    return isinstance(column, list) and len(column) == length
+
+
+def _are_optional_bytes(column: Sequence[Any]) -> bool:
+    return set(map(type, column)) <= _OPTIONAL_BYTES
+
+
+def _are_pairs(found: Iterable[Any], kind: type) -> bool:
+    """Whether each is a pair of a text and a byte string, held by a ``kind``. Every check is a loop in C."""
+    pairs = list(found)
+    if not set(map(type, pairs)) <= {kind} or not set(map(len, pairs)) <= {2}:
+        return False
+    names, values = map(itemgetter(0), pairs), map(itemgetter(1), pairs)
+    return set(map(type, names)) <= {str} and set(map(type, values)) <= {bytes}
+
+
+def compress(codec: Codec, body: bytes) -> bytes:
+    """The body as it is stored. Raises ``ValueError`` for a codec that there is not."""
+    if codec == "none":
+        return body
+    if codec == "zstd":
+        return zstandard.ZstdCompressor(level=1).compress(body)
+    if codec == "lz4":
+        return bytes(lz4.frame.compress(body))
+    raise ValueError(f"unknown codec {codec!r}: one of {', '.join(CODECS)}")
+
+
+class _Decompressors(threading.local):
+    """Those of the present thread. To make one takes 7 µs, and two threads may not use one at the same time."""
+
+    def __init__(self) -> None:
+        self.zstd = zstandard.ZstdDecompressor()
+
+
+_OWN = _Decompressors()
+
+
+def decompress(codec: str, stored: memoryview, length: int) -> Buffer:
+    """Decompress a stored body to exactly ``length`` bytes (at most ``MAX_BODY_BYTES``, as the caller has checked).
+
+    The output is bounded by ``length`` before decompression begins. A zstd frame may declare its content size or not.
+    Raises ``CorruptBatch`` for anything that is not one frame of that size."""
+    if codec == "none":
+        return stored
+    try:
+        if codec == "zstd":
+            declared = zstandard.frame_content_size(stored)
+            if declared == _UNKNOWN_SIZE:
+                _check_blocks(stored)
+            elif declared != length:
+                raise CorruptBatch(f"zstd frame does not declare the {length} bytes of the batch header")
+            body: bytes = _OWN.zstd.decompress(stored, max_output_size=length, allow_extra_data=False)
+            whole = True
+        else:
+            frame = lz4.frame.LZ4FrameDecompressor()
+            body = frame.decompress(stored, max_length=length + 1)
+            whole = frame.eof and not frame.unused_data
+    except (zstandard.ZstdError, RuntimeError, EOFError) as error:
+        raise CorruptBatch(f"batch body does not decompress: {error}") from None
+    if not whole or len(body) != length:
+        raise CorruptBatch(f"batch body is not one {codec} frame of {length} bytes")
+    return body
+
+
+def _check_blocks(frame: memoryview) -> None:
+    """Raise ``CorruptBatch`` where a zstd frame has more than ``MAX_ZSTD_BLOCKS``, by the heads of its blocks
+    (RFC 8878, section 3.1.1). A frame that is cut short passes: decompression notices that."""
+    flags = frame[4]
+    is_single_segment = flags & 0x20
+    at = 5 + (0 if is_single_segment else 1) + (0, 1, 2, 4)[flags & 3]
+    blocks, head = 0, 0
+    while at + 3 <= len(frame) and not head & 1:
+        head = int.from_bytes(frame[at : at + 3], "little")
+        is_run = head >> 1 & 3 == 1
+        at += 3 + (1 if is_run else head >> 3)
+        blocks += 1
+        if blocks > MAX_ZSTD_BLOCKS:
+            text = f"zstd frame does not declare its size and has more than {MAX_ZSTD_BLOCKS} blocks"
+            raise CorruptBatch(text)
+
+
+def zstd_declares_size(stored: memoryview) -> bool:
+    """Whether a zstd frame declares the size of its content. Raises ``CorruptBatch`` for what is no frame."""
+    try:
+        return bool(zstandard.frame_content_size(stored) != _UNKNOWN_SIZE)
+    except zstandard.ZstdError as error:
+        raise CorruptBatch(f"batch body is no zstd frame: {error}") from None
+
+
+def _refuse_tag(_: Any) -> Any:
+    raise CorruptBatch("batch body holds a CBOR tag")
+
+
+class _RefuseTags(dict[int, Any]):
+    """Every CBOR tag is refused: dates, patterns and shared references have no place in a batch."""
+
+    def get(self, key: int, default: Any = None) -> Any:
+        return _refuse_tag
+
+    def __missing__(self, key: int) -> Any:
+        return _refuse_tag
+
+
+_REFUSE_TAGS = _RefuseTags()
+
+
+def items_in(columns: dict[str, Sequence[Any]]) -> int:
+    """How many CBOR items a body of these columns has."""
+    inside = sum(map(len, columns.get("h", ())))
+    return 1 + sum(2 + len(column) for column in columns.values()) + 3 * inside
+
+
+def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
+    """As ``load``, without column ``v``: only the heads of its ``count`` values are read, and nothing is copied.
+
+    Returns None where the body does not have the form that ``encode_batch`` writes (column ``v`` first, each value a
+    byte string or null), sound or not. Then ``load`` decides. Raises ``CorruptBatch`` for the other columns."""
+    if not body or not 0xA1 <= body[0] <= 0xA4:
+        return None
+    start = b"%c%b%b" % (body[0], _COLUMN_V, _array_head(count))
+    if body[: len(start)] != start:
+        return None
+    end = _end_of_values(body, len(start), count)
+    if end > len(body):
+        return None
+    if end == len(body) and body[0] == 0xA1:
+        return {}
+    columns = load(bytes([body[0] - 1]) + bytes(body[end:]), MAX_ITEMS - 2 - count)
+    if "v" in columns:
+        raise CorruptBatch("batch body has column v twice")
+    return columns
+
+
+def _array_head(count: int) -> bytes:
+    """The head of a CBOR array of ``count`` items, in its shortest form (RFC 8949, section 3)."""
+    if count < 24:
+        return bytes([0x80 + count])
+    size = 1 if count < 1 << 8 else 2 if count < 1 << 16 else 4
+    return bytes([0x98 + size.bit_length() - 1]) + count.to_bytes(size, "big")
+
+
+def _end_of_values(body: Buffer, at: int, count: int) -> int:
+    """Where ``count`` byte strings or nulls end that begin at ``at``. More than ``len(body)`` where there are not as
+    many, or other items are among them."""
+    nowhere = len(body) + 1
+    try:
+        for _ in range(count):
+            head = body[at]
+            if head == 0x58:
+                at += 2 + body[at + 1]
+            elif head == 0x59:
+                at += 3 + (body[at + 1] << 8) + body[at + 2]
+            elif 0x40 <= head < 0x58:
+                at += head - 0x3F
+            elif head == 0x5A:
+                at += 5 + int.from_bytes(body[at + 1 : at + 5], "big")
+            elif head == 0xF6:
+                at += 1
+            else:
+                return nowhere
+    except IndexError:
+        return nowhere
+    return at
+
+
+def load(body: Buffer, max_items: int = MAX_ITEMS) -> dict[str, Any]:
+    """The columns by name; what they hold is not checked yet. Raises ``CorruptBatch``, also for more than so many
+    items, before one is made."""
+    if memoryview(body).nbytes > max_items:
+        try:
+            count_items(body, max_items)
+        except ProtocolError as error:
+            raise CorruptBatch(f"batch body has {error.message}") from None
+    source = io.BytesIO(body)
+    try:
+        columns = cbor2.load(
+            source,
+            semantic_decoders=_REFUSE_TAGS,
+            max_depth=_MAX_DEPTH,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+            strict_hashable_types=True,
+        )
+    except (cbor2.CBORError, ValueError, OverflowError) as error:
+        raise CorruptBatch(f"batch body is not CBOR: {error}") from None
+    if not isinstance(columns, dict) or source.tell() != memoryview(body).nbytes:
+        raise CorruptBatch("batch body is not exactly one CBOR map")
+    return columns

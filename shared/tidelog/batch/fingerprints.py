@@ -1,0 +1,63 @@
+"""Fingerprints of record batches, by which copies of a log are compared without moving their bytes.
+
+A fingerprint names the offsets of a batch and holds two digests (BLAKE2b-128):
+
+    sent      of the header that the batch had when its producer sent it, as its leader stamped it. Compaction keeps
+              it (``records.chain_after``)
+    content   of all its bytes, header and stamp included
+
+Copies of a batch that compaction has not changed must agree in both. Each replica compacts its own copy. So if a
+batch is sparse in one copy, which means that compaction has removed records from it, only ``sent`` is compared.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+from tidelog.batch.format import NO_CHAIN, BatchHeader, chain_after
+from tidelog.types import Buffer
+
+_FORM = struct.Struct(">qI?16s16s")
+FINGERPRINT_BYTES = _FORM.size
+
+
+class Fingerprint(NamedTuple):
+    """A digest of batches by which copies of a log are compared."""
+
+    base_offset: int
+    record_count: int
+    is_sparse: bool
+    sent: bytes
+    content: bytes
+
+    @property
+    def end_offset(self) -> int:
+        """Offset after the batch."""
+        return self.base_offset + self.record_count
+
+    def agrees(self, other: Fingerprint) -> bool:
+        """Whether both may be copies of one batch."""
+        if (self.base_offset, self.record_count, self.sent) != (other.base_offset, other.record_count, other.sent):
+            return False
+        return self.is_sparse or other.is_sparse or self.content == other.content
+
+
+def fingerprint_of(header: BatchHeader, batch: Buffer) -> Fingerprint:
+    """The fingerprint of a whole batch with this header."""
+    content = blake2b(batch, digest_size=16).digest()
+    return Fingerprint(
+        header.base_offset, header.record_count, header.is_sparse, chain_after(NO_CHAIN, batch), content
+    )
+
+
+def pack(fingerprint: Fingerprint) -> bytes:
+    """The fingerprint as it is sent: base offset, record count, whether it is sparse, both digests; big-endian."""
+    return _FORM.pack(*fingerprint)
+
+
+def unpack(payload: Buffer) -> Iterator[Fingerprint]:
+    """The fingerprints in a payload. Raises ``struct.error`` where it does not hold whole ones."""
+    return map(Fingerprint._make, _FORM.iter_unpack(payload))

@@ -1,0 +1,78 @@
+"""Batches that compaction has thinned out. The format: ``docs/batch-format.md``; who is left: the log's business."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cbor2
+
+from tidelog.batch import body as batch_body
+from tidelog.batch.format import (
+    CODEC_MASK,
+    CODECS,
+    HEADER_BYTES,
+    MAX_BODY_BYTES,
+    SPARSE_FLAG,
+    SPARSE_HEADER_BYTES,
+    THINNED,
+    Columns,
+    read_header,
+    seal_batch,
+)
+from tidelog.types import Buffer
+
+MOST_BYTES = 11 << 20
+"""The largest ``max_batch_bytes`` of a topic: a message has room for a full answer to a fetch (4 MiB) and one such
+batch. A record of 10 MiB fits."""
+
+
+def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacted_ms: int) -> bytes:
+    """The sparse batch in which only the records at the places ``keep`` of ``columns`` (rising) are left.
+    ``original`` is the batch that they were decoded from; it stays as it is where naming what is left would make
+    a body too large, or where its producer had packed it so much better that the result would be larger than any
+    topic takes. ``compacted_ms`` counts only where the batch was not sparse before."""
+    header = columns.header
+    if header.is_sparse:
+        before = bytes(original[HEADER_BYTES:SPARSE_HEADER_BYTES])
+    else:
+        fields = header.crc32c, header.batch_length, header.body_length, header.attributes
+        before = THINNED.pack(*fields, 0, compacted_ms)
+    body: dict[str, Any] = {
+        "o": [columns.offsets[place] - header.base_offset for place in keep],
+        "v": [columns.values[place] for place in keep],
+    }
+    if any(columns.keys[place] is not None for place in keep):
+        body["k"] = [columns.keys[place] for place in keep]
+    if any(columns.timestamps_ms[place] != header.first_timestamp for place in keep):
+        body["t"] = [columns.timestamps_ms[place] - header.first_timestamp for place in keep]
+    if any(columns.headers[place] for place in keep):
+        body["h"] = [columns.headers[place] for place in keep]
+    data = cbor2.dumps(body)
+    if len(data) > MAX_BODY_BYTES:
+        return bytes(original)
+    stored = batch_body.compress(CODECS[header.attributes & CODEC_MASK], data)
+    if len(stored) + SPARSE_HEADER_BYTES > max(MOST_BYTES, len(original)):
+        return bytes(original)
+    header = header._replace(
+        header_length=SPARSE_HEADER_BYTES,
+        batch_length=SPARSE_HEADER_BYTES + len(stored),
+        attributes=header.attributes | SPARSE_FLAG,
+        body_length=len(data),
+    )
+    return seal_batch(header, before + stored)
+
+
+def emptied(batch: Buffer) -> bytes:
+    """The sparse batch that covers the same offsets and has no record."""
+    header = read_header(batch)
+    columns = Columns(header, (), [], [], [], [])
+    return thin_batch(columns, batch, (), max(0, header.max_timestamp))
+
+
+def first_compacted_ms(batch: Buffer) -> int | None:
+    """When the batch was first compacted, ms since 1970; None where it never was."""
+    if not read_header(batch).is_sparse:
+        return None
+    when: int = THINNED.unpack_from(batch, HEADER_BYTES)[-1]
+    return when

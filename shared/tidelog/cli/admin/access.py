@@ -1,0 +1,304 @@
+"""``tidelog tokens …``, ``tickets …``, ``acls …`` and ``quotas …``: who may do what."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.table import Table
+
+from tidelog.acl import CLUSTER, SECURITY, decide, fault_of
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.types import Acl, Quota
+
+if TYPE_CHECKING:
+    from tidelog.wire.messages import AccessAnswer
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class _Duration(click.ParamType[float]):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d{1,6})([smhd])", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no time: use a number and s, m, h or d, such as 90d", param, ctx)
+        return int(found[1]) * float(_UNITS[found[2]])
+
+
+class _Rate(click.ParamType[int]):
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d{1,12})([kmg]?)(?:ib)?", str(value).lower())
+        if value == "none" or value == -1:
+            return -1
+        if found is None:
+            self.fail(f"{value!r} is no rate: use a number, such as 500, 64k or 10m, or none", param, ctx)
+        return int(found[1]) * _SIZES[found[2]]
+
+
+_expires = click.option("--expires", type=_Duration(), help="When it ends, such as 90d.  [default: never]")
+
+
+async def _access(gateways: tuple[str, ...]) -> AccessAnswer:
+    async with connect(gateways) as log:
+        return await log.access()
+
+
+def _show_token(text: str) -> None:
+    say(text)
+    say("It is shown this once: the cluster keeps its SHA-256 only. Use it as TIDELOG_TOKEN.", err=True)
+
+
+@click.group()
+def tokens() -> None:
+    """Bearer tokens: what a client shows to say who it is."""
+
+
+@tokens.command()
+@click.argument("principal")
+@_expires
+@gateway_option
+def create(principal: str, expires: float | None, gateways: tuple[str, ...]) -> None:
+    """Make a token of PRINCIPAL, and print it: this once."""
+
+    async def task() -> str:
+        async with connect(gateways) as log:
+            return await log.create_token(principal, expires)
+
+    _show_token(run(task))
+
+
+@tokens.command("list")
+@json_option
+@gateway_option
+def list_tokens(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List the tokens by their ids: the second part of a token."""
+    found = run(lambda: _access(gateways)).tokens
+    if as_json:
+        print_json([asdict(token) for token in found])
+        return
+    table = Table("id", "principal", "made", "ends", box=None)
+    for token in found:
+        add_row(table, token.token_id, token.principal, _time(token.created_ms), _time(token.expires_ms) or "never")
+    show(table)
+
+
+@tokens.command()
+@click.argument("token_id", metavar="ID", required=False)
+@click.option("--principal", help="Instead of one token all that this principal has.")
+@gateway_option
+def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...]) -> None:
+    """End a token now, and with it the connections that were opened with it."""
+    if bool(token_id) == bool(principal):
+        raise click.UsageError("name the token's ID, or --principal")
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await (log.revoke_token(token_id) if token_id else log.revoke_tokens_of(principal or ""))
+
+    run(task)
+    say(f"revoked {token_id or 'all tokens of ' + str(principal)}")
+
+
+@tokens.command()
+@click.argument("token_id", metavar="ID")
+@click.option("--grace", type=_Duration(), default="0s", show_default=True, help="How long the former is still good.")
+@_expires
+@gateway_option
+def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[str, ...]) -> None:
+    """Make a new token in the place of another, and print it: this once."""
+
+    async def task() -> str:
+        async with connect(gateways) as log:
+            return await log.rotate_token(token_id, grace, expires)
+
+    _show_token(run(task))
+
+
+@click.group()
+def tickets() -> None:
+    """Tickets of producer ids: nobody writes under an id without one."""
+
+
+@tickets.command("rotate")
+@gateway_option
+def rotate_ticket_keys(gateways: tuple[str, ...]) -> None:
+    """Sign tickets with a new key from now on.
+
+    Tickets of the key before stay valid, so a rotation disturbs nobody. A second rotation ends them: producers that
+    have not connected again in between must ask for a producer id again when they do."""
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.rotate_ticket_keys()
+
+    run(task)
+    say("the cluster signs tickets of producer ids with a new key")
+
+
+@click.group()
+def acls() -> None:
+    """Rules: who may do what, where the gateways have authorization = true."""
+
+
+def _rule(command: Any) -> Any:
+    for name in ("resource", "operation", "principal"):
+        command = click.argument(name)(command)
+    return command
+
+
+def _acl(principal: str, operation: str, resource: str, deny: bool = False) -> Acl:
+    acl = Acl(principal, operation, resource, deny)
+    if fault := fault_of(acl):
+        raise click.BadParameter(fault)
+    return acl
+
+
+@acls.command()
+@_rule
+@click.option("--deny", is_flag=True, help="Forbid it, whatever other rules allow.")
+@gateway_option
+def add(principal: str, operation: str, resource: str, deny: bool, gateways: tuple[str, ...]) -> None:
+    """Allow PRINCIPAL (* for everybody) OPERATION (* for each) on RESOURCE.
+
+    RESOURCE is topic:NAME, topic:BEGINNING*, the same with group: or app:, or cluster. OPERATION is read, write,
+    create, alter, delete or describe on a topic; group or describe on a group; transact or describe on an
+    application; cluster (administer it), security (decide about tokens and rules) or describe on the cluster."""
+    acl = _acl(principal, operation, resource, deny)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.alter_acls(add=[acl])
+
+    run(task)
+    say(str(acl))
+
+
+@acls.command()
+@_rule
+@click.option("--deny", is_flag=True, help="The rule is one that forbids.")
+@gateway_option
+def remove(principal: str, operation: str, resource: str, deny: bool, gateways: tuple[str, ...]) -> None:
+    """Take a rule away, written as it was added."""
+    acl = _acl(principal, operation, resource, deny)
+
+    async def task() -> bool:
+        async with connect(gateways) as log:
+            there = acl in (await log.access()).acls
+            await log.alter_acls(remove=[acl])
+            return there
+
+    if not run(task):
+        say(f"there is no rule: {acl}. 'tidelog acls list' shows those that there are.", err=True)
+        raise SystemExit(1)
+    say(f"removed: {acl}")
+
+
+@acls.command("list")
+@click.option("--principal", help="Only rules that apply to this one.")
+@json_option
+@gateway_option
+def list_acls(principal: str | None, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List the rules."""
+    access = run(lambda: _access(gateways))
+    found = [a for a in access.acls if principal is None or a.principal in (principal, "*")]
+    if as_json:
+        print_json([asdict(acl) for acl in found])
+        return
+    table = Table("rule", "principal", "operation", "resource", box=None)
+    for acl in found:
+        add_row(table, "deny" if acl.deny else "allow", acl.principal, acl.operation, acl.resource)
+    for heir in access.heirs:
+        if principal is None or heir in (principal, "*"):
+            add_row(table, "inherited", heir, SECURITY, CLUSTER)
+    show(table)
+
+
+@acls.command("drop-inherited")
+@gateway_option
+def drop_inherited(gateways: tuple[str, ...]) -> None:
+    """End what an upgrade left to those who may administer the cluster.
+
+    Before feature level 5 the right to administer the cluster included tokens and rules. Whoever had it keeps that
+    when the level is raised. From this command on it takes a rule: 'tidelog acls add PRINCIPAL security cluster'."""
+
+    async def task() -> tuple[str, ...]:
+        async with connect(gateways) as log:
+            before = (await log.access()).heirs
+            await log.drop_inherited_security()
+            return before
+
+    heirs = ", ".join(run(task))
+    say(f"no longer decide about tokens and rules: {heirs}" if heirs else "nobody inherits security")
+
+
+@acls.command()
+@_rule
+@gateway_option
+def check(principal: str, operation: str, resource: str, gateways: tuple[str, ...]) -> None:
+    """Say whether the rules let PRINCIPAL do OPERATION on RESOURCE; exit code 1 where they do not."""
+    _acl(principal, operation, resource.rstrip("*"))
+    access = run(lambda: _access(gateways))
+    allowed = decide(access.acls, principal, operation, resource, access.heirs)
+    say(f"{principal} {'may' if allowed else 'may not'} {operation} {resource}")
+    if not allowed:
+        raise SystemExit(1)
+
+
+@click.group()
+def quotas() -> None:
+    """Quotas: what each gateway lets a principal have, all its connections together."""
+
+
+@quotas.command("set")
+@click.argument("principal")
+@click.option("--bytes-in", type=_Rate(), help="Bytes of records a second that it may produce, or none.")
+@click.option("--bytes-out", type=_Rate(), help="Bytes of records a second that it is sent, or none.")
+@click.option("--requests", type=_Rate(), help="Messages a second, or none.")
+@click.option("--connections", type=_Rate(), help="Open connections, or none.")
+@gateway_option
+def set_quota(principal: str, gateways: tuple[str, ...], **rates: int | None) -> None:
+    """Bound what PRINCIPAL may have; what is not named stays."""
+    names = {"bytes_in": "bytes_in_s", "bytes_out": "bytes_out_s", "requests": "requests_s"}
+    wanted = {names.get(name, name): rate for name, rate in rates.items() if rate is not None}
+    if not wanted:
+        raise click.UsageError("name what is to be bounded, such as --bytes-in 10m")
+
+    async def task() -> Quota:
+        async with connect(gateways) as log:
+            before = next((q for q in (await log.access()).quotas if q.principal == principal), Quota(principal))
+            quota = Quota(**asdict(before) | wanted)
+            await log.alter_quotas([quota])
+            return quota
+
+    made = asdict(run(task))
+    bounds = [f"{name} {value}" for name, value in made.items() if name != "principal" and value >= 0]
+    say(f"{principal}: {', '.join(bounds) or 'no quota'}")
+
+
+@quotas.command("list")
+@json_option
+@gateway_option
+def list_quotas(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List the quotas."""
+    found = run(lambda: _access(gateways)).quotas
+    if as_json:
+        print_json([asdict(quota) for quota in found])
+        return
+    table = Table("principal", "bytes in/s", "bytes out/s", "requests/s", "connections", box=None)
+    for quota in found:
+        bounds = (quota.bytes_in_s, quota.bytes_out_s, quota.requests_s, quota.connections)
+        add_row(table, quota.principal, *("" if bound < 0 else str(bound) for bound in bounds))
+    show(table)
+
+
+def _time(time_ms: int) -> str:
+    return "" if time_ms < 0 else datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

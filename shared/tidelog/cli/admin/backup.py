@@ -1,0 +1,260 @@
+"""``tidelog backup`` and ``tidelog restore``: a topic in files, and back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+from rich.table import Table
+
+from tidelog.cli.admin.topics import config_of
+from tidelog.cli.completion import topic_names
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, console, for_progress, print_json, say, show
+
+if TYPE_CHECKING:
+    from tidelog.backup.manifest import Manifest
+    from tidelog.backup.restore import Restored
+    from tidelog.backup.save import Saved
+
+MB = 1e6
+
+
+@click.command()
+@click.argument(
+    "where", nargs=-1, required=True, metavar="TOPIC DIR | --list DIR | --check DIR", shell_complete=topic_names
+)
+@click.option("--list", "listing", is_flag=True, help="Only show what is in the backup; no cluster is needed.")
+@click.option("--check", "checking", is_flag=True, help="Only check every byte of the backup; no cluster is needed.")
+@click.option("--groups", is_flag=True, help="Save the positions that consumer groups have in the topic, too.")
+@click.option(
+    "--segment-bytes",
+    type=click.IntRange(1),
+    default=32 << 20,
+    show_default=True,
+    help="Close a file at this size; four are held in memory at a time.",
+)
+@json_option
+@gateway_option
+def backup(
+    where: tuple[str, ...],
+    listing: bool,
+    checking: bool,
+    groups: bool,
+    segment_bytes: int,
+    as_json: bool,
+    gateways: tuple[str, ...],
+) -> None:
+    """Save what is committed of TOPIC in the folder DIR, or at a URL that fsspec knows (s3://bucket/folder), as it
+    lies in the log. DIR holds one topic.
+
+    A second run adds what is new; one that was interrupted goes on where it ended. Producers may write meanwhile:
+    what is committed when it begins is saved. What was copied is compared with the hash chain of a replica.
+
+    With --check: exit code 1 where a file is missing, damaged or changed; each is named."""
+    if listing or checking:
+        if len(where) != 1:
+            raise click.UsageError("--list and --check take a DIR")
+        _show(where[0], checking, as_json)
+        return
+    if len(where) != 2:
+        raise click.UsageError("say which TOPIC to save, and in which DIR")
+    name, url = where
+    from tidelog.backup.save import Saving
+    from tidelog.backup.store import Store
+
+    store = Store(url)
+    begun = monotonic()
+
+    async def task() -> Saved:
+        with _bars("saved") as bars:
+            async with connect(gateways) as log:
+                return await Saving(log, store, segment_bytes).run(
+                    name, groups=groups, begun=bars.expect, done=bars.advance
+                )
+
+    saved = run(task)
+    seconds = monotonic() - begun
+    if as_json:
+        added = {"offsets": saved.offsets, "bytes": saved.bytes, "segments": saved.segments, "seconds": seconds}
+        print_json({"added": added} | _document(saved.manifest))
+        return
+    manifest = saved.manifest
+    say(
+        f"{name}: saved {saved.offsets:,} offsets, {_size(saved.bytes)} in {saved.segments} files,"
+        f" {seconds:.1f} s; {url} has {manifest.offsets:,} offsets now, {_size(manifest.size)}"
+    )
+
+
+@click.command()
+@click.argument("url", metavar="DIR")
+@click.argument("name", metavar="[TOPIC]", required=False, default="")
+@click.option("--replication-factor", type=click.IntRange(1), default=None, help="[default: as it was]")
+@click.option(
+    "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A setting other than it was; repeatable."
+)
+@click.option("--groups", is_flag=True, help="Have the consumer groups that are in the backup go on where they were.")
+@click.option("--resume", is_flag=True, help="Go on with a restore of the same backup that was not finished.")
+@json_option
+@gateway_option
+def restore(
+    url: str,
+    name: str,
+    replication_factor: int | None,
+    settings: tuple[str, ...],
+    groups: bool,
+    resume: bool,
+    as_json: bool,
+    gateways: tuple[str, ...],
+) -> None:
+    """Make a topic from the backup in DIR, under its old name or as TOPIC, and read it back: every record is at the
+    offset where it was, with its key, value, headers and timestamp. A topic that exists is refused.
+
+    Every file is checked before anything of it is written. Until all is read back the topic keeps everything; then
+    its retention and compaction begin, for old records at once, unless --config says otherwise (retention_ms=-1)."""
+    from tidelog.backup.restore import Restoring, Wishes
+    from tidelog.backup.store import Store
+
+    store = Store(url)
+    manifest = store.manifest()
+    config = config_of(settings, "--config")
+    wishes = Wishes(name or manifest.topic, replication_factor or 0, config, resume, groups)
+    begun = monotonic()
+
+    async def task() -> Restored:
+        with _bars("written", "read back") as bars:
+            bars.expect(manifest.offsets, manifest.size)
+            async with connect(gateways) as log:
+                written, verified = bars.of("written"), bars.of("read back")
+                return await Restoring(log, store, manifest, wishes).run(written, verified)
+
+    restored = run(task)
+    seconds = monotonic() - begun
+    if as_json:
+        print_json(
+            {
+                "topic": restored.topic,
+                "offsets": restored.offsets,
+                "bytes": restored.bytes,
+                "seconds": seconds,
+                "groups": restored.groups,
+                "groups_refused": restored.groups_refused,
+            }
+        )
+    else:
+        say(
+            f"{restored.topic}: {restored.offsets:,} offsets, {_size(restored.bytes)}, written and read back"
+            f" in {seconds:.1f} s"
+        )
+        for group in restored.groups:
+            say(f"group {group} goes on where it was")
+    for group, reason in restored.groups_refused.items():
+        say(f"group {group} was not set: {reason}", err=True)
+    if restored.groups_refused:
+        sys.exit(1)
+
+
+# --- without a cluster -----------------------------------------------------------------------------------------
+
+
+def _show(url: str, checking: bool, as_json: bool) -> None:
+    from tidelog.backup.check import check_partition
+    from tidelog.backup.store import Store
+
+    store = Store(url)
+    manifest = store.manifest()
+    faults: list[str] = []
+    if checking:
+        with _bars("checked") as bars:
+            bars.expect(manifest.offsets, manifest.size)
+            for saved in manifest.partitions:
+                faults += check_partition(store, saved)
+                bars.advance(saved.end - saved.start, sum(segment.bytes for segment in saved.segments))
+    if as_json:
+        print_json(_document(manifest) | ({"faults": faults} if checking else {}))
+    elif not checking:
+        _print(manifest)
+    else:
+        for fault in faults:
+            say(fault)
+        files = sum(len(saved.segments) for saved in manifest.partitions)
+        verdict = f"{len(faults)} of {files} files are not as they were" if faults else f"{files} files are sound"
+        say(f"{manifest.topic}: {verdict}; {_size(manifest.size)}")
+    if faults:
+        sys.exit(1)
+
+
+def _document(manifest: Manifest) -> dict[str, object]:
+    from tidelog.backup.check import summary
+
+    return summary(manifest)
+
+
+def _print(manifest: Manifest) -> None:
+    say(f"{manifest.topic} ({manifest.topic_id}) of cluster {manifest.cluster}, saved {manifest.saved}")
+    table = Table("partition", "from", "to", "bytes", "files", box=None)
+    for saved in manifest.partitions:
+        size = sum(segment.bytes for segment in saved.segments)
+        add_row(table, *map(str, (saved.partition, saved.start, saved.end, size, len(saved.segments))))
+    show(table)
+    for group, positions in sorted(manifest.groups.items()):
+        say(f"group {group}: " + " ".join(f"{p}:{offset}" for p, offset in sorted(positions.items())))
+
+
+def _size(size: int) -> str:
+    return f"{size / MB:,.1f} MB"
+
+
+# --- progress --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Bars:
+    """What is done, on a terminal's stderr."""
+
+    progress: Progress
+    tasks: dict[str, TaskID] = field(default_factory=dict)
+
+    def expect(self, offsets: int, _: int) -> None:
+        """So much is to be done of each."""
+        for task in self.tasks.values():
+            self.progress.update(task, total=offsets)
+
+    def advance(self, offsets: int, size: int) -> None:
+        """So much more is done of the first."""
+        self.of(next(iter(self.tasks)))(offsets, size)
+
+    def of(self, name: str) -> Any:
+        """To be told of what is done of this."""
+        task = self.tasks[name]
+
+        def advance(offsets: int, size: int) -> None:
+            self.progress.advance(task, offsets)
+            self.progress.tasks[task].fields["size"] += size
+
+        return advance
+
+
+@contextmanager
+def _bars(*names: str) -> Iterator[_Bars]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _SizeColumn())
+    with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        yield _Bars(progress, {name: progress.add_task(for_progress(name), total=None, size=0) for name in names})
+
+
+class _SizeColumn(TextColumn):
+    """How much, and how fast."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Any) -> Any:
+        size, seconds = task.fields["size"], task.elapsed or 0.0
+        rate = f", {_size(round(size / seconds))}/s" if seconds else ""
+        return f"{_size(size)}{rate}"

@@ -1,0 +1,139 @@
+"""``tidelog controllers …``: the group that holds the metadata."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+import trio
+from rich.table import Table
+
+from tidelog.cli.explain.sentences import refill_in_words
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.errors import ConfigError
+from tidelog.runtime.config import load
+from tidelog.wire.messages import ControllerInfo, QuorumAnswer
+
+if TYPE_CHECKING:
+    from tidelog.client.log import Log
+
+LOOK_S = 0.2
+"""Pause between two looks whether a new controller has caught up."""
+
+
+@click.group()
+def controllers() -> None:
+    """List, add, remove and rescue controllers."""
+
+
+@controllers.command("list")
+@json_option
+@gateway_option
+def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Show the controllers as the active one sees them."""
+
+    async def task() -> QuorumAnswer:
+        async with connect(gateways) as log:
+            return await log.quorum()
+
+    quorum = run(task)
+    if as_json:
+        print_json(
+            {"active": quorum.active, "term": quorum.term, "commit_index": quorum.commit_index}
+            | {"controllers": [asdict(one) for one in quorum.controllers]}
+        )
+        return
+    table = Table("id", "state", "behind", "url", box=None)
+    for one in quorum.controllers:
+        behind = "" if one.match < 0 else str(max(quorum.commit_index - one.match, 0))
+        add_row(table, one.node, state_in_words(one, quorum.active), behind, one.url)
+    show(table)
+
+
+def state_in_words(one: ControllerInfo, active: str) -> str:
+    """What a controller does in the group."""
+    if one.lost:
+        return "lost its disk: add it again"
+    if one.rolled_back:
+        return f"rolled back: {refill_in_words(one)}"
+    return "active" if one.node == active else "votes" if one.voter else "learns"
+
+
+@controllers.command()
+@click.argument("node")
+@click.argument("url")
+@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait for it.")
+@gateway_option
+def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
+    """Take the controller NODE at URL into the group; returns when it votes.
+
+    It must run already: a new one with 'join = true' and the others in its peers, or one that lost its disk. It gets
+    the metadata first, without a vote."""
+
+    async def task() -> bool:
+        async with connect(gateways) as log:
+            await log.add_controller(node, url)
+            with trio.move_on_after(timeout_s):
+                await _wait_vote(log, node)
+                return True
+            return False
+
+    if run(task):
+        say(f"{node} votes")
+    else:
+        say(f"{node} is in the group and has not caught up yet: does it run at {url}?", err=True)
+        raise SystemExit(1)
+
+
+async def _wait_vote(log: Log, node: str) -> None:
+    while True:
+        for one in (await log.quorum()).controllers:
+            if one.node == node and one.voter and not one.lost and not one.rolled_back:
+                return
+        await trio.sleep(LOOK_S)
+
+
+@controllers.command()
+@click.argument("node")
+@gateway_option
+def remove(node: str, gateways: tuple[str, ...]) -> None:
+    """Take a controller out of the group; it may be stopped then."""
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.remove_controller(node)
+
+    run(task)
+    say(f"{node} is out of the group")
+
+
+@controllers.command()
+@click.option(
+    "--config", "path", required=True, type=click.Path(dir_okay=False), help="Configuration of that controller."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--beyond", type=click.IntRange(0, 1 << 52), default=0, help="An index that somebody has seen.")
+def rescue(path: str, yes: bool, beyond: int) -> None:
+    """Let a controller, which is stopped, go on alone: the majority is lost for good, or the metadata went back.
+
+    Works on its disk, without the cluster. What the others had decided and this one had not got is lost. Records are
+    not: the replica servers report what they know, and each partition is led by one that has everything. Of several
+    that are left take the one with the greatest term, then index. The others must never run again with the disks
+    they have: empty them, start the survivor, then 'tidelog controllers add'."""
+    try:
+        from tidelog_controller.config import ControllerConfig
+        from tidelog_controller.rescue import examine
+        from tidelog_controller.rescue import rescue as let_it_go_on
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is missing: pip install 'tidelog[controller]'") from error
+    config = load(ControllerConfig, path)
+    found = examine(config)
+    others = ", ".join(found.others) or "no others"
+    say(f"{found.node} knows everything up to term {found.term}, index {found.index}; with it were {others}")
+    if not yes:
+        click.confirm(f"Go on without {others}?", abort=True, err=True)
+    let_it_go_on(config, time.time_ns() // 1_000_000, beyond=beyond)
+    say(f"{found.node} is a group of its own: start it, then take others in, with empty disks")

@@ -1,0 +1,86 @@
+"""``tidelog features …``: the cluster's feature level, and raising it when an upgrade is done."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+from rich.table import Table
+
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.errors import TidelogError
+from tidelog.feature_levels import CHANGES, NEWEST, Levels
+from tidelog.wire.messages import FeaturesAnswer
+
+
+@click.group()
+def features() -> None:
+    """The feature level: what the cluster's processes may say and write; raised when all are upgraded."""
+
+
+@features.command("list")
+@json_option
+@gateway_option
+def list_features(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Show the cluster's feature level, what each level brought, and which levels each process understands."""
+
+    async def task() -> FeaturesAnswer:
+        async with connect(gateways) as log:
+            try:
+                return await log.features()
+            except TidelogError as error:
+                if error.code != "UNSUPPORTED":
+                    raise
+                return FeaturesAnswer(1)  # a release without levels answered: that is level 1
+
+    told = run(task)
+    if as_json:
+        changes = {str(level): text for level, text in CHANGES.items()}
+        print_json(
+            {"level": told.level, "newest": NEWEST, "changes": changes, "processes": [*map(asdict, told.processes)]}
+        )
+        return
+    say(f"the cluster is at feature level {told.level}")
+    for level, text in CHANGES.items():
+        say(f"  {level} {'*' if level <= told.level else ' '} {text}")
+    if not told.processes:
+        say("the active controller or this gateway is of a release without levels: upgrade them first")
+        return
+    table = Table("role", "id", "understands", box=None)
+    for one in told.processes:
+        levels = Levels(one.level_min, one.level_max)
+        add_row(table, one.role, one.node, str(levels) if one.level_max else "not in touch")
+    show(table)
+
+
+@features.command("raise")
+@click.option("--to", "level", type=click.IntRange(1), default=NEWEST, show_default=True, help="The level to reach.")
+@click.option("--dry-run", is_flag=True, help="Only say whether it can be done, and who is in the way.")
+@click.option(
+    "--leave-behind",
+    "left_behind",
+    multiple=True,
+    metavar="ID",
+    help="A controller or replica server that is down, and is refused when it comes back until it is upgraded.",
+)
+@gateway_option
+def raise_level(level: int, dry_run: bool, left_behind: tuple[str, ...], gateways: tuple[str, ...]) -> None:
+    """Raise the cluster's feature level: the last step of an upgrade, when every process runs the new release.
+
+    It cannot be undone: from then on what the level brings may be used, and processes that do not understand it are
+    refused. Exit code 1 where processes are in the way; all are named, and nothing is changed."""
+
+    async def task() -> int:
+        async with connect(gateways) as log:
+            before = (await log.features()).level
+            await log.raise_level(level, left_behind=left_behind, dry_run=dry_run)
+            return before
+
+    before = run(task)
+    if before == level:
+        say(f"the cluster is at feature level {level} already")
+    elif dry_run:
+        say(f"the cluster can be raised from feature level {before} to {level}")
+    else:
+        say(f"the cluster is at feature level {level}, after {before}")

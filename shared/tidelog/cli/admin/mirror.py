@@ -1,0 +1,140 @@
+"""``tidelog mirror``: a topic copied to another cluster, for as long as it runs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import click
+import trio
+
+from tidelog.cli.admin.topics import config_of
+from tidelog.cli.main import client_name, json_option, run, token_in
+from tidelog.cli.output import print_json, say
+from tidelog.net.tls import TlsOptions
+
+if TYPE_CHECKING:
+    from tidelog.backup.mirror import Mirror
+    from tidelog.client.log import Log
+
+SIDES = {"from": "source", "to": "target"}
+_SHOWN = {
+    "ca": "PEM file of who signed the {0}'s certificates (wss://).",
+    "cert": "PEM file of the certificate to show to the {0}.",
+    "key": "PEM file of its key.",
+    "token-file": "File with the bearer token to show to the {0}.",
+}
+
+
+def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Options that there are for each of the two clusters."""
+    for side, name in reversed(SIDES.items()):
+        for option, help in reversed(_SHOWN.items()):
+            command = click.option(f"--{side}-{option}", metavar="FILE", default="", help=help.format(name))(command)
+        command = click.option(
+            f"--{side}",
+            f"{side}_gateways",
+            multiple=True,
+            required=True,
+            metavar="URL",
+            help=f"A gateway of the {name}; may be given several times.",
+        )(command)
+    return command
+
+
+@click.command()
+@click.argument("topic")
+@_sides
+@click.option(
+    "--as", "name", default="", metavar="NAME", help="Name of the topic in the target.  [default: the same]"
+)
+@click.option(
+    "--replication-factor", type=click.IntRange(1), default=None, help="Of a new target.  [default: the source's]"
+)
+@click.option(
+    "--config",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Of a new target: other than the source's; repeatable.",
+)
+@click.option("--groups", is_flag=True, help="Copy the positions of consumer groups, too, every few seconds.")
+@click.option("--to-end", is_flag=True, help="Stop where the source ends now.")
+@click.option("--skip-lost", is_flag=True, help="Go on behind what the source deleted before it was copied.")
+@click.option(
+    "--every", type=click.FloatRange(0.1), default=10.0, show_default=True, metavar="SECONDS", help="Report so often."
+)
+@json_option
+def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **options: Any) -> None:
+    """Copy TOPIC from one cluster to another, and go on with what comes, until Ctrl-C: every record once, with its
+    offset, key, value, headers and timestamp, in the same partition.
+
+    The topic is created in the target with as many partitions, where it is missing; nobody else may write to it
+    there. Started again, anywhere, it goes on where the target ends. It waits for clusters that are down and leaders
+    that move, and ends with an error where the source has lost what was copied, or deleted what was not."""
+    from tidelog.backup.mirror import SOURCE, TARGET, Mirror, Wishes, of
+
+    config = config_of(options["settings"], "--config")
+    factor = options["replication_factor"] or 0
+    wishes = Wishes(name or topic, factor, config, to_end, options["groups"], options["skip_lost"])
+
+    async def task() -> Mirror:
+        async with AsyncExitStack() as clients:
+            with of(SOURCE):
+                source = await clients.enter_async_context(_connect("from", options))
+            with of(TARGET):
+                target = await clients.enter_async_context(_connect("to", options))
+            mirror = Mirror(source, target, topic, wishes)
+            await _until_signal(mirror, wishes.name, every, as_json)
+            return mirror
+
+    _report(run(task), wishes.name, as_json, last=True)
+
+
+async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) -> None:
+    """Run it until it is at its end, or somebody ends it."""
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
+
+        async def report() -> None:
+            while True:
+                await trio.sleep(every)
+                _report(mirror, name, as_json)
+
+        nursery.start_soon(wait)
+        await mirror.run(ready=lambda: nursery.start_soon(report))
+        nursery.cancel_scope.cancel()
+
+
+def _report(mirror: Mirror, name: str, as_json: bool, *, last: bool = False) -> None:
+    """How far it is: on stderr while it runs, on stdout at the end."""
+    parts = mirror.partitions
+    lags = [progress.lag for progress in parts.values()]
+    copied, size = sum(each.copied for each in parts.values()), sum(each.bytes for each in parts.values())
+    lag = sum(lags) if lags and min(lags) >= 0 else -1
+    if as_json and last:
+        ends = {str(number): progress.end for number, progress in parts.items()}
+        print_json({"topic": name, "copied": copied, "bytes": size, "lag": lag, "ends": ends})
+        return
+    behind = f"{lag:,} behind" if lag >= 0 else "not known how far behind"
+    say(f"{name}: {copied:,} offsets copied, {size / 1e6:,.1f} MB; {behind}", err=not last)
+    for number, progress in parts.items():
+        if progress.waits:
+            say(f"{name}/{number} waits: {progress.waits}", err=True)
+    for group, reason in mirror.groups_refused.items():
+        say(f"group {group} was not set: {reason}", err=True)
+
+
+def _connect(side: str, options: dict[str, Any]) -> AbstractAsyncContextManager[Log]:
+    import tidelog
+
+    tls = TlsOptions(*[options[f"{side}_{name}"] for name in ("ca", "cert", "key")])
+    return tidelog.connect(
+        options[f"{side}_gateways"], tls=tls, token=token_in(options[f"{side}_token_file"]), name=client_name()
+    )

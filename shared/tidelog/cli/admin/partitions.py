@@ -1,0 +1,296 @@
+"""``tidelog partitions …``: who leads a partition and which servers have copies of it, changed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import click
+import trio
+from rich.table import Table
+
+from tidelog.cli.admin.partition_weights import UNITS, weigh_partitions
+from tidelog.cli.completion import places, topic_names
+from tidelog.cli.explain.histories import Histories, ask_histories
+from tidelog.cli.explain.sentences import (
+    LOSSES,
+    awaited_in_words,
+    doubt_in_words,
+    lost_offsets_in_words,
+    partition_of,
+    state_in_words,
+)
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+from tidelog.types import INTERNAL_PREFIX
+from tidelog.wire.messages import HistoryEntry, PartitionInfo, PartitionWeight, PlannedMove, TopicInfo
+
+IN_FULL = ("doubtful", *LOSSES.values())
+"""Beginnings of remarks of which the table shows more than the first word."""
+
+
+@click.group()
+def partitions() -> None:
+    """List partitions, transfer leadership, reassign replicas, even out the load."""
+
+
+def servers_of(text: str) -> tuple[str, ...]:
+    """``r1,r2,r3`` as names."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@partitions.command("list")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=topic_names)
+@click.option("--internal", is_flag=True, help="Those of the cluster's own topics, too.")
+@json_option
+@gateway_option
+def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List partitions with their leaders, replicas and what is remarkable about them; of all topics or of these.
+
+    That also names copies with a doubtful tail and records that are possibly lost; both are told by the controllers,
+    which are asked for 500 partitions at most."""
+
+    async def task() -> tuple[list[TopicInfo], Histories]:
+        async with connect(gateways) as log:
+            found = tuple([await log.describe(name) for name in topics]) or await log.topics()
+            shown = [t for t in found if internal or topics or not t.name.startswith(INTERNAL_PREFIX)]
+            return shown, await ask_histories(log, shown)
+
+    shown, histories = run(task)
+    rows = [
+        (topic, p, _remarks(topic, p, histories.get((topic.name, p.partition), ())))
+        for topic in shown
+        for p in topic.partitions
+    ]
+    if as_json:
+        print_json([{"topic": topic.name, **asdict(p), "remarks": words} for topic, p, words in rows])
+        return
+    table = Table("partition", "leader", "leader epoch", "in sync", "replicas", "remarks", box=None)
+    for topic, p, words in rows:
+        remarks = [word.partition(":")[0].partition(";")[0] for word in words if not word.startswith(IN_FULL)]
+        remarks += [word.partition(";")[0] for word in words if word.startswith(IN_FULL)]
+        add_row(
+            table,
+            f"{topic.name}/{p.partition}", p.leader or "none", str(p.leader_epoch), " ".join(p.isr) or "nobody",
+            " ".join(p.replicas), ", ".join(remarks),
+        )  # fmt: skip
+    show(table)
+
+
+def _remarks(topic: TopicInfo, partition: PartitionInfo, history: tuple[HistoryEntry, ...]) -> list[str]:
+    words = [*state_in_words(topic, partition), awaited_in_words(partition, history)]
+    words += [doubt_in_words(partition, history), *lost_offsets_in_words(history)]
+    return [word for word in words if word]
+
+
+# --- leadership ------------------------------------------------------------------------------------------
+
+
+@partitions.command()
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
+@click.argument("server", required=False, default="")
+@gateway_option
+def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
+    """Have SERVER, which must be in sync, lead a partition; without SERVER the preferred replica.
+
+    The present leader takes no more records until SERVER has all that there are; clients send again what was refused
+    meanwhile. If SERVER does not get there in time the leader goes on."""
+    name, number = partition_of(where)
+
+    async def task() -> PartitionInfo:
+        async with connect(gateways) as log:
+            return await log.transfer(name, number, server)
+
+    info = run(task)
+    say(f"{where}: {info.leader} leads in leader epoch {info.leader_epoch}")
+
+
+# --- replicas --------------------------------------------------------------------------------------------
+
+
+@partitions.command()
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
+@click.argument("servers", metavar="SERVER,...")
+@click.option("--wait", is_flag=True, help="Return when it is done.")
+@gateway_option
+def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) -> None:
+    """Have these servers be the replicas of a partition, the preferred leader first; also to change their number.
+
+    New replicas copy the log at the rate of catchup_max_bytes_per_s, join when they are in sync, then the others go
+    and delete their copies. Nothing is given up before: 'tidelog partitions cancel' goes back at any time."""
+    name, number = partition_of(where)
+
+    async def task() -> PartitionInfo:
+        async with connect(gateways) as log:
+            await log.reassign(name, number, servers_of(servers))
+            while True:
+                found = (await log.describe(name)).partitions[number]
+                if not (wait and found.target):
+                    return found
+                await trio.sleep(0.2)
+
+    info = run(task)
+    state = f"on the way to {', '.join(info.target)}" if info.target else "done"
+    say(f"{where}: replicas {', '.join(info.replicas)}, {state}")
+
+
+@partitions.command()
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
+@gateway_option
+def cancel(where: str, gateways: tuple[str, ...]) -> None:
+    """Cancel a reassignment: the replicas that there were stay, or come back. Also one that waits for its turn."""
+    name, number = partition_of(where)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.cancel_reassignment(name, number)
+
+    run(task)
+    say(f"{where}: the reassignment is cancelled")
+
+
+@partitions.command()
+@json_option
+@gateway_option
+def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List the reassignments in progress, and how far the new replicas' copies are; then those that wait for their
+    turn."""
+
+    async def task() -> list[dict[str, Any]]:
+        async with connect(gateways) as log:
+            status = await log.status()
+            live = [server.node for server in status.servers if not server.fenced]
+            moving = [(topic, p) for topic in status.topics for p in topic.partitions if p.target]
+            begun = [await _progress(log, topic, p, live) for topic, p in moving]
+            return begun + [_waits(move) for move in await log.waiting_moves()]
+
+    found = run(task)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        say("no reassignment is in progress")
+        return
+    table = Table("partition", "replicas", "target", "in sync", "copies", box=None)
+    for one in found:
+        copies = ", ".join(
+            f"{node} {'away' if copy is None else '{copied} of {end}'.format(**copy)}"
+            for node, copy in one["copies"].items()
+        )
+        add_row(
+            table,
+            one["partition"], " ".join(one["replicas"]), " ".join(one["target"]), " ".join(one["isr"]),
+            "waits for its turn" if one["waiting"] else copies or "all there",
+        )  # fmt: skip
+    show(table)
+
+
+async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str]) -> dict[str, Any]:
+    """One reassignment: how many records each new replica holds of those that the leader does; None: not to be
+    asked."""
+    wanted = [node for node in p.target if node not in p.isr]
+    ends: dict[str, tuple[int, int]] = {}
+    for node in (*wanted, p.leader):
+        if node in live:
+            try:
+                digest = await log.digest(topic.topic_id, p.partition, node)
+            except TidelogError:
+                continue  # its log is being opened, or it has just gone
+            ends[node] = (digest.log_start, digest.log_end)
+    start, end = ends.get(p.leader, (0, 0))
+    copies = {
+        node: None if node not in ends else {"copied": max(0, ends[node][1] - start), "end": end - start}
+        for node in wanted
+    }
+    return {
+        "partition": f"{topic.name}/{p.partition}",
+        "leader": p.leader,
+        "replicas": list(p.replicas),
+        "target": list(p.target),
+        "isr": list(p.isr),
+        "copies": copies,
+        "waiting": False,
+    }
+
+
+def _waits(move: PlannedMove) -> dict[str, Any]:
+    """One that has not begun."""
+    return {
+        "partition": f"{move.name}/{move.partition}",
+        "leader": "",
+        "replicas": list(move.replicas),
+        "target": list(move.target),
+        "isr": [],
+        "copies": {},
+        "waiting": True,
+    }
+
+
+@partitions.command()
+@click.option("--dry-run", is_flag=True, help="Show the plan only.")
+@click.option(
+    "--by",
+    type=click.Choice(tuple(UNITS)),
+    default="count",
+    show_default=True,
+    help="What to even out: numbers of replicas, their bytes, or the bytes per second that are written to them now.",
+)
+@click.option("--empty-drained", is_flag=True, help="Also move all replicas away from drained servers.")
+@click.option("--cancel", "cancels", is_flag=True, help="Drop what waits for its turn; what has begun goes on.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@gateway_option
+def rebalance(
+    dry_run: bool, by: str, empty_drained: bool, cancels: bool, yes: bool, as_json: bool, gateways: tuple[str, ...]
+) -> None:
+    """Even out replicas over racks and servers, and preferred leaders over servers; new servers get their share.
+
+    The plan is shown first. Then its moves wait for their turn: a few at a time per server (the controllers' setting
+    balance.moves_per_server), whatever becomes of this command or of a controller."""
+    if cancels:
+        run(partial(_cancel_rebalance, gateways))
+        return
+
+    async def plan() -> tuple[tuple[PartitionWeight, ...], tuple[PlannedMove, ...]]:
+        async with connect(gateways) as log:
+            weights = await weigh_partitions(log, by)
+            planned = log.plan_rebalance(empty_drained=empty_drained, weights=weights, unit=UNITS[by])
+            return weights, await planned
+
+    weights, moves = run(plan)
+    if as_json:
+        print_json([asdict(move) for move in moves])
+    else:
+        _show_plan(moves)
+    if dry_run or not moves:
+        return
+    if not yes:
+        click.confirm(f"Begin {len(moves)} reassignments?", abort=True, err=True)
+
+    async def begin() -> None:
+        async with connect(gateways) as log:
+            await log.rebalance(empty_drained=empty_drained, weights=weights, unit=UNITS[by])
+
+    run(begin)
+    say("begun, a few at a time; how far it is: 'tidelog partitions reassignments'", err=True)
+
+
+async def _cancel_rebalance(gateways: tuple[str, ...]) -> None:
+    async with connect(gateways) as log:
+        waiting = await log.waiting_moves()
+        await log.cancel_rebalance()
+    say(f"{len(waiting)} reassignments that waited for their turn are dropped")
+
+
+def _show_plan(moves: tuple[PlannedMove, ...]) -> None:
+    if not moves:
+        say("replicas and preferred leaders are spread evenly: nothing to do")
+        return
+    table = Table("partition", "replicas", "become", "for the sake of", "figures", box=None)
+    for move in moves:
+        place = f"{move.name}/{move.partition}"
+        add_row(table, place, " ".join(move.replicas), " ".join(move.target), move.reason, move.evidence)
+    show(table)

@@ -1,0 +1,315 @@
+"""The commands ``tidelog topics …``, for topics and their settings."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.table import Table
+
+from tidelog.cli.completion import places, topic_names
+from tidelog.cli.explain.sentences import losses_in_words, partition_of, state_in_words, waits_in_words
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.types import INTERNAL_PREFIX
+from tidelog.wire.messages import HistoryEntry, TopicInfo
+
+
+def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, str]:
+    config = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{setting!r} is not key=value", param_hint=where)
+        config[name] = value
+    return config
+
+
+def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
+    """A topic as scripts see it."""
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "config": topic.config,
+        "partitions": [
+            asdict(partition) | {"isr": list(partition.isr), "replicas": list(partition.replicas)}
+            for partition in topic.partitions
+        ],
+    }
+
+
+@click.group()
+def topics() -> None:
+    """Create, list, describe, configure and delete topics."""
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--replication-factor", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; repeatable.")
+@json_option
+@gateway_option
+def create(
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    settings: tuple[str, ...],
+    as_json: bool,
+    gateways: tuple[str, ...],
+) -> None:
+    """Create a topic; returns when its partitions accept writes.
+
+    Settings: min_insync_replicas (2 when there are 3 or more replicas, else 1; 1 with commit_rule=leader),
+    commit_rule (isr, quorum, leader), flush (fsync, interval, os), and more: 'tidelog topics describe' lists all.
+    commit_rule and flush never change."""
+
+    async def task() -> TopicInfo:
+        async with connect(gateways) as log:
+            await log.create_topic(
+                name, partitions=partitions, replication_factor=replication_factor, config=config_of(settings)
+            )
+            return await log.describe(name)
+
+    topic = run(task)
+    if as_json:
+        print_json(as_json_topic(topic))
+    else:
+        say(f"created {name}: {partitions} partitions, {replication_factor} replicas each")
+        given = {setting.partition("=")[0] for setting in settings}
+        if topic.config["commit_rule"] == "leader" and "min_insync_replicas" not in given:
+            say(
+                "min_insync_replicas is 1, the default with commit_rule=leader: writes with acks all go on while the"
+                " leader is the only replica in sync, and a failover may lose them"
+            )
+
+
+@topics.command("list")
+@click.option("--internal", is_flag=True, help="The cluster's own topics, too: those whose names begin with __.")
+@json_option
+@gateway_option
+def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List all topics."""
+
+    async def task() -> list[TopicInfo]:
+        async with connect(gateways) as log:
+            return [t for t in await log.topics() if internal or not t.name.startswith(INTERNAL_PREFIX)]
+
+    found = run(task)
+    if as_json:
+        print_json([as_json_topic(topic) for topic in found])
+        return
+    table = Table("name", "partitions", "replicas", "in sync", "topic id", box=None)
+    for topic in found:
+        replicas = max((len(p.replicas) for p in topic.partitions), default=0)
+        lagging = sum(len(p.isr) < len(p.replicas) for p in topic.partitions)
+        state = "all" if not lagging else f"{lagging} partitions are not"
+        add_row(table, topic.name, str(len(topic.partitions)), str(replicas), state, topic.topic_id)
+    show(table)
+
+
+@topics.command()
+@click.argument("name", shell_complete=topic_names)
+@json_option
+@gateway_option
+def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Show a topic's settings and, per partition, leader, epochs, replicas, where its log starts and ends, and its
+    last stable offset, up to which readers of what is committed get records; then in words what is wrong, and which
+    unclean elections and losses there were."""
+
+    async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
+        async with connect(gateways) as log:
+            topic = await log.describe(name, offsets=True)
+            moved = [p.partition for p in topic.partitions if p.leader_epoch > 0]  # who led on lost nothing
+            return topic, await log.histories(topic, moved)
+
+    topic, histories = run(task)
+    if as_json:
+        described = as_json_topic(topic)
+        for p in described["partitions"]:
+            entries = histories.get(p["partition"], ())
+            p["unclean_elections"] = sum(
+                e.event == "leader_elected" and e.cause == "unclean_election" for e in entries
+            )
+            p["records_lost"] = [e.evidence for e in entries if e.event == "records_lost"]
+            p["records_possibly_lost"] = [e.evidence for e in entries if e.event == "records_possibly_lost"]
+        print_json(described)
+        return
+    print_topic(topic, histories)
+
+
+def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]], *, offsets: bool = True) -> None:
+    """A topic for people; without ``offsets`` nothing is said of where its logs start and end."""
+    say(f"{topic.name} ({topic.topic_id})")
+    for key, value in sorted(topic.config.items()):
+        say(f"  {key} = {value}")
+    columns = ("partition", "leader", "leader epoch", "epoch", "in sync", "replicas")
+    table = Table(*columns, *(("log start", "HW", "last stable") if offsets else ()), box=None)
+    for p in topic.partitions:
+        stable = p.high_watermark if p.stable is None else p.stable.offset
+        start, end, last = (str(offset) if offset >= 0 else "?" for offset in (p.log_start, p.high_watermark, stable))
+        add_row(
+            table,
+            str(p.partition), p.leader or "none", str(p.leader_epoch), str(p.epoch), " ".join(p.isr) or "nobody",
+            " ".join(p.replicas), *((start, end, last) if offsets else ()),
+        )  # fmt: skip
+    show(table)
+    for p in topic.partitions:
+        for words in (
+            *state_in_words(topic, p),
+            *waits_in_words(p),
+            *losses_in_words(histories.get(p.partition, ())),
+        ):
+            say(f"{topic.name}/{p.partition}: {words}")
+
+
+@topics.command()
+@click.argument("name", shell_complete=topic_names)
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
+@gateway_option
+def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -> None:
+    """Change settings of a topic; those that are not named stay.
+
+    With unclean_election=true a partition of which nobody is live that holds everything committed is led, at once, by
+    a replica that may not: records may be lost."""
+    config = config_of(settings, "KEY=VALUE")
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.configure_topic(name, config)
+
+    run(task)
+    say(f"{name}: {', '.join(f'{key} = {value}' for key, value in config.items())}")
+
+
+topics.add_command(configure, "alter")
+
+
+@topics.command()
+@click.argument("name", shell_complete=topic_names)
+@click.option("--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
+@gateway_option
+def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
+    """Give a topic more partitions. Those that there are keep their records; keys may go to other partitions. New
+    partitions have as many replicas as most partitions of the topic have."""
+
+    async def task() -> TopicInfo:
+        async with connect(gateways) as log:
+            await log.grow_topic(name, partitions)
+            return await log.describe(name)
+
+    topic = run(task)
+    replicas = len(topic.partitions[-1].replicas)
+    say(f"{name} has {partitions} partitions, the new ones with {replicas} replicas each")
+
+
+@topics.command()
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
+@click.argument("servers", required=False, metavar="SERVER,...")
+@click.option("--none", "nobody", is_flag=True, help="No learners any more.")
+@gateway_option
+def learners(where: str, servers: str | None, nobody: bool, gateways: tuple[str, ...]) -> None:
+    """Set the learners of a partition: servers that copy its log, and count for nothing."""
+    if nobody == bool(servers):
+        raise click.UsageError("name the servers, such as r4,r5, or say --none")
+    name, partition = partition_of(where)
+    wanted = tuple(node.strip() for node in (servers or "").split(",") if node.strip())
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.set_learners(name, partition, wanted)
+
+    run(task)
+    say(f"learners of {where}: {', '.join(wanted) or 'none'}")
+
+
+partitions_option = click.option(
+    "--partitions",
+    "numbers",
+    default="",
+    metavar="N,...",
+    help="Only these, such as 0,1; else all of the topic.",
+)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    wanted = [number.strip() for number in text.split(",") if number.strip()]
+    if not all(number.isascii() and number.isdigit() for number in wanted):
+        raise click.BadParameter(f"{text!r} is not N,N,... such as 0,1", param_hint="--partitions")
+    return tuple(map(int, wanted))
+
+
+def _named(name: str, numbers: tuple[int, ...]) -> str:
+    return ", ".join(f"{name}/{number}" for number in numbers) or f"all of {name}"
+
+
+@topics.command("set-readonly")
+@click.argument("name", shell_complete=topic_names)
+@partitions_option
+@click.option("--off", is_flag=True, help="Take records again.")
+@gateway_option
+def set_read_only(name: str, numbers: str, off: bool, gateways: tuple[str, ...]) -> None:
+    """Have a topic, or some of its partitions, take no records: produces fail with TOPIC_READ_ONLY, reads go on.
+
+    What was acknowledged stays, and so does this, whoever leads. A leader that has lost touch with the controllers
+    may take records until its session is over."""
+    wanted = _numbers(numbers)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.set_read_only(name, wanted, read_only=not off)
+
+    run(task)
+    say(f"{_named(name, wanted)}: {'records are taken again' if off else 'read-only'}")
+
+
+@topics.command()
+@click.argument("name", shell_complete=topic_names)
+@partitions_option
+@gateway_option
+def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
+    """Put a topic, or some of its partitions, to rest: servers close the logs, and nothing is written, read, copied
+    or cleaned until 'tidelog topics resume'. Producers and consumers get TOPIC_PAUSED, these even if
+    they also read other partitions. What is committed stays."""
+    wanted = _numbers(numbers)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.pause(name, wanted)
+
+    run(task)
+    say(f"{_named(name, wanted)}: paused")
+
+
+@topics.command()
+@click.argument("name", shell_complete=topic_names)
+@partitions_option
+@gateway_option
+def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
+    """End a pause."""
+    wanted = _numbers(numbers)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.resume(name, wanted)
+
+    run(task)
+    say(f"{_named(name, wanted)}: resumed")
+
+
+@topics.command()
+@click.argument("name", shell_complete=topic_names)
+@gateway_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
+    """Delete a topic and all its records."""
+    if not yes:
+        click.confirm(f"Delete {name} and all its records?", abort=True)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.delete_topic(name)
+
+    run(task)
+    say(f"deleted {name}")

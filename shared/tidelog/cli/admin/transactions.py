@@ -1,0 +1,159 @@
+"""The commands ``tidelog transactions …``, for open transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+from rich.table import Table
+
+from tidelog.cli.completion import places
+from tidelog.cli.explain.sentences import partition_of
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
+
+if TYPE_CHECKING:
+    from tidelog.wire.messages import ListTransactionsAnswer, TopicShare, TransactionInfo
+
+SECONDS = 1000
+
+
+@click.group()
+def transactions() -> None:
+    """List, describe, abort and settle transactions."""
+
+
+@transactions.command("list")
+@json_option
+@gateway_option
+def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List the transactions that are not at their end, of all applications, those that hold readers up longest
+    first. State: 'open'; 'prepared' (staged, and waits to be committed with others); 'committing' and 'aborting'
+    (decided, and a leader has yet to hear of it: one that stays so has a partition without a leader)."""
+
+    async def task() -> tuple[TransactionInfo, ...]:
+        async with connect(gateways) as log:
+            return await log.transactions()
+
+    found = sorted(run(task), key=lambda info: (info.since_ms, info.app, info.staged))
+    if as_json:
+        print_json([_document(info) for info in found])
+    else:
+        _print(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """An application's transactions, and names for the topics in them."""
+
+    answer: ListTransactionsAnswer
+    topics: dict[str, str]
+
+
+@transactions.command()
+@click.argument("app")
+@json_option
+@gateway_option
+def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Show the transactions of an application: its last one, those that it has staged, the partitions that they have
+    written to, and the newest batches of staged ones that it has committed."""
+
+    async def task() -> _Described:
+        async with connect(gateways) as log:
+            told = await log.describe_transactions(app)
+            return _Described(told, {topic.topic_id: topic.name for topic in await log.topics()})
+
+    found = run(task)
+    told, names = found.answer, found.topics
+    if as_json:
+        rows = [
+            _document(info) | {"parts": _named(info.parts, names), "pending": _named(info.pending, names)}
+            for info in told.transactions
+        ]
+        print_json({"app": app, "transactions": rows, "batches": told.batches})
+        return
+    if not told.transactions and not told.batches:
+        say(f"{app} has no transactions, or none for long")
+        return
+    _print(told.transactions)
+    for info in told.transactions:
+        if info.parts:
+            say(f"{info.staged or info.app} has written to {' '.join(_named(info.parts, names))}")
+        if info.pending:
+            say(f"{info.staged or info.app} has yet to be ended in {' '.join(_named(info.pending, names))}")
+    if told.batches:
+        newest = " ".join(map(str, told.batches[-10:]))
+        say(f"committed batches: {newest}" if len(told.batches) <= 10 else f"newest batches: {newest}")
+
+
+@transactions.command()
+@click.argument("app")
+@click.option("--staged", multiple=True, metavar="ID", help="This one, which it has staged; repeatable.")
+@gateway_option
+def abort(app: str, staged: tuple[str, ...], gateways: tuple[str, ...]) -> None:
+    """Abort the open transaction of an application, whoever has it; or with --staged what it has staged. What is
+    committed stays so. The program that has it is told at its next record or its commit, and may begin another."""
+
+    async def task() -> bool:
+        async with connect(gateways) as log:
+            if not staged:
+                return await log.abort_transaction(app)
+            there = {info.staged for info in (await log.describe_transactions(app)).transactions if info.staged}
+            await log.abort(app, staged)
+            return there.issuperset(staged)
+
+    if run(task):
+        say(f"aborted {' '.join(staged) or f'the transaction of {app}'}")
+    else:
+        raise click.ClickException(f"{app} has no such transaction" if staged else f"{app} has no open transaction")
+
+
+@transactions.command()
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
+@click.option(
+    "--producer", type=click.IntRange(1), required=True, help="Its producer id, as 'tidelog doctor' names it."
+)
+@click.option("--epoch", type=click.IntRange(0, 65535), required=True, help="Its producer epoch.")
+@click.option("--commit/--abort", "commit", required=True, default=None, help="Whether its records become visible.")
+@gateway_option
+def settle(where: str, producer: int, epoch: int, commit: bool, gateways: tuple[str, ...]) -> None:
+    """End a transaction that no coordinator has, in one partition where readers of what is committed wait for it.
+
+    'tidelog doctor' finds such a transaction. The program that wrote it may have been told that it is committed:
+    choose --commit where it was, so that what other partitions show is whole. This cannot be taken back."""
+    name, number = partition_of(where)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.settle_transaction(name, number, producer, epoch, commit=commit)
+
+    run(task)
+    say(f"{where}: the transaction of producer {producer} is {'committed' if commit else 'aborted'}")
+
+
+def _document(info: TransactionInfo) -> dict[str, object]:
+    return {name: value for name, value in asdict(info).items() if name not in ("parts", "pending")}
+
+
+def _named(shares: Iterable[TopicShare], names: dict[str, str]) -> list[str]:
+    return [f"{names.get(share.topic_id, share.topic_id)}/{p}" for share in shares for p in share.partitions]
+
+
+def _print(found: Iterable[TransactionInfo]) -> None:
+    now_ms = datetime.now(UTC).timestamp() * SECONDS
+    table = Table("application", "staged as", "state", "for", "aborted in", "partitions", "producer", box=None)
+    for info in found:
+        add_row(
+            table,
+            info.app, info.staged or "-", info.state, _span(now_ms - info.since_ms if info.since_ms >= 0 else -1),
+            _span(info.until_ms - now_ms if info.until_ms >= 0 else -1), str(info.partitions),
+            f"{info.producer_id} epoch {info.producer_epoch}",
+        )  # fmt: skip
+    show(table)
+
+
+def _span(ms: float) -> str:
+    return f"{ms / SECONDS:.1f} s" if ms >= 0 else "-"

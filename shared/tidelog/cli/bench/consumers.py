@@ -1,0 +1,163 @@
+"""Consumers: several that read a topic from the beginning, or a thousand that wait for what comes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from secrets import token_bytes
+
+import trio
+
+from tidelog.batch.format import Record
+from tidelog.cli.bench.producers import ACKNOWLEDGED, drive, opened, send_all
+from tidelog.cli.bench.report import Delays, Row
+from tidelog.cli.bench.session import Load, Scene, Turns, shown, tell
+from tidelog.types import Position
+
+STAMP = struct.Struct(">16sd")
+"""Begins a value: which run, and when it was handed to the producer."""
+ARRIVE_S = 30.0
+"""How long subscribers may take for what is still on its way."""
+OPENING = 20
+"""Connections that are opened at a time."""
+
+
+async def fill(scene: Scene, topic: str, load: Load) -> None:
+    """Write what is to be read."""
+    tell(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
+    async with opened(scene, topic, load, 1) as producers:
+        await drive(producers, load, Row("", ACKNOWLEDGED), "write")
+
+
+async def consume(scene: Scene, topic: str, load: Load, count: int) -> Row:
+    """So many consumers at once, each of them everything from the beginning to what is committed now, or until the
+    end of the load, which is that of each."""
+    row = Row(f"{count} consumer{'s' * (count > 1)}", "from the start to a consumer's first record")
+    go = trio.Event()
+
+    async def read(number: int, task_status: trio.TaskStatus[None]) -> None:
+        records = size = 0
+        async with scene.connect(number) as log, log.consume(topic, start="earliest", end="latest") as consumer:
+            task_status.started()
+            await go.wait()
+            while batch := await consumer.next_records():
+                if not records:
+                    row.delays.add(trio.current_time() - began)
+                values = sum(len(record.value or b"") for record in batch)
+                records, size = records + len(batch), size + values
+                row.records, row.bytes = row.records + len(batch), row.bytes + values
+                if records >= (load.records or records + 1) or size >= (load.total_bytes or size + 1):
+                    return
+
+    async with scene.connect() as log:
+        partitions = (await log.describe(topic, offsets=True)).partitions
+    total = max(1, count * sum(p.high_watermark - p.log_start for p in partitions))
+    async with shown("consume", lambda: row.records / total), trio.open_nursery() as nursery:
+        for number in range(count):
+            await nursery.start(read, number)
+        began = trio.current_time()
+        if load.seconds is not None:
+            nursery.cancel_scope.deadline = began + load.seconds
+        go.set()
+    row.seconds = trio.current_time() - began
+    return row
+
+
+class Audience:
+    """Subscribers of a topic: what each got of this run, and how late."""
+
+    def __init__(self, count: int) -> None:
+        self.run = token_bytes(16)
+        self.got = [0] * count
+        self.delays = Delays()
+        self._wanted: int | None = None
+        self._all = trio.Event()
+
+    def take(self, number: int, record: Record) -> None:
+        """A record reached a subscriber."""
+        value = record.value or b""
+        if len(value) < STAMP.size:
+            return
+        run, at = STAMP.unpack_from(value)
+        if run == self.run:
+            self.got[number] += 1
+            self.delays.add(trio.current_time() - at)
+            self._check()
+
+    async def wait_all(self, records: int) -> None:
+        """Until each has so many, or no longer than ``ARRIVE_S``."""
+        self._wanted = records
+        self._check()
+        with trio.move_on_after(ARRIVE_S):
+            await self._all.wait()
+
+    def _check(self) -> None:
+        if self._wanted is not None and self.delays.count >= self._wanted * len(self.got):
+            self._all.set()
+
+    async def open(self, nursery: trio.Nursery, scene: Scene, topic: str) -> None:
+        """Open all of them, each on a connection of its own; they run in the nursery, for ever."""
+        async with scene.connect() as log:
+            start = await log.find_positions(topic, "latest")
+        limiter = trio.CapacityLimiter(OPENING)
+
+        async def open_one(number: int) -> None:
+            async with limiter:
+                await nursery.start(self._subscribe, scene, topic, start, number)
+
+        async with trio.open_nursery() as opening:
+            for number in range(len(self.got)):
+                opening.start_soon(open_one, number)
+
+    async def _subscribe(
+        self, scene: Scene, topic: str, start: Mapping[int, Position], number: int, task_status: trio.TaskStatus[None]
+    ) -> None:
+        async with scene.connect(number) as log, log.consume(topic, start=start) as consumer:
+            task_status.started()
+            async for record in consumer:
+                self.take(number, record)
+
+
+def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:
+    """Yield each value with the present time written into it."""
+    for value in values:
+        yield STAMP.pack(run, trio.current_time()) + value[STAMP.size :]
+
+
+async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float) -> Row:
+    """One producer, so many subscribers that get each of its records, so many besides of a topic with no records."""
+    row = Row(
+        f"{subscribers} subscribers, {idle} idle", "from handing a record to the producer to a subscriber that has it"
+    )
+    sent = Row("", ACKNOWLEDGED)
+    active = Audience(subscribers)
+    async with AsyncExitStack() as stack:
+        idle_topic = await stack.enter_async_context(scene.own_topic("idle", 1)) if idle else ""
+        (producer,) = await stack.enter_async_context(opened(scene, topic, load, 1))
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        tell(f"opening {subscribers:,} subscribers and {idle:,} idle ones")
+        if idle:
+            await Audience(idle).open(nursery, scene, idle_topic)
+        await active.open(nursery, scene, topic)
+        if warm_up_s:
+            tell(f"warm-up of {warm_up_s:g} s, not counted")
+            warm = load.lasting(warm_up_s)
+            await send_all(producer, warm.values(), Turns(warm), Row("", ""))
+        turns = Turns(load)
+        async with shown("fan-out", turns.share):
+            await send_all(producer, stamped(load.values(), active.run), turns, sent)
+            await active.wait_all(sent.records)
+        row.seconds = trio.current_time() - turns.began
+        nursery.cancel_scope.cancel()
+    row.delays, row.records = active.delays, sum(active.got)
+    row.bytes = row.records * load.record_bytes
+    missing = sum(max(0, sent.records - got) for got in active.got)
+    row.failed, row.first_error = sent.failed + missing, sent.first_error
+    acks = sent.delays.as_json()
+    row.more = {
+        "sent": sent.records,
+        "each_got": {"least": min(active.got), "most": max(active.got), "missing": missing},
+        "acknowledged_ms": {name: acks[name] for name in ("p50", "p99", "max")},
+    }
+    return row

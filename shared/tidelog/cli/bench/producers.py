@@ -1,0 +1,131 @@
+"""Producers: as fast as they can, at a rate, or one record at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from tidelog.cli.bench.report import Row
+from tidelog.cli.bench.session import Load, Scene, Turns, shown, tell
+from tidelog.errors import TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.client.producer import Pending, Producer
+
+ACKNOWLEDGED = "from handing a record over to its acknowledgement"
+
+
+class Lane:
+    """Records of one producer and partition, in the order in which they are acknowledged."""
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+        self._waiting: deque[tuple[Pending, float]] = deque()
+        self._news = trio.Event()
+        self._closed = False
+
+    def add(self, pending: Pending, at: float) -> None:
+        """A record that was handed over at that time."""
+        self._waiting.append((pending, at))
+        self._news.set()
+
+    def close(self) -> None:
+        """No more will come."""
+        self._closed = True
+        self._news.set()
+
+    async def settle(self) -> None:
+        """Count what becomes of each, until it is closed."""
+        row = self._row
+        while self._waiting or not self._closed:
+            if not self._waiting:
+                self._news = trio.Event()
+                await self._news.wait()
+                continue
+            pending, at = self._waiting.popleft()
+            try:
+                await pending.wait()
+            except TidelogError as error:
+                row.failed += 1
+                row.first_error = row.first_error or str(error)
+            else:
+                row.records += 1
+                row.delays.add(trio.current_time() - at)
+
+
+async def send_all(producer: Producer, values: Iterator[bytes], turns: Turns, row: Row) -> None:
+    """Send while there are turns; returns when all of it is settled."""
+    lanes: dict[int, Lane] = {}
+    async with trio.open_nursery() as nursery:
+        while (at := turns.take()) is not None:
+            if at > trio.current_time():
+                await trio.sleep_until(at)
+            pending = await producer.submit(next(values))
+            if (lane := lanes.get(pending.partition)) is None:
+                lane = lanes[pending.partition] = Lane(row)
+                nursery.start_soon(lane.settle)
+            lane.add(pending, at)
+        await producer.flush()
+        for lane in lanes.values():
+            lane.close()
+
+
+async def drive(producers: list[Producer], load: Load, row: Row, what: str) -> None:
+    """Have them all send; the row is complete then."""
+    values = load.values()
+    turns = Turns(load)
+    async with shown(what, turns.share), trio.open_nursery() as nursery:
+        for producer in producers:
+            nursery.start_soon(send_all, producer, values, turns, row)
+    row.seconds = trio.current_time() - turns.began
+    row.bytes = row.records * load.record_bytes
+
+
+@asynccontextmanager
+async def opened(scene: Scene, topic: str, load: Load, count: int) -> AsyncIterator[list[Producer]]:
+    """So many producers, each on a connection of its own."""
+    async with AsyncExitStack() as stack:
+        producers = []
+        for number in range(count):
+            log = await stack.enter_async_context(scene.connect(number))
+            partitions = len((await log.describe(topic)).partitions)
+            producers.append(await stack.enter_async_context(log.producer(topic, load.options(partitions))))
+        yield producers
+
+
+async def produce(scene: Scene, topic: str, load: Load, count: int, warm_up_s: float) -> Row:
+    """So many producers at once, after a warm-up that is not counted."""
+    row = Row(f"{count} producer{'s' * (count > 1)}, acks {load.acks}", ACKNOWLEDGED)
+    async with opened(scene, topic, load, count) as producers:
+        if warm_up_s:
+            tell(f"warm-up of {warm_up_s:g} s, not counted")
+            await drive(producers, load.lasting(warm_up_s), Row("", ""), "warm-up")
+        await drive(producers, load, row, "produce")
+    return row
+
+
+async def one_by_one(scene: Scene, topic: str, load: Load, warm_up: int) -> Row:
+    """One record at a time, the next when the last is acknowledged: the latency of the whole path."""
+    row = Row(f"acks {load.acks}", ACKNOWLEDGED)
+    values = load.values()
+    async with opened(scene, topic, load, 1) as (producer,):
+        for _ in range(warm_up):
+            await producer.send(next(values))
+        turns = Turns(load)
+        async with shown(row.case, turns.share):
+            while (at := turns.take()) is not None:
+                try:
+                    await producer.send(next(values))
+                except TidelogError as error:
+                    row.failed += 1
+                    row.first_error = row.first_error or str(error)
+                else:
+                    row.records += 1
+                    row.delays.add(trio.current_time() - at)
+        row.seconds = trio.current_time() - turns.began
+        row.bytes = row.records * load.record_bytes
+    return row

@@ -1,0 +1,211 @@
+"""``tidelog capture``: all that can be seen of a cluster in one file, to report a problem with or to replay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import trio
+
+from tidelog.captures import Capture, redact
+from tidelog.cli.explain.diagnosis import View, examine
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import print_json, say
+from tidelog.client.log import Log
+from tidelog.errors import ConfigError, TidelogError
+from tidelog.timeline.records import decode
+from tidelog.types import TIMELINE
+from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer
+
+PART_S = 60.0
+"""How long one part may take."""
+
+
+class _WithDefault(click.Group):
+    """``tidelog capture FILE`` is ``tidelog capture take FILE``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+            args = ["take", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_WithDefault)
+def capture() -> None:
+    """Put all that can be seen of a cluster into one file, or show such a file.
+
+    'tidelog capture FILE' is short for 'tidelog capture take FILE'. A capture tells names of topics, clients and
+    machines, and no records of topics. The simulation can replay it: docs/capture.md."""
+
+
+@capture.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A process's configuration, to be put in without its secrets; may be given several times.",
+)
+@gateway_option
+def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> None:
+    """Write a capture: versions, feature levels, metadata with the settings of topics, controllers, the whole
+    timeline, digests of all replicas' logs, metrics, doctor's findings.
+
+    What cannot be had (servers that are down, rights that are missing) is named in it. Exit code 0: it was
+    written."""
+    if file.is_dir() or not file.resolve().parent.is_dir():
+        raise ConfigError(f"{file}: there is no such folder")
+    taking = _Taking()
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await taking.run(log)
+
+    run(task)
+    taking.parts["configuration"] = {str(path): redact(path.read_text(errors="replace")) for path in configs}
+    Capture({"taken_ms": time.time_ns() // 1_000_000, "missing": taking.missing}, taking.parts).save(file)
+    say(f"{file}: {file.stat().st_size:,} bytes; 'tidelog capture show {file}' tells what is in it")
+    for name, why in taking.missing.items():
+        say(f"missing: {name}: {why}", err=True)
+
+
+class _Taking:
+    """The parts, as they come."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Any] = {}
+        self.missing: dict[str, str] = {}
+
+    async def run(self, log: Log) -> None:
+        """Ask for everything; the metadata must be told."""
+        metadata = await log.status()
+        self.parts["metadata"] = _plain(metadata)
+        quorum: QuorumAnswer | None = await self._take("controllers", log.quorum)
+        features: FeaturesAnswer | None = await self._take("features", log.features)
+        pages = await self._take("metrics", lambda: self._metrics(log, metadata, quorum)) or {}
+        await self._take("digests", lambda: self._digests(log, metadata))
+        await self._take("timeline", lambda: _timeline(log))
+        versions = {node: told["version"] for node, told in pages.items()}
+        view = View(metadata, quorum, versions=versions, features=features)
+        self.parts["doctor"] = [asdict(finding) for finding in examine(view)]
+
+    async def _take(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """One part; its answer, or None where there is none."""
+        try:
+            with trio.fail_after(PART_S):
+                answer = await ask()
+        except trio.TooSlowError:
+            self.missing[name] = f"no answer within {PART_S:.0f} s"
+            return None
+        except TidelogError as error:
+            self.missing[name] = str(error)
+            return None
+        self.parts[name] = _plain(answer)
+        return answer
+
+    async def _metrics(self, log: Log, metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, Any]:
+        """Page, version and clock of the live servers, the active controller and the gateway."""
+        nodes = [server.node for server in metadata.servers if not server.fenced]
+        nodes += [quorum.active] if quorum is not None and quorum.active else []
+        told = {}
+        for node in (*nodes, ""):
+            try:
+                told[node or "gateway"] = _plain(await log.metrics(node))
+            except TidelogError as error:
+                self.missing[f"metrics of {node or 'the gateway'}"] = str(error)
+        return told
+
+    async def _digests(self, log: Log, metadata: MetadataAnswer) -> dict[str, Any]:
+        """Of each replica's log: bounds, leader epochs, and the hash chain where all of them are committed; and
+        whether they are the same."""
+        live = {server.node for server in metadata.servers if not server.fenced}
+        told: dict[str, Any] = {}
+        for topic in metadata.topics:
+            for info in topic.partitions:
+                name = f"{topic.name}/{info.partition}"
+                try:
+                    same = await log.compare_replicas(topic, info.partition, live)
+                    copies = {}
+                    for node in same.compared:
+                        digest = await log.digest(topic.topic_id, info.partition, node, (same.end,))
+                        copies[node] = _plain(digest)
+                    told[name] = {"comparison": _plain(same), "replicas": copies}
+                except* TidelogError as errors:
+                    self.missing[f"digests of {name}"] = str(errors.exceptions[0])
+        return told
+
+
+async def _timeline(log: Log) -> list[dict[str, Any]]:
+    """Every record of it that there is and this program knows."""
+    told = []
+    async for record in log.consume(TIMELINE, start="earliest", end="latest"):
+        document = decode(record.value)
+        if document is not None:
+            told.append(document)
+    return told
+
+
+def _plain(value: Any) -> Any:
+    """Answers as JSON has them."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: _plain(one) for name, one in asdict(value).items()}
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes | memoryview):
+        return bytes(value).hex()
+    return value
+
+
+@capture.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--part", metavar="NAME", help="Print this part, whole, as JSON.")
+@json_option
+def show(file: Path, part: str | None, as_json: bool) -> None:
+    """Tell what a capture holds: cluster, versions, level, findings, replicas that differ, the last events."""
+    found = Capture.load(file)
+    if part is not None:
+        print_json(found.part(part))
+        return
+    if as_json:
+        print_json({"head": found.head, "parts": sorted(found.parts)})
+        return
+    for line in _lines(found):
+        say(line)
+
+
+LAST_EVENTS = 10
+
+
+def _lines(found: Capture) -> list[str]:
+    metadata = found.part("metadata")
+    partitions = sum(len(topic["partitions"]) for topic in metadata["topics"])
+    taken = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(found.head["taken_ms"] / 1000))
+    lines = [f"cluster {metadata['cluster']}, taken {taken}; parts: {', '.join(sorted(found.parts))}"]
+    servers = sorted(f"{s['node']}{' (down)' if s['fenced'] else ''}" for s in metadata["servers"])
+    lines.append(f"servers {', '.join(servers)}; {len(metadata['topics'])} topics, {partitions} partitions")
+    if "controllers" in found.parts:
+        group = found.parts["controllers"]
+        names = ", ".join(one["node"] for one in group["controllers"])
+        lines.append(f"controllers {names}, active {group['active'] or 'none'} in term {group['term']}")
+    if "features" in found.parts:
+        lines.append(f"feature level {found.parts['features']['level']}")
+    versions = {node: told["version"] for node, told in found.parts.get("metrics", {}).items()}
+    lines += [f"versions: {', '.join(f'{n} {v}' for n, v in sorted(versions.items()))}"] if versions else []
+    lines += [f"{one['level']}: {one['what']}" for one in found.parts.get("doctor", [])]
+    for name, told in sorted(found.parts.get("digests", {}).items()):
+        if (difference := told["comparison"]["difference"]) is not None:
+            lines.append(f"{name}: replicas differ from offset {difference['offset']}")
+    events = [record for record in found.parts.get("timeline", []) if record["type"] == "event"]
+    lines.append(f"{len(events)} events" + (", the last:" if events else ""))
+    for record in events[-LAST_EVENTS:]:
+        at = time.strftime("%H:%M:%SZ", time.gmtime(record["time_ms"] / 1000))
+        lines.append(f"  {at} {record['words']}")
+    return [*lines, *(f"missing: {name}: {why}" for name, why in found.head.get("missing", {}).items())]

@@ -1,0 +1,197 @@
+"""``tidelog describe``, and what ``tidelog why --at`` prints: a topic now, or as it was at some moment."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from tidelog.cli.admin.topics import as_json_topic, print_topic
+from tidelog.cli.completion import topic_names
+from tidelog.cli.explain.sentences import partition_of
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import print_json, say
+from tidelog.timeline.query import Moment, Reader, partition_at, topic_at
+from tidelog.timeline.records import Document
+from tidelog.timeline.replay import PastTopic
+from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
+
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_AGO = re.compile(r"-([0-9]+(?:\.[0-9]+)?)([smhd])", re.ASCII)
+_EPOCH = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_MILLISECONDS = 1e11
+"""A number above it is ms since 1970, not s."""
+
+AT_HELP = "A moment: 2026-01-31T12:00:00, -5m (also s, h, d), or seconds or milliseconds since 1970."
+
+
+def parse_moment(text: str, now: datetime) -> datetime | None:
+    """The moment that the text means, without a zone the local time; None if it means none."""
+    try:
+        if ago := _AGO.fullmatch(text):
+            return now - timedelta(seconds=float(ago[1]) * UNITS_S[ago[2]])
+        if _EPOCH.fullmatch(text):
+            number = float(text)
+            return datetime.fromtimestamp(number / 1000 if number > _MILLISECONDS else number, UTC)
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment if moment.tzinfo else moment.astimezone()
+
+
+def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    now = datetime.now(UTC)
+    at = None if value is None else parse_moment(value, now)
+    if value is not None and at is None:
+        raise click.BadParameter(f"{value!r} is no moment, such as 2026-01-31T12:00:00 or -5m")
+    if at is not None and at > now:
+        raise click.BadParameter(f"{at.isoformat()} has not been yet")
+    return at
+
+
+at_option = click.option("--at", callback=_moment, metavar="TIME", help=AT_HELP)
+
+
+@click.command()
+@click.argument("where", metavar="TOPIC[/PARTITION]", shell_complete=topic_names)
+@at_option
+@json_option
+@gateway_option
+def describe(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Show a topic or a partition as it is; with --at as it was at that moment, from the timeline of the cluster.
+
+    \b
+    tidelog describe orders
+    tidelog describe orders/0 --at -5m
+    tidelog describe orders/0 --at 2026-01-31T12:00:00
+    """
+    name, number = partition_of(where) if "/" in where else (where, None)
+    if at is None:
+        _describe_now(name, number, as_json, gateways)
+        return
+
+    async def task() -> Moment:
+        async with connect(gateways) as log:
+            return await Reader(log).moment(at)
+
+    moment = run(task)
+    topic = topic_info(topic_at(moment, name), number)
+    if as_json:
+        print_json(as_json_topic(topic) | _as_json_moment(moment))
+        return
+    say(f"as of {_clock(moment.at)}, after event {moment.past.event}, which was at {_time(moment.past.time_ms)}")
+    if not moment.past.complete:
+        say(_incomplete(moment))
+    print_topic(topic, {}, offsets=False)
+    down = [node for node, server in sorted(moment.past.servers.items()) if server["fenced"]]
+    say(f"active controller {moment.past.active or 'unknown'}; servers down: {', '.join(down) or 'none'}")
+
+
+def _describe_now(name: str, number: int | None, as_json: bool, gateways: tuple[str, ...]) -> None:
+    async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
+        async with connect(gateways) as log:
+            topic = _only(await log.describe(name, offsets=True), number)
+            return topic, await log.histories(topic, [p.partition for p in topic.partitions if p.leader_epoch > 0])
+
+    topic, histories = run(task)
+    if as_json:
+        print_json(as_json_topic(topic))
+    else:
+        print_topic(topic, histories)
+
+
+def _only(topic: TopicInfo, number: int | None) -> TopicInfo:
+    if number is None:
+        return topic
+    partition_at(PastTopic(topic.topic_id, topic.name, {}, {p.partition: {} for p in topic.partitions}), number)
+    return TopicInfo(topic.topic_id, topic.name, topic.config, (topic.partitions[number],))
+
+
+def topic_info(topic: PastTopic, number: int | None) -> TopicInfo:
+    """The topic, or one partition of it, as it was. Raises ``UNKNOWN_TOPIC``."""
+    chosen = topic.partitions if number is None else {number: partition_at(topic, number)}
+    partitions = tuple(
+        PartitionInfo(
+            n,
+            tuple(state["replicas"]),
+            tuple(state["isr"]),
+            state["leader"] or "",
+            state["leader_epoch"],
+            state["epoch"],
+            elr=tuple(state.get("elr", ())),
+            learners=tuple(state.get("learners", ())),
+            successor=state.get("successor") or "",
+            target=tuple(state.get("target", ())),
+            read_only=state.get("read_only", False),
+            paused=state.get("paused", False),
+        )
+        for n, state in sorted(chosen.items())
+    )
+    return TopicInfo(topic.topic_id, topic.name, topic.config, partitions)
+
+
+def history_at(name: str, number: int, at: datetime, gateways: tuple[str, ...]) -> tuple[list[Document], str]:
+    """The events of a partition up to a moment, and what is to be said of them besides."""
+
+    async def task() -> tuple[list[Document], Moment]:
+        async with connect(gateways) as log:
+            reader = Reader(log)
+            moment = await reader.moment(at)
+            topic = topic_at(moment, name)
+            partition_at(topic, number)
+            return await reader.chain(moment, topic, number), moment
+
+    chain, moment = run(task)
+    return chain, "" if moment.past.complete else _incomplete(moment)
+
+
+def entries_of(chain: list[Document]) -> list[HistoryEntry]:
+    """The events as the controllers remember those of late. What was refused left everything as it was."""
+    entries = []
+    now: Document = {"epoch": -1, "leader_epoch": -1, "leader": "", "isr": ()}
+    for record in chain:
+        now, evidence = record.get("after", now), record["evidence"]
+        if record["type"] == "refused":
+            evidence = {name: str(record[name]) for name in ("op", "asked_by", "message", "count")} | evidence
+        entries.append(
+            HistoryEntry(
+                record["time_ms"],
+                now["epoch"],
+                now["leader_epoch"],
+                record["kind"],
+                record["cause"],
+                now["leader"] or "",
+                tuple(now["isr"]),
+                evidence,
+            )
+        )
+    return entries
+
+
+def _as_json_moment(moment: Moment) -> dict[str, Any]:
+    past = moment.past
+    return {
+        "at": moment.at.astimezone(UTC).isoformat(timespec="milliseconds"),
+        "event": past.event,
+        "event_time": datetime.fromtimestamp(past.time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        "complete": past.complete,
+        "active_controller": past.active,
+        "servers": [past.servers[node] for node in sorted(past.servers)],
+    }
+
+
+def _incomplete(moment: Moment) -> str:
+    missing = moment.past.missing
+    if missing is None:
+        return "incomplete: the timeline before was not kept; what no event has told of since is missing here"
+    return f"incomplete: events {missing[0]} up to {missing[1]} could not be kept; what they changed is missing here"
+
+
+def _clock(at: datetime) -> str:
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def _time(time_ms: int) -> str:
+    return _clock(datetime.fromtimestamp(time_ms / 1000, UTC))

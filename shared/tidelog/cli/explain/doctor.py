@@ -1,0 +1,315 @@
+"""``tidelog doctor``: what is wrong with a cluster and with this machine, and what to do next."""
+
+from __future__ import annotations
+
+import re
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+import trio
+
+from tidelog.cli.explain.diagnosis import FEW_FILES, NOTE, PROBLEM, WARNING, Finding, View, Waits, examine, in_order
+from tidelog.cli.explain.disk_growth import Growth, look_for_growth, record_bytes
+from tidelog.cli.explain.histories import Histories, ask_histories
+from tidelog.cli.explain.sentences import LOSSES
+from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, run
+from tidelog.cli.output import as_text, console, print_json, say
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+from tidelog.feature_levels import SECURITY
+from tidelog.net.link import PROTOCOL_VERSION
+from tidelog.wire.messages import (
+    DifferingCopies,
+    FeaturesAnswer,
+    MetadataAnswer,
+    QuorumAnswer,
+    StableOffset,
+    UnreadablePlace,
+)
+
+ASK_S = 5.0
+"""How long the controllers may take to answer."""
+MOST_GROUPS = 50
+"""Consumer groups that are asked how far they are."""
+KNOWN_S = 7 * 86_400
+"""Records that are possibly lost are named for so long."""
+LONG_MS = 10_000
+"""A last stable offset that has stood for so long is looked at."""
+STABLE_AGE = "tidelog_replica_stable_offset_age_seconds"
+_LIMIT = re.compile(r'^tidelog_gateway_server_limit_bytes_per_second\{server="([^"]+)"\} ([0-9.e+-]+)', re.MULTILINE)
+_SAMPLE = re.compile(r"^([a-z_]+)(?:\{[^}]*\})? ([0-9.e+-]+)", re.MULTILINE)
+_STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
+
+
+@click.command()
+@json_option
+@gateway_option
+def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Look for what is wrong with the cluster and this machine, and say the next step for each finding.
+
+    It looks at every gateway that is named, the controllers and their majority, replica servers, their disks, and how
+    long until they are full at the present rate, servers that the first gateway limits since they are slow, versions,
+    feature levels and clocks, each partition's leader and in-sync replicas, copies that differ, copies with a
+    doubtful tail and records that were lost, or possibly lost, in the last seven days (both of 500 partitions at
+    most), how evenly servers are loaded, how far consumer groups are behind, for which transactions readers have
+    waited for long, who inherits the right to decide about tokens and rules, and what this process may open. Exit
+    code 0: nothing but notes; 1: problems or warnings."""
+    found: list[Finding] = []
+    seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
+
+    async def task() -> None:
+        views = [(url, view) for url in gateways if (view := await _look(url, found))]
+        clusters = sorted({view.metadata.cluster for _, view in views})
+        if len(clusters) > 1:
+            what = f"the gateways belong to several clusters: {', '.join(clusters)}"
+            found.append(Finding(PROBLEM, what, "Name gateways of one cluster with --gateway."))
+        if views:
+            view = await _look_closely(views[0][0], views[0][1], found)
+            found.extend(examine(view))
+            seen.update(_counted(view.metadata, view.quorum), versions=sorted(set(view.versions.values())))
+            seen["level"] = view.features.level if view.features else 1
+
+    run(task)
+    found.extend(_machine())
+    healthy = all(finding.level == NOTE for finding in found)
+    _show(in_order(found), seen, healthy, as_json)
+    raise SystemExit(0 if healthy else 1)
+
+
+def _version() -> str:
+    try:
+        return version("tidelog")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+async def _look(url: str, found: list[Finding]) -> View | None:
+    """The cluster as one gateway sees it; None where it does not answer."""
+    try:
+        async with connect((url,)) as log:
+            metadata = await log.status()
+            quorum = None
+            with trio.move_on_after(ASK_S):
+                try:
+                    quorum = await log.quorum()
+                except TidelogError as error:
+                    found.append(Finding(WARNING, f"{url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
+            return View(metadata, quorum)
+    except TidelogError as error:
+        step = NEXT_STEP.get(error.code, "See the log of this gateway.")
+        found.append(Finding(PROBLEM, f"gateway {url}: {error}", step))
+    return None
+
+
+async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
+    """With what servers and groups tell through that gateway."""
+    try:
+        async with connect((url,)) as log:
+            told = await _ask_servers(log, f"gateway {url}", view)
+            features = await _features(log)
+            live = any(not server.fenced for server in view.metadata.servers)
+            lags = await _lags(log, found) if live else {}
+            histories = await _recent(log, view.metadata)
+            waits = await _waits(log, told, found) if live else ()
+            size = record_bytes(told.metrics)
+            heirs = await _heirs(log, features)
+            growth = await look_for_growth(log, view.metadata.topics, size) if live else Growth()
+    except TidelogError as error:
+        found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
+        return view
+    if told.silent:
+        what = f"{', '.join(sorted(told.silent))} did not tell of themselves: disk, version and clock are not known"
+        found.append(Finding(NOTE, what, "They need 'metrics = true', and you the right to describe the cluster."))
+    return View(
+        view.metadata,
+        view.quorum,
+        told.metrics,
+        told.versions,
+        told.clocks,
+        lags,
+        histories,
+        told.unreadable,
+        waits,
+        told.differing,
+        features,
+        growth,
+        told.limits,
+        heirs,
+    )
+
+
+async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
+    """What the controllers remember of partitions, but for what has been known for ``KNOWN_S``."""
+    since = time.time_ns() // 1_000_000 - KNOWN_S * 1000
+    histories = await ask_histories(log, metadata.topics)
+    return {
+        place: tuple(e for e in entries if e.event not in LOSSES or e.time_ms >= since)
+        for place, entries in histories.items()
+    }
+
+
+async def _features(log: Log) -> FeaturesAnswer | None:
+    try:
+        return await log.features()
+    except TidelogError:  # of a release without levels, or out of reach, which other findings tell
+        return None
+
+
+async def _heirs(log: Log, features: FeaturesAnswer | None) -> tuple[str, ...]:
+    """Who inherits the right to decide about tokens and rules, where that is a right of its own."""
+    if features is None or features.level < SECURITY:
+        return ()
+    try:
+        return (await log.access()).heirs
+    except TidelogError:  # not for this client to know
+        return ()
+
+
+def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, object]:
+    return {
+        "cluster": metadata.cluster,
+        "active_controller": quorum.active if quorum else "",
+        "controllers": len(quorum.controllers) if quorum else 0,
+        "servers": len(metadata.servers),
+        "topics": len(metadata.topics),
+        "partitions": sum(len(topic.partitions) for topic in metadata.topics),
+    }
+
+
+@dataclass
+class _Told:
+    """What servers told of themselves, by name: see ``View``."""
+
+    metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    clocks: dict[str, float] = field(default_factory=dict)
+    silent: list[str] = field(default_factory=list)
+    unreadable: set[UnreadablePlace] = field(default_factory=set)
+    differing: set[DifferingCopies] = field(default_factory=set)
+    limits: dict[str, float] = field(default_factory=dict)
+
+    async def ask(self, log: Log, node: str, name: str) -> None:
+        """Ask one, through a gateway. A clock is as far off as it is for sure, whenever the answer was made."""
+        sent = time.time_ns()
+        try:
+            answer = await log.metrics(node)
+        except TidelogError:
+            self.silent.append(name)
+            return
+        came = time.time_ns()
+        self.metrics[name] = _summed(answer.page)
+        self.limits.update(limits_in(answer.page))
+        self.versions[name] = answer.version
+        self.unreadable.update(answer.unreadable)
+        self.differing.update(answer.differing)
+        there = answer.time_ms * 1_000_000
+        self.clocks[name] = (max(0, there - came) - max(0, sent - there)) / 1e9
+
+
+async def _ask_servers(log: Log, gateway: str, view: View) -> _Told:
+    """The live servers, the active controller and the gateway."""
+    told = _Told()
+    nodes = {server.node: server.node for server in view.metadata.servers if not server.fenced}
+    if view.quorum is not None and view.quorum.active:
+        nodes[view.quorum.active] = view.quorum.active
+    async with trio.open_nursery() as nursery:
+        for node, name in {**nodes, "": gateway}.items():
+            nursery.start_soon(told.ask, log, node, name)
+    return told
+
+
+async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
+    """Members of each group, and how far it is behind."""
+    lags: dict[str, tuple[int, int]] = {}
+    try:
+        groups = await log.groups()
+        for group in groups[:MOST_GROUPS]:
+            behind = [progress.lag for progress in await log.group_progress(group.group)]
+            lags[group.group] = group.members, sum(lag for lag in behind if lag > 0)
+    except TidelogError as error:
+        what = f"how far consumer groups are is not known: {error}"
+        found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))
+    return lags
+
+
+async def _waits(log: Log, told: _Told, found: list[Finding]) -> tuple[Waits, ...]:
+    """Partitions whose last stable offset has stood for ``LONG_MS``, and for which transaction. The leaders are asked
+    only where a server says that it has such a partition, or does not tell of itself. They are asked before and after
+    the coordinators: nobody will end a transaction that is open both times and that no coordinator has in between."""
+    ages = [metrics.get(STABLE_AGE, 0.0) for metrics in told.metrics.values()]
+    if not told.silent and max(ages, default=0.0) * 1000 < LONG_MS:
+        return ()
+    try:
+        if not (before := _standing(await log.status(offsets=True))):
+            return ()
+        listed = {(one.producer_id, one.producer_epoch): one for one in await log.transactions()}
+        after = _standing(await log.status(offsets=True))
+    except TidelogError as error:
+        what = f"for which transactions readers wait is not known: {error}"
+        found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))
+        return ()
+    return tuple(
+        Waits(place, leader, stable, listed.get((stable.producer_id, stable.producer_epoch)))
+        for place, (leader, stable) in after.items()
+        if place in before and _same(before[place][1], stable)
+    )
+
+
+def _standing(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
+    """Leader and last stable offset, by partition, where that has stood for long."""
+    return {
+        f"{topic.name}/{one.partition}": (one.leader, one.stable)
+        for topic in metadata.topics
+        for one in topic.partitions
+        if one.stable is not None and one.stable.age_ms >= LONG_MS
+    }
+
+
+def _same(one: StableOffset, other: StableOffset) -> bool:
+    return (one.offset, one.producer_id, one.producer_epoch) == (
+        other.offset,
+        other.producer_id,
+        other.producer_epoch,
+    )
+
+
+def _summed(page: str) -> dict[str, float]:
+    """Metric -> value, over all labels together."""
+    values: dict[str, float] = {}
+    for name, value in _SAMPLE.findall(page):
+        values[name] = values.get(name, 0.0) + float(value)
+    return values
+
+
+def limits_in(page: str) -> dict[str, float]:
+    """Server -> bytes a second that a gateway sends it at most, of those for which its metrics name a limit."""
+    return {server: float(value) for server, value in _LIMIT.findall(page)}
+
+
+def _machine() -> list[Finding]:
+    """What this process may do."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard >= FEW_FILES:
+        return []
+    what = f"a process may open {hard} files on this machine: few for a replica server, or a gateway of many clients"
+    return [Finding(NOTE, what, "Raise it where they are started: 'ulimit -n', or LimitNOFILE= of a systemd unit.")]
+
+
+def _show(found: list[Finding], seen: dict[str, object], healthy: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"healthy": healthy, "seen": seen, "findings": [asdict(finding) for finding in found]})
+        return
+    say(", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in seen.items()))
+    shown = console(wrap=False)
+    for finding in found:
+        shown.print(as_text(finding.level, _STYLES[finding.level]), as_text(finding.what), sep=": ")
+        say(f"    {finding.next_step}")
+    say("healthy" if healthy else f"{sum(f.level != NOTE for f in found)} findings")
+
+
+def _text(value: object) -> str:
+    return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value) or "none"

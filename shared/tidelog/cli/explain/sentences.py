@@ -1,0 +1,235 @@
+"""Words for the state of a partition and for what happened to it: what somebody who is on call wants to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import click
+
+from tidelog.timeline.sentences import change, reason
+from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, TopicInfo
+
+
+def partition_of(where: str) -> tuple[str, int]:
+    """Topic and partition of ``orders/0``. Raises ``click.BadParameter``."""
+    name, _, number = where.rpartition("/")
+    if not name or not (number.isascii() and number.isdigit()):
+        raise click.BadParameter(f"{where!r} is not TOPIC/PARTITION, such as orders/0")
+    return name, int(number)
+
+
+def clock(entry: HistoryEntry) -> str:
+    """When it happened, as the time of day here; with the day, if it was another one."""
+    at = datetime.fromtimestamp(entry.time_ms / 1000)
+    day = "" if at.date() == datetime.now().date() else at.strftime("%Y-%m-%d ")
+    return day + at.strftime("%H:%M:%S.%f")[:-3]
+
+
+def refill_in_words(one: ControllerInfo) -> str:
+    """How far a controller is that runs on an old copy of its disk."""
+    if not one.refill_to:
+        return "waits for an active controller to refill it"
+    return f"being refilled, at index {max(one.match, 0)} of {one.refill_to}"
+
+
+def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
+    """What is remarkable about a partition now; nothing if all is well."""
+    words = []
+    if not partition.leader:
+        words.append(f"no leader: {_why_no_leader(topic, partition)}")
+    elif refuses_all(topic, partition):
+        least = topic.config["min_insync_replicas"]
+        words.append(f"{len(partition.isr)} in sync of {least} that writes with acks all need: they are refused")
+    if partition.leader and partition.elr:
+        many = len(partition.elr) > 1
+        words.append(
+            f"{', '.join(partition.elr)} left the in-sync set when it was too small to commit anything: nothing "
+            f"committed is missing there, {'they' if many else 'it'} may lead"
+        )
+    if partition.paused:
+        words.append("paused: nothing is written, read or copied; 'tidelog topics resume' ends that")
+    if partition.read_only:
+        words.append("read-only: no records are taken; 'tidelog topics set-readonly --off' ends that")
+    if partition.successor:
+        words.append(f"leadership is being transferred to {partition.successor}")
+    if partition.target:
+        words.append(f"being reassigned to {', '.join(partition.target)}")
+    if partition.learners:
+        words.append(f"copied, beside the replicas, by {', '.join(partition.learners)}")
+    return words
+
+
+def doubt_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) -> str:
+    """Which copies have a doubtful tail, from which offset on, and what they wait for; "" where there are none."""
+    if not partition.doubtful:
+        return ""
+    starts = {e.evidence["node"]: e.evidence["start"] for e in entries if e.cause == "tail_doubtful"}
+    named = [f"{node} from offset {starts[node]} on" if node in starts else node for node in partition.doubtful]
+    others = [node for node in (*partition.isr, *partition.elr) if node not in partition.doubtful]
+    if partition.leader:
+        waits = f"gives up its tail for that of {partition.leader}, when that has answered"
+    elif others:
+        waits = f"waits for {' or '.join(others)}, which may hold what is missing"
+    else:
+        waits = "the other replicas are asked for what is missing; those that do not answer are waited for"
+    return f"doubtful: {', '.join(named)}; {waits}"
+
+
+LOSSES = {"records_lost": "lost", "records_possibly_lost": "possibly lost"}
+"""Events of a partition's history that tell of records that were cut off, each in words."""
+
+
+def lost_offsets_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
+    """Which records were reported as lost or possibly lost, each with the time of the report."""
+    lost = [e for e in entries if e.event in LOSSES]
+    return [
+        f"{LOSSES[e.event]}: offsets {e.evidence['start']} up to {e.evidence['end']}, at {clock(e)}" for e in lost
+    ]
+
+
+def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) -> str:
+    """Which reports a partition waits for that was sealed by a rescue; "" where it waits for none."""
+    told = next((e for e in reversed(tuple(entries)) if e.event == "awaiting"), None)
+    return event_in_words(told) if told is not None and partition.sealing and not partition.leader else ""
+
+
+def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
+    """Writes with acks ``all`` are refused: too few replicas are in sync."""
+    return topic.config["commit_rule"] != "quorum" and len(partition.isr) < int(topic.config["min_insync_replicas"])
+
+
+def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
+    allow = f"'tidelog topics configure {topic.name} unclean_election=true' lets one lead that may lack records"
+    if topic.config["unclean_election"] == "true":
+        allow = "or for any replica (unclean_election)"
+    if partition.sealing and topic.config["commit_rule"] != "quorum":
+        return (
+            f"after a rescue, waiting until enough of {', '.join(partition.replicas)} have reported what they know"
+            f" ('tidelog why' says who has not); {allow}"
+        )
+    if topic.config["commit_rule"] == "quorum":
+        if 2 * len(partition.isr) > len(partition.replicas):
+            return f"waiting until a majority of {', '.join(partition.isr)} has told how far its log reaches"
+        return f"a majority of {', '.join(partition.replicas)} has lost its data; {allow}"
+    holders = (*partition.isr, *partition.elr)
+    if partition.doubtful:
+        others = [node for node in holders if node not in partition.doubtful]
+        doubt = f"the end of the log on {', '.join(partition.doubtful)} is doubtful: some of it may be missing there"
+        waits = f"waiting for {' or '.join(others)}" if others else "they ask each other for what is missing"
+        return f"{doubt}; {waits}; {allow}"
+    if holders:
+        return f"waiting for {' or '.join(holders)}: nothing committed is missing there; {allow}"
+    return f"whoever held everything committed has lost data; {allow}"
+
+
+def event_in_words(entry: HistoryEntry) -> str:
+    """What an entry means where its names do not say it; "" where they do."""
+    told = entry.evidence
+    if entry.event == "refused":
+        return f"{told['asked_by'] or 'somebody'} asked for {told['op']}: {told['message']} ({entry.cause})"
+    if entry.event == "awaiting":
+        down = f"; down: {told['down']}" if told["down"] else ""
+        return f"reported: {told['reported'] or 'nobody'}; waiting for one or more of {told['awaited']}{down}"
+    if entry.event == "records_possibly_lost" and entry.cause == "doubtful_tail":
+        return (
+            f"{told['node']} opened its log without offsets {told['start']} up to {told['end']}, which may have been"
+            " committed: a batch there is whole on no member"
+        )
+    if entry.event in LOSSES:
+        reason = (
+            "the leader lacked them (unclean election)"
+            if entry.cause == "unclean_election"
+            else "they came from a leader that did not wait for copies (commit_rule leader)"
+        )
+        kind = "committed records" if entry.event == "records_lost" else "records that may have been committed"
+        return f"{told['node']} cut {told['count']} {kind}, offsets {told['start']} up to {told['end']}: {reason}"
+    if entry.cause == "unclean_election":
+        before = told.get("in_sync_before") or "nobody"
+        return (
+            f"unclean election: nobody was live who held everything committed (in sync was {before}); "
+            f"{entry.leader} leads with what it has, records may be lost"
+        )
+    if entry.event == "held_back":
+        return (
+            f"{entry.leader} is reported, but this partition had {told['elections']} elections by reports in 20 s:"
+            " the next one waits until it has been reported for a session time-out"
+        )
+    if worse := told.get("passed_over", "").split():
+        ranks = "; ".join(f"{node}: {told[f'rank_{node}']}" for node in worse)
+        first = ", ".join(worse)
+        return f"{entry.leader} leads though {first} came first in replica order: its rank is better ({ranks})"
+    if told.get("elected_from") == "elr":
+        return f"{entry.leader} was eligible (ELR): nothing committed is missing there"
+    if "data" in told:
+        return f"the data directory of {told['node']} was {told['data']}: it vouches for nothing"
+    if moved := _move_in_words(entry):
+        return moved
+    return {
+        "rescue": "the metadata went back: nobody leads before the replicas have reported what they know",
+        "recovered": f"{entry.leader} has everything, as the reports say ({told.get('rule')})",
+        "sealing": "every replica stops taking records of the old leader; the one that reaches furthest will lead",
+        "data_lost": f"{told.get('node')} says that its copy is damaged",
+    }.get(entry.event if entry.event == "sealing" and entry.cause != "rescue" else entry.cause, "")
+
+
+def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
+    """What changed since the entry before, and why: as the timeline says it, as far as a history knows."""
+    told = entry.evidence
+
+    def state(of: HistoryEntry) -> dict[str, Any]:
+        replicas = of.evidence.get("replicas", " ".join(of.isr)).split()
+        return {
+            "replicas": replicas,
+            "isr": list(of.isr),
+            "leader": of.leader or None,
+            "leader_epoch": of.leader_epoch,
+        }
+
+    after = state(entry) | {"successor": told.get("to"), "learners": told.get("learners", "").split()}
+    after |= {"target": told.get("reassigned_to", "").split(), "elr": told.get("elr", "").split()}
+    was = {} if before is None else {"isr": list(before.isr), "leader": before.leader or None}
+    record = {"kind": entry.event, "before": was, "after": after, "evidence": told}
+    return f"{change(record)}, because {reason(entry.cause, told)}"
+
+
+def _move_in_words(entry: HistoryEntry) -> str:
+    """What was moved, and at whose wish; "" where nothing was."""
+    told = entry.evidence
+    if entry.event == "transfer_began":
+        wish = {
+            "operator": f"{told.get('asked_by', 'an operator')} wants it",
+            "preferred_leader": f"{told.get('to')} is the preferred replica",
+            "draining": f"{told.get('from')} is being drained",
+            "reassignment": f"{told.get('from')} is to be no replica any more",
+        }.get(entry.cause, entry.cause)
+        return f"{told.get('from')} takes no more records until {told.get('to')} has all that there are: {wish}"
+    return {
+        "transferred": f"{told.get('to')} had everything that {told.get('from')} had; nothing is lost",
+        "transfer_timed_out": f"{told.get('successor')} did not get to the log's end in {told.get('waited_s')} s:"
+        f" {entry.leader} goes on leading, nothing is lost",
+        "rebalance": f"rebalanced ({told.get('sake')}): the replicas are to be"
+        f" {told.get('reassigned_to') or told.get('replicas')}",
+        "reassign": f"the replicas are to be {told.get('reassigned_to')}",
+        "reassignment_cancelled": f"the replicas are to be {told.get('reassigned_to')}, as they were",
+        "reassigned": f"{told.get('target')} are in sync: {told.get('gone')} is a replica no more",
+    }.get(entry.cause, "")
+
+
+def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
+    """The unclean elections of a history, and the records that were found lost."""
+    bad = [entry for entry in entries if entry.event in LOSSES or entry.cause == "unclean_election"]
+    return [f"at {clock(entry)} {event_in_words(entry)}" for entry in bad]
+
+
+def waits_in_words(partition: PartitionInfo) -> list[str]:
+    """For which transaction readers of what is committed wait; nothing where they do not."""
+    stable = partition.stable
+    if stable is None:
+        return []
+    if stable.producer_epoch < 0:
+        why = f"the end of the transaction of producer {stable.producer_id} is written, and not committed yet"
+    else:
+        why = f"the transaction of producer {stable.producer_id} epoch {stable.producer_epoch} is open"
+    return [f"readers of what is committed have waited at {stable.offset} for {stable.age_ms / 1000:.1f} s: {why}"]

@@ -1,0 +1,147 @@
+"""``tidelog status`` and ``tidelog why``: the cluster, and why a partition is as it is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.table import Table
+
+from tidelog.cli.completion import places
+from tidelog.cli.explain.describe import at_option, entries_of, history_at
+from tidelog.cli.explain.sentences import change_in_words, clock, event_in_words, partition_of, refill_in_words
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.wire.messages import HistoryEntry
+
+
+@click.command()
+@json_option
+@gateway_option
+def status(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Show controllers, replica servers, and partitions that need attention."""
+
+    async def task() -> tuple[Any, Any]:
+        async with connect(gateways) as log:
+            return await log.status(), await log.quorum()
+
+    metadata, quorum = run(task)
+    servers = sorted(metadata.servers, key=lambda server: server.node)
+    partitions = [(topic, p) for topic in metadata.topics for p in topic.partitions]
+    offline = [f"{topic.name}/{p.partition}" for topic, p in partitions if not p.leader]
+    behind = [f"{topic.name}/{p.partition}" for topic, p in partitions if len(p.isr) < len(p.replicas)]
+    paused = [f"{topic.name}/{p.partition}" for topic, p in partitions if p.paused]
+    read_only = [f"{topic.name}/{p.partition}" for topic, p in partitions if p.read_only]
+    if as_json:
+        print_json(
+            {
+                "cluster": metadata.cluster,
+                "active_controller": quorum.active,
+                "controllers": [{"id": c.node, "url": c.url, "role": c.role} for c in quorum.controllers],
+                "servers": [
+                    {"id": s.node, "url": s.url, "broker_epoch": s.broker_epoch, "live": not s.fenced}
+                    for s in servers
+                ],
+                "partitions": len(partitions),
+                "offline": offline,
+                "under_replicated": behind,
+                "paused": paused,
+                "read_only": read_only,
+            }
+        )
+        return
+    table = Table("id", "role", "state", "url", box=None)
+    for controller in quorum.controllers:
+        if controller.rolled_back:
+            state = f"rolled back: {refill_in_words(controller)}"
+        else:
+            state = "active" if controller.node == quorum.active else ""
+        add_row(table, controller.node, "controller", state, controller.url)
+    for server in servers:
+        leads = sum(p.leader == server.node for _, p in partitions)
+        add_row(
+            table,
+            server.node,
+            "replica",
+            "down" if server.fenced else f"leads {leads} of {len(partitions)}",
+            server.url,
+        )
+    say(f"cluster {metadata.cluster}, {len(metadata.topics)} topics, {len(partitions)} partitions")
+    show(table)
+    for title, names in (
+        ("offline", offline),
+        ("under-replicated", behind),
+        ("paused", paused),
+        ("read-only", read_only),
+    ):
+        if names:
+            say(f"{title}: {', '.join(names[:20])}" + (f" and {len(names) - 20} more" if len(names) > 20 else ""))
+
+
+@click.command()
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
+@at_option
+@json_option
+@gateway_option
+def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Explain a partition: every change of its leader and in-sync set, every change of the topic's settings, every
+    loss of records, and what was asked for and refused, oldest first, with cause and evidence. With --at up to that
+    moment, from the timeline of the cluster, which keeps what the controllers remember no more.
+
+    \b
+    tidelog why orders/0
+    tidelog why orders/0 --at -2h
+    """
+    name, number = partition_of(where)
+    words: list[str] = []
+    if at is not None:
+        chain, warning = history_at(name, number, at, gateways)
+        entries: Any = entries_of(chain)
+        words = [record["words"] for record in chain]
+        if warning:
+            say(warning, err=True)
+    else:
+
+        async def task() -> Any:
+            async with connect(gateways) as log:
+                return await log.history(name, number)
+
+        entries = run(task)
+    _print_history(entries, words, as_json)
+
+
+def _print_history(entries: list[HistoryEntry], words: list[str], as_json: bool) -> None:
+    """``words``: a sentence for each, or none at all."""
+    if as_json:
+        print_json(
+            [
+                {
+                    "time": datetime.fromtimestamp(e.time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+                    "epoch": e.epoch,
+                    "leader_epoch": e.leader_epoch,
+                    "event": e.event,
+                    "leader": e.leader,
+                    "isr": list(e.isr),
+                    "cause": e.cause,
+                    "evidence": e.evidence,
+                    **({"words": words[i]} if words else {}),
+                }
+                for i, e in enumerate(entries)
+            ]
+        )
+        return
+    for i, e in enumerate(entries):
+        if e.event == "refused":
+            say(f"{clock(e)}  refused: {words[i] if words else event_in_words(e)}")
+            continue
+        in_sync = " ".join(e.isr) or "nobody"
+        eligible = f", eligible {e.evidence['elr']}" if e.evidence.get("elr") else ""
+        say(
+            f"{clock(e)}  epoch {e.epoch}, leader {e.leader or 'none'} ({e.leader_epoch}), "
+            f"in sync {in_sync}{eligible}"
+        )
+        evidence = "; ".join(f"{key} {value or '-'}" for key, value in e.evidence.items())
+        say(f"              {e.event}: {e.cause}" + (f" [{evidence}]" if evidence else ""))
+        before = next((b for b in reversed(entries[:i]) if b.event != "refused"), None)
+        say(f"              {words[i] if words else event_in_words(e) or change_in_words(e, before)}")

@@ -1,0 +1,191 @@
+"""``tidelog cluster …``: a cluster of real processes on this machine."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from tidelog.cli.local.local_cluster import LocalCluster
+from tidelog.cli.local.processes import Process
+from tidelog.cli.local.readiness import NO_FILES
+from tidelog.cli.main import json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
+
+_data = click.option(
+    "--data",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("tidelog-data"),
+    show_default=True,
+    help="Folder of the cluster: configuration, data and log of every process.",
+)
+
+
+def _describe(cluster: LocalCluster) -> dict[str, object]:
+    return {
+        "cluster": cluster.cluster,
+        "gateways": cluster.gateways(),
+        "processes": [
+            {"role": p.role, "id": p.id, "pid": p.pid, "url": p.url, "log": p.log, "alive": p.is_alive()}
+            for p in cluster.processes
+        ],
+    }
+
+
+def _show(cluster: LocalCluster, as_json: bool) -> None:
+    if as_json:
+        print_json(_describe(cluster))
+        return
+    table = Table("id", "role", "pid", "url", "log", box=None)
+    for p in cluster.processes:
+        add_row(table, p.id, p.role, str(p.pid) if p.is_alive() else "down", p.url, p.log)
+    show(table)
+    if cluster.tls == NO_FILES:
+        say("metrics: curl http://HOST:PORT/metrics, of each of them")
+        return
+    shown = {"CA": cluster.tls.ca, "CERT": cluster.tls.cert, "KEY": cluster.tls.key}
+    say(f"export TIDELOG_GATEWAY={cluster.gateways()[0]}")
+    for name, file in shown.items():
+        say(f"export TIDELOG_CLIENT_{name}={file}")
+
+
+@click.group()
+def cluster() -> None:
+    """A cluster of real processes on this machine."""
+
+
+@cluster.command()
+@_data
+@click.option("--controllers", type=click.IntRange(1, 7), help="Of a new cluster; 3 when not given.")
+@click.option("--replicas", type=click.IntRange(1, 32), help="Of a new cluster; 3 when not given.")
+@click.option("--gateways", type=click.IntRange(1, 8), help="Of a new cluster; 1 when not given.")
+@click.option(
+    "--base-port",
+    type=click.IntRange(1, 65_000),
+    help="First gateway's port, the others follow; 9292 for a new cluster when not given.",
+)
+@click.option("--tls", is_flag=True, help="Of a new cluster: with certificates of its own; they are in DATA/certs.")
+@click.option("--detach", is_flag=True, help="Return when the cluster accepts writes; 'cluster down' ends it.")
+@json_option
+def up(
+    folder: Path,
+    controllers: int | None,
+    replicas: int | None,
+    gateways: int | None,
+    base_port: int | None,
+    tls: bool,
+    detach: bool,
+    as_json: bool,
+) -> None:
+    """Start a cluster, new or from the data in the folder; ready when it accepts writes."""
+    local = LocalCluster.create(
+        folder, controllers=controllers, replicas=replicas, gateways=gateways, base_port=base_port, tls=tls
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what was started is ended
+    try:
+        local.start()
+        run(local.wait_ready)
+        _show(local, as_json)
+        if detach:
+            return
+        say("Running; Ctrl-C ends it.", err=True)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    except BaseException:
+        local.stop_started()
+        raise
+    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    LocalCluster.load(folder).stop()  # by now other commands may have killed and restarted some
+
+
+@cluster.command()
+@_data
+@json_option
+def status(folder: Path, as_json: bool) -> None:
+    """List the processes and whether they run."""
+    _show(LocalCluster.load(folder), as_json)
+
+
+@cluster.command()
+@_data
+def down(folder: Path) -> None:
+    """End every process of this cluster, and no other; the data stays."""
+    local = LocalCluster.load(folder)
+    running = [process.id for process in local.processes if process.is_alive()]
+    local.stop()
+    say(f"ended {', '.join(running)}" if running else "nothing was running")
+
+
+def _running(local: LocalCluster, node_id: str) -> Process | None:
+    """The process if it runs; else that is said."""
+    process = local.get(node_id)
+    if process.is_alive():
+        return process
+    say(f"{node_id} does not run; 'tidelog cluster restart {node_id}' starts it", err=True)
+    return None
+
+
+def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words: str) -> None:
+    """Do something to a process that runs, and say so. Exit code 1 where it does not run."""
+    local = LocalCluster.load(folder)
+    process = _running(local, node_id)
+    if process is None:
+        raise SystemExit(1)
+    act(local)
+    say(f"{words} {node_id} (pid {process.pid})")
+
+
+@cluster.command()
+@click.argument("node_id")
+@_data
+def kill(node_id: str, folder: Path) -> None:
+    """SIGKILL one process: nothing is flushed or said. One that does not run is as it should be."""
+    local = LocalCluster.load(folder)
+    if process := _running(local, node_id):
+        local.kill(node_id)
+        say(f"killed {node_id} (pid {process.pid})")
+
+
+@cluster.command()
+@click.argument("node_id")
+@_data
+def end(node_id: str, folder: Path) -> None:
+    """SIGTERM one process: it ends in order. A replica server first lets others lead what it led."""
+    _tell(node_id, folder, lambda local: local.end(node_id), "ended")
+
+
+@cluster.command()
+@click.argument("node_id")
+@_data
+def pause(node_id: str, folder: Path) -> None:
+    """SIGSTOP one process: it hangs, its connections stay open."""
+    _tell(node_id, folder, lambda local: local.pause(node_id), "paused")
+
+
+@cluster.command()
+@click.argument("node_id")
+@_data
+def resume(node_id: str, folder: Path) -> None:
+    """Let a paused process go on."""
+    _tell(node_id, folder, lambda local: local.resume(node_id), "resumed")
+
+
+@cluster.command()
+@click.argument("node_id")
+@_data
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
+def restart(node_id: str, folder: Path, timeout_s: float) -> None:
+    """Start a process again on its own data (killing it first when it runs); returns when it is live: a replica
+    server is registered and the gateways that run know it, the others listen. Exit code 1 where that takes too
+    long; it runs on then."""
+    local = LocalCluster.load(folder)
+    local.restart(node_id)
+    say(f"started {node_id} (pid {local.get(node_id).pid})")
+    if not run(partial(local.wait_live, node_id, timeout_s)):
+        say(f"{node_id} is not live after {timeout_s:g} s: see {local.get(node_id).log}", err=True)
+        raise SystemExit(1)
+    say(f"{node_id} is live")

@@ -1,0 +1,99 @@
+"""``tidelog dev``: a whole cluster in one process, for development."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+
+from tidelog.cli.local.readiness import wait_ready
+from tidelog.cli.main import run
+from tidelog.cli.output import say
+
+
+@click.command()
+@click.option(
+    "--data",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("tidelog-dev"),
+    show_default=True,
+    help="Folder of the data; used again at the next start.",
+)
+@click.option("--port", type=click.IntRange(0, 65_535), default=9292, show_default=True, help="The gateway's port.")
+@click.option("--replicas", type=click.IntRange(1, 9), default=3, show_default=True, help="Replica servers.")
+@click.option("--verbose", is_flag=True, help="Log what the services do.")
+def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
+    """Run a controller, replica servers and a gateway in this process, until Ctrl-C. What was acknowledged is on disk
+    and is there again after a restart. In its console (/console/ at the gateway's port) single nodes can be killed,
+    paused, cut off and healed; for processes of their own use 'tidelog cluster up'."""
+    from tidelog.private import DIRECTORY_MODE, close_to_others
+    from tidelog.runtime import logs
+
+    close_to_others()
+    folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # one that is there may hold other files, too
+    logs.configure(level="info" if verbose else "error")
+    run(partial(serve, folder.resolve(), port, replicas))
+
+
+async def serve(folder: Path, port: int, replicas: int) -> None:
+    """The cluster, until a signal ends it."""
+    from tidelog_controller.config import ControllerConfig
+    from tidelog_controller.server import serve as serve_controller
+    from tidelog_gateway.config import GatewayConfig
+    from tidelog_gateway.server import serve as serve_gateway
+    from tidelog_replica.config import ReplicaConfig
+    from tidelog_replica.server import serve as serve_replica
+
+    from tidelog.cli.local.playground import Playground
+    from tidelog.net.websocket.transport import WebSocketTransport
+
+    cluster = "dev"
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def stop() -> None:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
+
+            def run_controller(
+                transport: WebSocketTransport, port: int, task_status: trio.TaskStatus[str]
+            ) -> Awaitable[None]:
+                config = ControllerConfig(node="c1", cluster=cluster, port=port, data_dir=str(folder / "c1"))
+                return serve_controller(config, transport=transport, task_status=task_status)
+
+            def run_replica(
+                node: str, transport: WebSocketTransport, port: int, task_status: trio.TaskStatus[str]
+            ) -> Awaitable[None]:
+                data = str(folder / node)
+                config = ReplicaConfig(
+                    node=node, cluster=cluster, port=port, data_dir=data, controllers=(controller,)
+                )
+                return serve_replica(config, transport=transport, task_status=task_status)
+
+            nursery.start_soon(stop)
+            playground = Playground(nursery)
+            controller = await playground.start("c1", run_controller)
+            services = {"c1": controller}
+            for number in range(1, replicas + 1):
+                node = f"r{number}"
+                services[node] = await playground.start(node, partial(run_replica, node))
+            gateway = services["g1"] = await nursery.start(
+                partial(
+                    serve_gateway,
+                    GatewayConfig(node="g1", cluster=cluster, port=port, controllers=(controller,)),
+                    transport=playground.transport("g1"),
+                    playground=playground,
+                )
+            )
+            await wait_ready(gateway, replicas)
+            say(f"gateway  {gateway}")
+            say(f"console  {gateway.replace('ws:', 'http:')}/console/")
+            say(f"data     {folder}")
+            for node, url in services.items():
+                say(f"metrics  {url.replace('ws:', 'http:')}/metrics of {node}")
+            say("Ctrl-C ends it. Try: tidelog topics create hello; tidelog produce hello; tidelog consume hello")

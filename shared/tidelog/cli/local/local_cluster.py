@@ -1,0 +1,414 @@
+"""A cluster of real processes on this machine: start, watch, kill, pause, restart, stop.
+
+The folder holds one sub-folder per process (configuration, data, log), ``certs`` if it speaks TLS (with a certificate
+for each process, and ``client-admin`` for whoever has the folder), ``secret``, by which the services know each
+other, and ``cluster.json``, which is kept true:
+``{"cluster", "base_port", "processes": [{"role", "id", "pid", "url", "log", "started"}]}``. ``pid`` is 0 for a
+process that was stopped. ``started`` is the kernel's start time of the process, so that no other process that was
+given the same number is ever signalled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import trio
+
+from tidelog.cli.admin.certs import LOCAL, issue, open_authority
+from tidelog.cli.local.processes import Process
+from tidelog.cli.local.readiness import LOOK_S, NO_FILES, live_servers, wait_ready
+from tidelog.errors import ConfigError
+from tidelog.net.tls import CLIENT, Identity, TlsOptions
+from tidelog.private import DIRECTORY_MODE, make_file, own_directory, write_file
+from tidelog.runtime.prefork import Order, fork_all, stat
+
+HOST = "127.0.0.1"
+MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "gateway": "tidelog_gateway"}
+DEFAULTS = {"gateway": 1, "controller": 3, "replica": 3}
+"""Processes of a new cluster."""
+BASE_PORT = 9292
+CERTS = "certs"
+SECRET = "secret"
+"""File with the secret of the cluster's services."""
+ADMIN = "admin"
+REGISTERED = b"registered"
+"""What a replica server logs when its life has begun."""
+CERT_DAYS = 365
+START_TIMEOUT_S = 60.0
+
+
+def free_base_port(count: int) -> int:
+    """A port from which ``count`` ports in a row are free now, below those that the kernel gives to connections.
+    Processes that look at the same moment hardly find the same."""
+    bases = range(10_000, 32_000, 100)
+    for turn in range(len(bases)):
+        base = bases[(os.getpid() + turn) % len(bases)]
+        if all(_port_is_free(base + i) for i in range(count)):
+            return base
+    raise ConfigError(f"no {count} free ports in a row on {HOST}")
+
+
+def _port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _is_taken(url: str) -> bool:
+    """Whether somebody listens there on this host."""
+    parts = urlsplit(url)
+    return parts.hostname == HOST and not _port_is_free(parts.port or 0)
+
+
+class LocalCluster:
+    """The cluster whose processes live in one folder."""
+
+    def __init__(self, folder: Path, cluster: str, base_port: int, processes: list[Process]) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.base_port = base_port
+        self.processes = processes
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._log_starts: dict[str, int] = {}
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        controllers: int | None = None,
+        replicas: int | None = None,
+        gateways: int | None = None,
+        base_port: int | None = None,
+        tls: bool = False,
+    ) -> LocalCluster:
+        """Lay out a new cluster (``DEFAULTS``), or take up the one that the folder holds; starts nothing. Gateways
+        get the ports from ``base_port`` on, then controllers, then replica servers. ``tls``: with certificates of its
+        own. Raises ``ConfigError`` when the folder's cluster is another than that, or runs on other ports."""
+        folder = folder.resolve()
+        counts = {"gateway": gateways, "controller": controllers, "replica": replicas}
+        if (folder / "cluster.json").exists():
+            made = cls.load(folder)
+            for role, count in counts.items():
+                if count not in (None, len(made.of_role(role))):
+                    raise ConfigError(
+                        f"{folder} holds a cluster with {len(made.of_role(role))} processes of role {role}, "
+                        f"not {count}; choose another folder with --data"
+                    )
+            if tls and made.tls == NO_FILES:
+                raise ConfigError(f"{folder} holds a cluster without TLS; choose another folder with --data")
+            if base_port not in (None, made.base_port):
+                made._move(base_port)
+            return made
+        folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        processes = []
+        for role, count in counts.items():
+            for i in range(DEFAULTS[role] if count is None else count):
+                node = f"{role[0]}{i + 1}"
+                processes.append(Process(role, node, 0, "", str(folder / node / "log")))
+        if tls:
+            authority = open_authority(folder / CERTS, CERT_DAYS)
+            for process in processes:
+                issue(authority, Identity(process.role, process.id), LOCAL, CERT_DAYS)
+            issue(authority, Identity(CLIENT, ADMIN), (), CERT_DAYS)
+            own_directory(folder / CERTS)
+        write_file(folder / SECRET, secrets.token_hex(32).encode())
+        made = cls(folder, f"local-{os.urandom(4).hex()}", 0, processes)
+        made._move(BASE_PORT if base_port is None else base_port)
+        return made
+
+    def _move(self, base_port: int) -> None:
+        """Give the processes these ports."""
+        if any(process.is_alive() for process in self.processes):
+            raise ConfigError(f"{self.folder} runs on the ports from {self.base_port} on: end it first")
+        self.base_port = base_port
+        self.processes = [replace(process, url=self.url(i)) for i, process in enumerate(self.processes)]
+        for process in self.processes:
+            own_directory(self.folder / process.id)
+            write_file(self.folder / process.id / "config.toml", self._config(process).encode())
+        self.save()
+
+    def forget_secret(self) -> None:
+        """Its services are to know each other by nothing, as those of earlier releases. Goes before ``start``."""
+        (self.folder / SECRET).unlink(missing_ok=True)
+        self._move(self.base_port)
+
+    def url(self, index: int) -> str:
+        """Where the process of that index is to listen."""
+        return f"{'ws' if self.tls == NO_FILES else 'wss'}://{HOST}:{self.base_port + index}"
+
+    @property
+    def tls(self) -> TlsOptions:
+        """What whoever has the folder may show to the gateways; ``NO_FILES`` for a cluster without TLS."""
+        return self._files(CLIENT, ADMIN)
+
+    def _files(self, role: str, node: str) -> TlsOptions:
+        certs = self.folder / CERTS
+        if not certs.exists():
+            return NO_FILES
+        name = certs / f"{role}-{node}"
+        return TlsOptions(str(certs / "ca.pem"), f"{name}.pem", f"{name}.key")
+
+    def command_prefix(self, process: Process) -> list[str]:
+        """What its command is run through; nothing: it may be forked from one that has loaded what it runs."""
+        return []
+
+    @classmethod
+    def load(cls, folder: Path) -> LocalCluster:
+        """The cluster of a folder. Raises ``ConfigError`` when there is none."""
+        path = folder.resolve() / "cluster.json"
+        try:
+            stored = json.loads(path.read_text())
+        except FileNotFoundError as error:
+            raise ConfigError(f"{folder} holds no cluster: start one with 'tidelog cluster up'") from error
+        processes = [Process(**entry) for entry in stored["processes"]]
+        return cls(path.parent, stored["cluster"], stored["base_port"], processes)
+
+    def save(self) -> None:
+        """Write ``cluster.json``, atomically."""
+        stored = {
+            "cluster": self.cluster,
+            "base_port": self.base_port,
+            "processes": [asdict(process) for process in self.processes],
+        }
+        temporary = self.folder / "cluster.json.new"
+        write_file(temporary, (json.dumps(stored, indent=2) + "\n").encode())
+        temporary.replace(self.folder / "cluster.json")
+
+    def of_role(self, role: str) -> list[Process]:
+        """All processes of a role, dead or alive."""
+        return [process for process in self.processes if process.role == role]
+
+    def gateways(self) -> list[str]:
+        """URLs of the gateways."""
+        return [process.url for process in self.of_role("gateway")]
+
+    def get(self, node: str) -> Process:
+        """The process of that id. Raises ``ConfigError``."""
+        for process in self.processes:
+            if process.id == node:
+                return process
+        known = ", ".join(process.id for process in self.processes)
+        raise ConfigError(f"no process {node!r} in {self.folder}: there are {known}")
+
+    def start(self) -> None:
+        """Start every process that does not run. Raises ``ConfigError`` when one of their ports is in use."""
+        idle = [process for process in self.processes if not process.is_alive()]
+        taken = [p.url for p in idle if _is_taken(p.url)]
+        if taken:
+            raise ConfigError(f"in use: {', '.join(taken)}; choose other ports with --base-port")
+        self._launch(idle)
+
+    def restart(self, node: str) -> None:
+        """Start a stopped process again, on its own data; kill it first when it runs."""
+        if self.get(node).is_alive():
+            self.kill(node)
+        self._launch([self.get(node)])
+
+    def kill(self, *nodes: str) -> None:
+        """SIGKILL, all at once, and wait until they are gone."""
+        processes = [self.get(node) for node in nodes]
+        for process in processes:
+            self._signal(process.id, signal.SIGKILL)
+        self._wait_gone(processes, 10.0)
+        for process in processes:
+            self._put(replace(process, pid=0, started=0))
+        self.save()
+
+    def pause(self, node: str) -> None:
+        """SIGSTOP: the process hangs, its connections stay."""
+        self._signal(node, signal.SIGSTOP)
+
+    def resume(self, node: str) -> None:
+        """Let a suspended process go on (SIGCONT)."""
+        self._signal(node, signal.SIGCONT)
+
+    def end(self, *nodes: str) -> None:
+        """SIGTERM: these end in order; SIGKILL for what is left after 5 s."""
+        self._stop([self.get(node) for node in nodes])
+
+    def stop(self) -> None:
+        """End every process of this cluster: SIGTERM, then SIGKILL for what is left after 5 s."""
+        self._stop(self.processes)
+
+    def stop_started(self) -> None:
+        """End only those that this object started."""
+        self._stop([process for process in self.processes if process.id in self._log_starts])
+
+    def _stop(self, processes: list[Process]) -> None:
+        for process in processes:
+            self._signal(process.id, signal.SIGCONT)
+            self._signal(process.id, signal.SIGTERM)
+        for process in self._wait_gone(processes, 5.0):
+            self._signal(process.id, signal.SIGKILL)
+        self._wait_gone(processes, 10.0)
+        for process in processes:
+            self._put(replace(process, pid=0, started=0))
+        self.save()
+
+    async def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Until the replica servers that were started have said that they are registered (the metadata may still
+        show their former lives), and every gateway answers and knows all that run as live: the cluster accepts
+        writes. Raises ``ConfigError``, with the end of its log when a process ended."""
+        wanted = sum(process.is_alive() for process in self.of_role("replica"))
+        try:
+            with trio.fail_after(timeout_s):
+                while not all(self._is_registered(process) for process in self.of_role("replica")):
+                    self._check_alive()
+                    await trio.sleep(LOOK_S)
+                for url in self.gateways():
+                    await wait_ready(url, wanted, self._check_alive, self.tls)
+                self._check_alive()
+        except trio.TooSlowError as error:
+            raise ConfigError(
+                f"the cluster did not start within {timeout_s:.0f} s: see {self.folder}/*/log"
+            ) from error
+
+    async def wait_live(self, node: str, timeout_s: float) -> bool:
+        """Until a process that this object started is live: it listens, and a replica server is registered and live
+        to every gateway that runs. Raises ``ConfigError`` when it ends; False after the time."""
+        with trio.move_on_after(timeout_s):
+            while not await self._is_live(node):
+                self._check_alive(node)
+                await trio.sleep(LOOK_S)
+            return True
+        return False
+
+    async def _is_live(self, node: str) -> bool:
+        process = self.get(node)
+        if process.role != "replica":
+            return _is_taken(process.url)
+        gateways = [gateway.url for gateway in self.of_role("gateway") if gateway.is_going()]
+        return self._is_registered(process) and all([node in await live_servers(url, self.tls) for url in gateways])
+
+    def _is_registered(self, process: Process) -> bool:
+        start = self._log_starts.get(process.id)
+        if start is None:
+            return True
+        with Path(process.log).open("rb") as log:
+            log.seek(start)
+            return REGISTERED in log.read()
+
+    def _check_alive(self, *nodes: str) -> None:
+        """Of these processes, or of all."""
+        for process in self.processes:
+            if (not nodes or process.id in nodes) and process.pid and not process.is_alive():
+                raise self._ended(process)
+
+    def _ended(self, process: Process) -> ConfigError:
+        end = Path(process.log).read_text(errors="replace").splitlines()[-8:]
+        return ConfigError(f"{process.id} ended while starting:\n" + "\n".join(end))
+
+    def _launch(self, processes: list[Process]) -> None:
+        """Start these; those first that others connect to. Raises ``ConfigError`` where the code of one cannot be
+        loaded."""
+        ordered = sorted(processes, key=lambda process: list(MODULES).index(process.role))
+        for process in ordered:
+            log = Path(process.log)
+            own_directory(log.parent)
+            make_file(log)
+            self._log_starts[process.id] = log.stat().st_size if log.exists() else 0
+            self._put(replace(process, pid=0, started=0))
+        alone = [process for process in ordered if self.command_prefix(process)]
+        try:
+            self._fork([process for process in ordered if process not in alone])
+            for process in alone:
+                self._run(process)
+        finally:
+            self.save()
+
+    def _fork(self, processes: list[Process]) -> None:
+        """All from one that has loaded what they run."""
+
+        def told(number: int, pid: int, started: int) -> None:
+            self._put(replace(processes[number], pid=pid, started=started))
+
+        fork_all([Order(f"tidelog {p.id}", MODULES[p.role], self._arguments(p), p.log) for p in processes], told)
+        for process in processes:
+            if not self.get(process.id).pid:
+                raise self._ended(process)
+
+    def _run(self, process: Process) -> None:
+        """By its own command."""
+        command = [*self.command_prefix(process), sys.executable, "-m", MODULES[process.role]]
+        command += self._arguments(process)
+        with Path(process.log).open("ab") as log:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._children[child.pid] = child
+        self._put(replace(process, pid=child.pid, started=stat(child.pid)[1]))
+
+    def _arguments(self, process: Process) -> list[str]:
+        return ["--config", str(self.folder / process.id / "config.toml")]
+
+    def _put(self, process: Process) -> None:
+        self.processes = [process if p.id == process.id else p for p in self.processes]
+
+    def _signal(self, node: str, number: signal.Signals) -> None:
+        process = self.get(node)
+        if process.is_alive():
+            os.kill(process.pid, number)
+
+    def _wait_gone(self, processes: list[Process], timeout_s: float) -> list[Process]:
+        """Those that are still there after the time."""
+        deadline = time.monotonic() + timeout_s
+        for process in processes:
+            if process.is_there():
+                with suppress(ProcessLookupError):  # gone in this moment
+                    handle = os.pidfd_open(process.pid)
+                    try:
+                        select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+                    finally:
+                        os.close(handle)
+            self._reap(process.pid)
+        return [process for process in processes if process.is_alive()]
+
+    def _reap(self, pid: int) -> None:
+        """Where it is a child of this process, and has ended."""
+        if pid in self._children:
+            self._children[pid].poll()
+        elif pid:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def _config(self, process: Process) -> str:
+        return "\n".join(self._config_lines(process)) + "\n"
+
+    def _config_lines(self, process: Process) -> Iterator[str]:
+        at = urlsplit(process.url)
+        yield f'node = "{process.id}"'
+        yield f'cluster = "{self.cluster}"'
+        yield f'host = "{at.hostname}"'
+        yield f"port = {at.port}"
+        files = self._files(process.role, process.id)
+        for name in ("ca", "cert", "key") if files != NO_FILES else ():
+            yield f'tls_{name} = "{getattr(files, name)}"'
+        if (self.folder / SECRET).exists():  # not of a cluster that an earlier release made
+            yield f'cluster_secret_file = "{self.folder / SECRET}"'
+        if process.role != "gateway":
+            yield f'data_dir = "{self.folder / process.id / "data"}"'
+        controllers = self.of_role("controller")
+        if process.role == "controller":
+            yield "[peers]"
+            for peer in controllers:
+                yield f'{peer.id} = "{peer.url}"'
+        else:
+            yield f"controllers = {json.dumps([peer.url for peer in controllers])}"

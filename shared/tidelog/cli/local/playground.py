@@ -1,0 +1,252 @@
+"""The nodes of ``tidelog dev``, and what can be done to them: the network between them is ours.
+
+A paused node hears nothing and is not heard, while its connections stay, as of a process that hangs; what is under
+way arrives when it is healed. A node that is cut off loses its connections, and nobody reaches it. A killed one is
+cut off first, so that it hands nothing over, and then ended; what it had on disk is there when it is healed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Unpack
+
+import trio
+
+from tidelog.cli.local.message_tap import Ear, Recorder
+from tidelog.errors import Unreachable, refuse
+from tidelog.net.transport import Accepting, Connection
+from tidelog.net.websocket.frames import FrameStream
+from tidelog.net.websocket.transport import HELLO_BYTES, Stream, WebSocketTransport
+from tidelog.types import Buffer
+from tidelog.wire.messages import Payload, PlayAnswer, PlayedMessage, PlayedNode
+from tidelog.wire.proof import MIN_SECRET_BYTES
+
+Serve = Callable[[WebSocketTransport, int, "trio.TaskStatus[str]"], Awaitable[None]]
+"""Serves on a port (0: a free one) over a transport, until cancelled; reports its URL."""
+
+
+class PlayedStream(FrameStream):
+    """A connection that is silent while its node is paused."""
+
+    gate: Gate
+    ear: Ear
+
+    async def receive(self) -> bytes:
+        """Receive a message, and note it for the page; see ``FrameStream``."""
+        data = await super().receive()
+        self.ear.hear(data)
+        return data
+
+    def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
+        """Send messages without waiting, and note them for the page; see ``FrameStream``."""
+        self.ear.say(messages)
+        return super().send_now(messages)
+
+    async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
+        """Send messages, and note them for the page; see ``FrameStream``."""
+        self.ear.say(messages)
+        await super().send_many(messages)
+
+    async def _receive_some(self, within: bool) -> bytes:
+        data = await super()._receive_some(within)
+        await self.gate.passed()
+        return data
+
+    async def _send_all(self, data: Buffer) -> None:
+        await self.gate.passed()
+        await super()._send_all(data)
+
+    @property
+    def can_send_now(self) -> bool:
+        """Whether ``send_now`` may be tried: not while the gate is closed; see ``FrameStream``."""
+        return self.gate.is_open and super().can_send_now
+
+    @property
+    def is_closed(self) -> bool:
+        """It is of no use any more."""
+        return self._closed
+
+    async def break_off(self) -> None:
+        """Close it without a word."""
+        await trio.aclose_forcefully(self._stream)
+
+
+class Gate:
+    """Lets through, or holds up until it is opened."""
+
+    def __init__(self) -> None:
+        self._opened = trio.Event()
+        self._opened.set()
+
+    @property
+    def is_open(self) -> bool:
+        """Nothing is held up."""
+        return self._opened.is_set()
+
+    async def passed(self) -> None:
+        """When it is open."""
+        if not self.is_open:
+            await self._opened.wait()
+
+    def open(self) -> None:
+        """Let messages through again."""
+        self._opened.set()
+
+    def close(self) -> None:
+        """Hold messages up until ``open``."""
+        if self.is_open:
+            self._opened = trio.Event()
+
+
+class PlayedTransport(WebSocketTransport):
+    """The network of one node."""
+
+    def __init__(self, node: str, recorder: Recorder, secret: bytes) -> None:
+        super().__init__(secret=secret)
+        self._node = node
+        self._recorder = recorder
+        self.gate = Gate()
+        self.is_cut = False
+        self._streams: dict[PlayedStream, None] = {}
+
+    async def connect(self, url: str) -> Connection:
+        """Connect when the gate is open, unless this node is cut off; see ``Transport.connect``."""
+        await self.gate.passed()
+        if self.is_cut:
+            raise Unreachable(f"{url}: this node is cut off")
+        return await super().connect(url)
+
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        handler: Callable[[Connection], Awaitable[None]],
+        *,
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+        **accepting: Unpack[Accepting],
+    ) -> None:
+        """Accept connections behind the gate; see ``Transport.serve``."""
+
+        async def reached(connection: Connection) -> None:
+            assert isinstance(connection, PlayedStream)
+            try:
+                if self.is_cut:
+                    await connection.break_off()
+                else:
+                    await handler(connection)
+            finally:
+                self._streams.pop(connection, None)
+
+        await super().serve(host, port, reached, task_status=task_status, **accepting)
+
+    def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
+        for gone in [one for one in self._streams if one.is_closed]:
+            del self._streams[gone]
+        most, first = self.max_message_bytes, HELLO_BYTES if server else None
+        made = PlayedStream(stream, remote, server=server, max_bytes=most, first_bytes=first, early=early)
+        made.gate = self.gate
+        made.ear = Ear(self._recorder, self._node)
+        self._streams[made] = None
+        return made
+
+    async def cut(self) -> None:
+        """Break all connections, and let there be no new ones."""
+        self.is_cut = True
+        for stream in list(self._streams):
+            await stream.break_off()
+
+    def heal(self) -> None:
+        """As if nothing had been."""
+        self.is_cut = False
+        self.gate.open()
+
+
+class _Node:
+    """One service, and its network."""
+
+    def __init__(self, serve: Serve, transport: PlayedTransport) -> None:
+        self.serve = serve
+        self.transport = transport
+        self.state = "running"
+        self.port = 0
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+
+
+class Playground:
+    """Runs services in a nursery, each behind a network of its own. They have a secret, which is in memory only."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._nodes: dict[str, _Node] = {}
+        self._playing = trio.Lock()
+        self._recorder = Recorder()
+        self._secret = secrets.token_bytes(MIN_SECRET_BYTES)
+
+    def transport(self, name: str) -> PlayedTransport:
+        """The network of a service; what is said there can be heard."""
+        return PlayedTransport(name, self._recorder, self._secret)
+
+    async def start(self, name: str, serve: Serve) -> str:
+        """Start a service; its URL, which stays."""
+        node = self._nodes[name] = _Node(serve, self.transport(name))
+        url = await self._run(node)
+        node.port = int(url.rpartition(":")[2])
+        return url
+
+    async def _run(self, node: _Node) -> str:
+        node.scope, node.ended = trio.CancelScope(), trio.Event()
+
+        async def run(task_status: trio.TaskStatus[str]) -> None:
+            try:
+                with node.scope:
+                    await node.serve(node.transport, node.port, task_status)
+            finally:
+                node.ended.set()
+
+        url: str = await self._nursery.start(run)
+        return url
+
+    async def play(self, name: str, act: str) -> PlayAnswer:
+        """Play one move of the page, as the message ``Play`` asks. Raises ``UNKNOWN_SERVER``, ``MALFORMED``."""
+        messages: tuple[PlayedMessage, ...] = ()
+        if act == "record":
+            self._recorder.begin()
+        elif act == "stop":
+            messages = self._recorder.end()
+        elif act:
+            if name not in self._nodes:
+                raise refuse("UNKNOWN_SERVER", f"no node {name!r}: there are {', '.join(self._nodes)}")
+            async with self._playing:
+                await self._do(name, self._nodes[name], act)
+        nodes = tuple(PlayedNode(known, node.state) for known, node in self._nodes.items())
+        return PlayAnswer(nodes, messages)
+
+    async def _do(self, name: str, node: _Node, act: str) -> None:
+        match act, node.state:
+            case (("kill" | "pause" | "cut"), "killed"):
+                raise refuse("MALFORMED", "it is killed: heal it first")
+            case "kill", _:
+                node.state = "killed"
+                await node.transport.cut()
+                node.transport.gate.open()
+                node.scope.cancel()
+            case "pause", _:
+                node.state = "paused"
+                node.transport.heal()
+                node.transport.gate.close()
+            case "cut", _:
+                node.state = "cut"
+                node.transport.gate.open()
+                await node.transport.cut()
+            case "heal", "killed":
+                await node.ended.wait()
+                node.transport = self.transport(name)
+                await self._run(node)
+                node.state = "running"
+            case "heal", _:
+                node.transport.heal()
+                node.state = "running"
+            case _:
+                raise refuse("MALFORMED", f"{act!r} is not kill, pause, cut, heal, record or stop")

@@ -1,0 +1,116 @@
+"""The face of a consumer that reads backwards: an asynchronous iterator, newest records first."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from tidelog.batch.format import Record
+from tidelog.client.connection import Connection
+from tidelog.client.consumer import Plan
+from tidelog.client.core.backward_consumer import BackwardCore, Look
+from tidelog.client.core.consumer import Fetched
+from tidelog.client.options import ConsumerOptions
+from tidelog.client.record_stream import RecordStream
+from tidelog.errors import Closed, TidelogError, UnreadableBatch
+from tidelog.types import Position
+from tidelog.wire.messages import Read, ReadAnswer
+
+
+class BackwardConsumer(RecordStream):
+    """Iterate over it for records, the newest first per partition. It ends at its bound, and never waits for new
+    records. Made by ``Log.consume(reverse=True)``.
+
+    It looks at all partitions at a time, each time at no more than ``partition_bytes`` of each, or one batch.
+    """
+
+    def __init__(
+        self, connection: Connection, topic: str, options: ConsumerOptions, plan: Callable[[], Awaitable[Plan]]
+    ) -> None:
+        super().__init__(topic, options.on_unreadable)
+        self._connection = connection
+        self._options = options
+        self._plan = plan
+        self._core: BackwardCore | None = None
+        self._closed = False
+
+    async def next_records(self) -> list[Record]:
+        """The records of the next batch, the newest first; empty at the end."""
+        return (await super().next_records())[::-1]
+
+    async def next_batch(self) -> Fetched | None:
+        """The next batch as it came, not decoded: its records from ``first`` to ``end``, oldest first; None at the
+        end."""
+        core = await self._open()
+        await self._connection.loop.checkpoint()
+        self._begin_batch()
+        while (fetched := core.take()) is None:
+            if core.is_finished:
+                return None
+            await self._look(core)
+        return fetched
+
+    @property
+    def positions(self) -> dict[int, Position]:
+        """Per partition: the offset of the last record that was handed out, where a later one goes on below."""
+        if self._core is None:
+            return {}
+        positions = self._core.positions
+        if self.last is not None:
+            positions[self.last.partition] = Position(-1, self.last.offset)
+        return positions
+
+    async def aclose(self) -> None:
+        """Stop reading for good."""
+        self._closed = True
+
+    def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
+        assert self._core is not None
+        self._core.fail(fetched, error)
+
+    async def _open(self) -> BackwardCore:
+        if self._closed:
+            raise Closed(f"the consumer of {self.topic} is closed")
+        if self._core is None:
+            plan = await self._plan()
+            self.topic_id = plan.topic_id
+            exact = bool(plan.ends)
+            bounds = plan.ends
+            if not exact:
+                found = await plan.locate("earliest", list(plan.starts))
+                bounds = {p: position.offset for p, position in found.items()}
+            room = self._options.credit(len(plan.starts))
+            self._core = BackwardCore(self.topic, plan.starts, bounds, exact, room)
+        return self._core
+
+    async def _look(self, core: BackwardCore) -> None:
+        """Ask for all windows that are wanted, at once. Raises what may pass and did not, within the request timeout:
+        the same may be asked for again."""
+        errors: list[TidelogError] = []
+
+        async def one(look: Look) -> None:
+            options = self._options
+            request = Read(
+                self.topic_id,
+                look.partition,
+                look.offset,
+                look.last_epoch,
+                max_bytes=look.max_bytes,
+                consistency=options.consistency,
+                max_staleness_ms=options.max_staleness_ms,
+                any_replica=options.read_from == "any",
+                isolation=options.isolation,
+            )
+            try:
+                answer = await self._connection.call(request)
+                assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
+                core.on_batches(look, answer.payload)
+            except TidelogError as error:
+                if error.retriable:
+                    errors.append(error)
+                else:
+                    core.on_error(look, error)
+
+        await self._connection.loop.gather(partial(one, look) for look in core.looks())
+        if errors:
+            raise errors[0]

@@ -1,0 +1,100 @@
+"""Appends finished batches to a partition, each where it belongs: at its own base offset, or not at all.
+
+Every batch is a conditional append, so whatever is lost, repeated or late, the log has each of them once, in order:
+a writer that does not know what became of its batches asks where the log ends, and goes on there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelog.batch.format import read_header
+from tidelog.client.connection import Connection
+from tidelog.client.loop import Event
+from tidelog.errors import TidelogError, TimedOut, Unreachable, from_info
+from tidelog.types import Acks, Buffer
+from tidelog.wire.messages import Produce, ProduceAck, ProducePart
+
+REQUEST_TIMEOUT_S = 10.0
+"""How long a gateway may try a batch."""
+ANSWER_TIMEOUT_S = 15.0
+MESSAGE_BATCHES = 200
+"""Most batches of a message: the header of one has room for so many parts."""
+MESSAGE_BYTES = 8 << 20
+"""A batch of any size fits into a message of its own."""
+
+
+class Appender:
+    """Made by ``Log.appender``; for one task."""
+
+    def __init__(self, connection: Connection, topic_id: str, partition: int) -> None:
+        self._connection = connection
+        self._loop = connection.loop
+        self._topic_id = topic_id
+        self._partition = partition
+        self._number, self._next_id = connection.add_producer(self)
+        self._waiting: set[int] = set()
+        self._error: TidelogError | None = None
+        self._settled: Event = self._loop.event()
+
+    async def append(self, batches: Sequence[Buffer]) -> None:
+        """Append batches that follow each other, and wait until all are committed. Raises what the first of them was
+        refused with (``UNEXPECTED_OFFSET``: the log does not end where it begins), ``Unreachable`` or ``TimedOut``:
+        those before it may be in the log then, and those after it are not."""
+        link = await self._connection.wait_up(self._loop.now() + self._connection.request_timeout_s)
+        self._error, self._settled = None, self._loop.event()
+        messages = list(self._messages(batches))
+        self._waiting = {part.id for message in messages for part in message.parts}
+        try:
+            for message in messages:
+                await link.send(message)
+            await self._loop.wait(self._settled, self._loop.now() + ANSWER_TIMEOUT_S)
+        finally:
+            self._waiting = set()
+        if self._error is not None:
+            raise self._error
+        if not self._settled.is_set():
+            raise TimedOut("not all batches were acknowledged in time", unknown_outcome=True)
+
+    def _messages(self, batches: Sequence[Buffer]) -> list[Produce]:
+        messages: list[Produce] = []
+        parts: list[ProducePart] = []
+        payload: list[Buffer] = []
+        size = 0
+        for batch in batches:
+            if parts and (size + len(batch) > MESSAGE_BYTES or len(parts) == MESSAGE_BATCHES):
+                messages.append(Produce(tuple(parts), payload))
+                parts, payload, size = [], [], 0
+            where = self._topic_id, self._partition, int(Acks.ALL), round(1000 * REQUEST_TIMEOUT_S), len(batch)
+            offset = read_header(batch).base_offset
+            parts.append(ProducePart(self._next_id(), *where, expected_offset=offset))
+            payload.append(batch)
+            size += len(batch)
+        if parts:
+            messages.append(Produce(tuple(parts), payload))
+        return messages
+
+    def close(self) -> None:
+        """No acks are wanted any more."""
+        self._connection.remove_producer(self._number)
+
+    # Called by the connection:
+
+    def on_acks(self, acks: Sequence[ProduceAck]) -> None:
+        """Acks arrived (called by the connection)."""
+        for ack in acks:
+            if ack.id in self._waiting:
+                self._waiting.remove(ack.id)
+                if ack.error is not None and self._error is None:
+                    self._error = from_info(ack.error)
+        if not self._waiting:
+            self._settled.set()
+
+    def on_link_up(self) -> None:
+        """There is a link (called by the connection)."""
+
+    def on_link_down(self) -> None:
+        """No ack comes on that link any more (called by the connection)."""
+        if self._waiting:
+            self._error = self._error or Unreachable("the gateway was lost", unknown_outcome=True)
+            self._settled.set()

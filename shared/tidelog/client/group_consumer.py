@@ -1,0 +1,398 @@
+"""The face of a consumer that is a member of a group: records of the partitions that it owns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+
+from tidelog.client.connection import Connection
+from tidelog.client.core.consumer import Fetched
+from tidelog.client.core.group_member import MemberCore, shares
+from tidelog.client.group_membership import Keys, Membership
+from tidelog.client.loop import Event
+from tidelog.client.options import ConsumerOptions, GroupOptions
+from tidelog.client.rebalance_listener import Hook, Hooks, tell
+from tidelog.client.record_stream import RecordStream
+from tidelog.client.topic_reader import Bell
+from tidelog.client.topic_readers import Readers
+from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
+from tidelog.types import Position, TopicPartition
+from tidelog.wire.messages import FetchOffsets, FetchOffsetsAnswer, JoinGroup
+
+CLOSE_S = 8.0
+"""Longest that closing takes: the last commit, and leaving."""
+
+Start = str | int | datetime
+"""Where to begin in a partition where the group has committed nothing."""
+Share = tuple[str, int]
+"""(topic, partition)."""
+
+
+@dataclass(slots=True)
+class _Hand:
+    """The batch that the application has in hand."""
+
+    key: TopicPartition
+    fetched: Fetched
+    end: Position
+    cut: bool = False
+    """No more of it is handed out."""
+    settled: Position | None = None
+    """Up to here the application is done with it, by its own word."""
+
+
+class GroupConsumer(RecordStream):
+    """Iterate over it for records of the partitions that this member of the group owns; they come and go, those that
+    stay are not disturbed. Made by ``Log.consume(group=…)``; best used with ``async with``.
+
+    A partition begins where the group has come to; one that has no position yet at ``start``, which is committed at
+    once. What the application has *finished*, that is asked for the next record after, is committed every
+    ``auto_commit_s``, before a partition is given up, and at the end. So each record is processed at least once. A
+    partition is given up when the application asks for the next record, or has committed the one in hand: until then
+    that is its own.
+
+    The iterator raises ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` where the committed position is not in the log:
+    nothing is reset (``seek`` and ``tidelog groups reset`` do); and ``FENCED_INSTANCE``, ``GROUP_FULL``,
+    ``INVALID_GROUP``. After ``UnreadableBatch`` the position of the group stays before that batch until ``seek``;
+    with ``on_unreadable="skip"`` it moves on behind the batch.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        join: JoinGroup,
+        start: Start,
+        options: ConsumerOptions,
+        group_options: GroupOptions,
+        locate: Callable[[TopicPartition, Start], Awaitable[Position]],
+        hooks: Hooks,
+    ) -> None:
+        super().__init__(join.topics[0], options.on_unreadable)
+        self.group, self.member, self.instance = join.group, join.member, join.instance
+        self._connection = connection
+        self._loop = connection.loop
+        self._start = start
+        self._options = options
+        self._auto = group_options.auto_commit_s is not None
+        self._locate = locate
+        self._hooks = hooks
+        core = MemberCore(join, group_options.auto_commit_s or math.inf, group_options.backoff_s)
+        self._member = core
+        self._membership = Membership(connection, core, self, keep=bool(join.instance))
+        self._done: dict[TopicPartition, Position] = {}
+        """Of each partition that is read, or was and is being given up: how far the application has finished."""
+        self._hand: _Hand | None = None
+        self._put_down = self._loop.event()
+        self._tickets: dict[TopicPartition, int] = {}
+        """Of each partition that is owned and not given up: which assignment it came with."""
+        self._ticket = 0
+        self._life = 0
+        """Counts how often everything was lost: what was to be given up before is gone."""
+        self._bell = Bell(connection.loop)
+        self._readers = Readers(connection, self._bell, options)
+        self._error: TidelogError | None = None
+        self._opened = self._closed = False
+
+    # --- for applications ----------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> list[tuple[str, int]]:
+        """(topic, partition) of all that is owned and not being given up."""
+        return self._named(tuple(self._member.kept))
+
+    @property
+    def generation(self) -> int:
+        """The member's generation; -1 before it has joined."""
+        return self._member.generation
+
+    @property
+    def positions(self) -> dict[tuple[str, int], Position]:
+        """Per (topic, partition): where what was handed out ends, which is what ``commit`` commits."""
+        handed = self._handed()
+        return dict(zip(self._named(tuple(handed)), handed.values(), strict=True))
+
+    @property
+    def paused(self) -> list[tuple[str, int]]:
+        """(topic, partition) of what is owned and not handed out now."""
+        return self._named(tuple(self._readers.paused))
+
+    def hold(self) -> bool:
+        """More of the batch in hand is about to be handed out; False: it must not, it was taken away."""
+        hand = self._hand
+        if hand is not None:
+            hand.settled = None
+        return hand is not None and not hand.cut
+
+    async def next_batch(self) -> Fetched:
+        """The next batch as it came, not decoded. Which topic it is of, ``topic`` tells."""
+        await self._open()
+        await self._loop.checkpoint()
+        self._finish_hand()
+        while True:
+            if self._closed:
+                raise Closed(f"the consumer of {self.group} is closed")
+            self._membership.tick()
+            if self._error is not None:
+                raise self._error
+            found = self._take()
+            if found is not None:
+                return found
+            await self._bell.wait(self._connection, self._readers.all)
+
+    async def commit(self) -> None:
+        """Commit all that was handed out, the last record included: the application is done with it, so a partition
+        that is to be given up may go. Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION`` or ``FENCED_INSTANCE`` where
+        others own the partitions by now, and process the records again."""
+        await self._open()
+        handed, hand = self._handed(), self._hand
+        await self._membership.commit(handed)
+        if hand is not None and hand is self._hand and hand.key in self._done:
+            self._done[hand.key] = hand.settled = handed[hand.key]  # what is committed is finished
+            self._put_down.set()
+            self._put_down = self._loop.event()
+
+    async def pause(self, *partitions: Share) -> None:
+        """Hand nothing of these (topic, partition) out until they are resumed or go to another member; none named: of
+        all that is owned now. The others go on. Raises ``UNKNOWN_TOPIC`` for what is not owned."""
+        await self._open()
+        chosen = self._chosen(partitions)
+        self._readers.pause(chosen)
+        current, reached, hand = self.current, self.reached, self._hand
+        if hand is not None and hand.key in chosen and current is not None and reached is not None:
+            self._readers.put_back(hand.key, current, reached)
+            hand.end = reached
+            self._begin_batch()
+
+    async def resume(self, *partitions: Share) -> None:
+        """Hand these out again, none named: all."""
+        await self._open()
+        self._readers.resume(self._chosen(partitions))
+
+    async def seek(self, where: Start | Mapping[Share, int | Position], *partitions: Share) -> None:
+        """Go on there with these partitions; none named: with all that are owned, or as a mapping like ``positions``
+        says. It is what is committed next. Also the way on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and
+        ``UnreadableBatch`` (there: to its ``next_offset``)."""
+        await self._open()
+        if isinstance(where, Mapping):
+            places = [at if isinstance(at, Position) else Position(-1, at) for at in where.values()]
+            found = dict(zip(self._chosen(tuple(where)), places, strict=True))
+        else:
+            found = {key: await self._locate(key, where) for key in self._chosen(partitions)}
+        for key in self._still(found):
+            self._done[key] = found[key]
+            if self._hand is not None and self._hand.key == key:
+                self._hand.end = found[key]
+                self._begin_batch()
+            self._readers.seek(key, found[key])
+
+    def _chosen(self, partitions: tuple[Share, ...]) -> list[TopicPartition]:
+        kept = list(self._tickets)
+        owned = dict(zip(self._named(tuple(kept)), kept, strict=True))
+        for share in partitions:
+            if share not in owned:
+                raise refuse("UNKNOWN_TOPIC", f"this member of {self.group} does not have {share[0]}/{share[1]}")
+        return [owned[share] for share in partitions] or kept
+
+    async def aclose(self) -> None:
+        """Stop reading, commit what is finished (where that is done by itself), and leave the group."""
+        if self._closed:
+            return
+        self._closed = True
+        self._bell.ring()
+        finished = self._finished()
+        self._readers.close()
+        if self._opened:
+            gone = self._loop.event()
+            self._connection.on_close[self._membership] = lambda: gone
+            self._connection.start(self._say_goodbye, finished, gone)
+            await self._loop.wait(gone, self._loop.now() + CLOSE_S)
+
+    async def _say_goodbye(self, finished: dict[TopicPartition, Position], gone: Event) -> None:
+        """Commit and leave the group, even if the task that closes is cancelled: the connection waits for this."""
+        if self._auto:
+            await self._commit_surely(finished)
+        await self._membership.go().wait()
+        gone.set()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        if self._closed:
+            raise Closed(f"the consumer of {self.group} is closed")
+        if not self._opened:
+            self._opened = True
+            self._connection.start(self._membership.run)
+
+    def _take(self) -> Fetched | None:
+        """The next batch, in the application's hands."""
+        found = self._readers.take()
+        if found is None:
+            return None
+        key, fetched, reader = found
+        self.topic_id, self.topic = key.topic_id, reader.topic
+        self._hand = _Hand(key, fetched, Position(fetched.header.leader_epoch, fetched.end))
+        self._put_down = self._loop.event()
+        return fetched
+
+    def _finish_hand(self) -> None:
+        """The application asks for more: it is done with what it has."""
+        if self._hand is not None:
+            if self._hand.key in self._done:
+                whole = not self._hand.cut and next(self._records, None) is None
+                self._done[self._hand.key] = self._hand.end if whole else self._handed()[self._hand.key]
+            self._hand = None
+        self._begin_batch()
+        self._put_down.set()
+
+    def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
+        hand = self._hand
+        assert hand is not None and hand.fetched is fetched
+        self._readers.fail(hand.key, fetched, error)
+        self._hand = None  # nothing of it was handed out: the position stays where the batch before ends
+        self._put_down.set()
+
+    @property
+    def _settled(self) -> bool:
+        """The application has committed all that it was given of what it has in hand."""
+        hand = self._hand
+        return hand is not None and hand.settled == (self.reached or hand.end)
+
+    def _finished(self) -> dict[TopicPartition, Position]:
+        """How far the application has finished each partition: not yet with the record in hand."""
+        finished = dict(self._done)
+        last, hand = self.last, self._hand
+        if hand is not None and last is not None and hand.key in finished and last.offset > finished[hand.key].offset:
+            finished[hand.key] = Position(last.leader_epoch, last.offset)
+        return finished
+
+    def _handed(self) -> dict[TopicPartition, Position]:
+        """How far each partition was handed out."""
+        handed = dict(self._done)
+        if self._hand is not None and self._hand.key in handed:
+            handed[self._hand.key] = self.reached or self._hand.end
+        return handed
+
+    # --- what the group decides -------------------------------------------------------------------------------
+
+    def on_assigned(self, keys: Keys) -> None:
+        """Read these (called by the membership)."""
+        self._ticket += 1
+        self._tickets.update(dict.fromkeys(keys, self._ticket))
+        self._connection.start(self._begin, keys, self._ticket)
+
+    def _still(self, keys: Iterable[TopicPartition], ticket: int | None = None) -> Keys:
+        """Those that were not taken away since (since that assignment, where one is named)."""
+        return tuple(key for key in keys if key in self._tickets and ticket in (None, self._tickets[key]))
+
+    async def _begin(self, keys: Keys, ticket: int) -> None:
+        """Find out where the group has come to, and read on from there."""
+        while keys := self._still(keys, ticket):
+            try:
+                committed = await self._committed(keys)
+                starts = {key: await self._locate(key, self._start) for key in keys if key not in committed}
+                break
+            except TidelogError as error:
+                if not (error.retriable or error.code == "UNKNOWN_TOPIC"):  # its deletion takes it away soon
+                    self._error = error
+                    self._bell.ring()
+                    return
+            await self._loop.sleep(self._options.backoff_s)
+        else:
+            return  # all were taken away before
+        keys = self._still(keys, ticket)
+        for key in keys:
+            self._member.begin(key, committed.get(key))
+            self._done.setdefault(key, committed[key] if key in committed else starts[key])  # or sought meanwhile
+        await self._commit_surely(starts, keys)
+        await self._tell(self._hooks.on_assigned, self._still(keys, ticket))
+        for key in self._still(keys, ticket):
+            self._read(key)
+
+    async def _committed(self, keys: Keys) -> dict[TopicPartition, Position]:
+        answer = await self._connection.call(FetchOffsets(self.group, shares(keys)))
+        assert isinstance(answer, FetchOffsetsAnswer)
+        return {
+            TopicPartition(at.topic_id, at.partition): Position(at.leader_epoch, at.offset) for at in answer.positions
+        }
+
+    def _read(self, key: TopicPartition) -> None:
+        if self._closed:
+            return
+        self._readers.read(key, self._member.names[key.topic_id], self._done[key], len(self._member.owned))
+
+    def on_revoked(self, keys: Keys) -> None:
+        """Give these up (called by the membership)."""
+        self._stop(keys)
+        self._connection.start(self._give_up, keys, self._life)
+
+    async def _give_up(self, keys: Keys, life: int) -> None:
+        """When the application has put down what it has in hand: commit, and let others have them."""
+        while self._hand is not None and self._hand.key in keys and life == self._life and not self._settled:
+            await self._put_down.wait()
+        if life == self._life:
+            await self._tell(self._hooks.on_revoked, keys)
+        if self._auto and life == self._life:
+            await self._commit_surely(self._done, keys)
+        if life == self._life:
+            for key in keys:
+                self._done.pop(key, None)
+            self._membership.release(keys)
+            self._readers.share_credit(len(self._member.owned))
+
+    def on_lost(self, keys: Keys) -> None:
+        """These are not owned any more (called by the membership)."""
+        self._life += 1
+        self._stop(keys)
+        self._done.clear()
+        self._hand = None
+        self._records = iter(())
+        self._put_down.set()
+        self._connection.start(self._tell, self._hooks.on_lost, keys)
+
+    def _stop(self, keys: Keys) -> None:
+        """Hand nothing of these out any more."""
+        for key in keys:
+            self._tickets.pop(key, None)
+            self._readers.stop(key)
+            if self._hand is not None and self._hand.key == key and self.last is not None:
+                self._hand.cut = True
+                self._records = iter(())
+        self._bell.ring()
+
+    def on_commit_due(self) -> None:
+        """The interval is over (called by the membership)."""
+        self._connection.start(self._commit_surely, self._finished())
+
+    def on_over(self) -> None:
+        """The member is no more (called by the membership)."""
+        self._error = self._member.error or self._error or Closed(f"the member of {self.group} has left")
+        self._bell.ring()
+
+    async def _commit_surely(
+        self, positions: Mapping[TopicPartition, Position], keys: Iterable[TopicPartition] | None = None
+    ) -> None:
+        """Commit the positions of these partitions, or all. What may pass is tried again as long as they are owned;
+        where others own them already, they process it again."""
+        wanted = {key: positions[key] for key in (positions if keys is None else keys) if key in positions}
+        life = self._life
+        while wanted and life == self._life:
+            try:
+                await self._membership.commit(wanted)
+                return
+            except TidelogError as error:
+                if not error.retriable:
+                    return
+
+    async def _tell(self, hook: Hook | None, keys: Keys) -> None:
+        await tell(hook, self._named(keys))
+
+    def _named(self, keys: Keys) -> list[tuple[str, int]]:
+        return [(self._member.names.get(key.topic_id, key.topic_id), key.partition) for key in keys]

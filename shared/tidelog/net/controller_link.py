@@ -1,0 +1,187 @@
+"""The link to the active controller: find it, keep it, notice when it is no longer the active one.
+
+The controllers are tried in turn. Each says who it thinks is active (``describe_quorum``): if it is itself, the link
+is up; if it names another one, that one is tried next. While the link is up the question is asked again every
+``CHECK_S``, since a controller that was cut off from the others, or paused, does not say so by itself, and at once
+when it answers ``NOT_ACTIVE_CONTROLLER``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from tidelog.errors import TidelogError, Unreachable
+from tidelog.net.link import Link, connect_link
+from tidelog.net.transport import Transport
+from tidelog.wire.messages import DescribeQuorum, Hello, Message, QuorumAnswer
+
+CONNECT_TIMEOUT_S = 2.0
+CHECK_S = 1.0
+ANSWER_TIMEOUT_S = 1.5
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.3
+MAX_HINTS = 3
+"""Hints followed without a pause: two controllers may each name the other for a moment."""
+
+LOST = ("UNREACHABLE", "REQUEST_TIMED_OUT")
+"""The request was sent, and no answer came."""
+
+Answered = Callable[[Message | TidelogError], None]
+
+
+class ActiveController:
+    """``link`` is the link to the active controller while there is one. ``on_message`` gets what it sends
+    (metadata updates). ``on_trouble`` hears which controller could not be reached or refused, and why: once, until
+    it changes or the link is up again."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        urls: Sequence[str],
+        hello: Hello,
+        *,
+        on_message: Callable[[Message], None],
+        on_up: Callable[[], None],
+        on_down: Callable[[], None] = lambda: None,
+        on_trouble: Callable[[str, TidelogError], None] = lambda _url, _error: None,
+    ) -> None:
+        self.link: Link | None = None
+        self._transport = transport
+        self._urls = list(urls)
+        self._hello = hello
+        self._on_message = on_message
+        self._on_up = on_up
+        self._on_down = on_down
+        self._on_trouble = on_trouble
+        self._troubles: dict[str, str] = {}
+        self._in_want: dict[str, QuorumAnswer] = {}
+        """What controllers say that cannot elect one of them, since they run on old copies of their disks."""
+        self._changed = trio.Event()
+        self._doubt = trio.Event()
+
+    @property
+    def in_want(self) -> QuorumAnswer | None:
+        """What a controller says of the group when none can be active for want of disks (``disks_needed``)."""
+        return None if self.link is not None else next(iter(self._in_want.values()), None)
+
+    async def run(self) -> None:
+        """Keep the link until cancelled."""
+        turn, hints, pause_s = 0, 0, PAUSE_FIRST_S
+        hint: str | None = None
+        while True:
+            url = hint or self._urls[turn % len(self._urls)]
+            turn += hint is None
+            was_up, hint = await self._hold(url)
+            if was_up:
+                hints, pause_s = 0, PAUSE_FIRST_S
+            hints = hints + 1 if hint else 0
+            if hint is None or hints > MAX_HINTS:
+                hint, hints = None, 0
+                await trio.sleep(pause_s)
+                pause_s = min(pause_s * 2, PAUSE_MAX_S)
+
+    def start_call(self, request: Message, timeout_s: float, done: Answered) -> None:
+        """Ask the active controller; ``Unreachable`` at once when there is none. ``done`` is called exactly once."""
+        if self.link is None:
+            done(Unreachable("no active controller is known"))
+            return
+
+        def look(answer: Message | TidelogError) -> None:
+            if isinstance(answer, TidelogError) and answer.code in ("NOT_ACTIVE_CONTROLLER", "REQUEST_TIMED_OUT"):
+                self._doubt.set()
+            done(answer)
+
+        self.link.start_call(request, timeout_s, look)
+
+    async def call(self, request: Message, timeout_s: float) -> Message:
+        """Ask whoever is the active controller, waiting for one to be found, again after errors that may pass.
+        Raises ``TidelogError``: the controller's refusal, or the last error when the time is over. It has
+        ``unknown_outcome`` when an earlier try was sent whose answer never came: it may have been done."""
+        end = trio.current_time() + timeout_s
+        last: TidelogError = Unreachable("no active controller was found")
+        uncertain = False
+        while (left_s := end - trio.current_time()) > 0:
+            changed = self._changed
+            if self.link is None:
+                with trio.move_on_after(left_s):
+                    await changed.wait()
+                continue
+            try:
+                return await self.link.call(request, left_s)
+            except TidelogError as error:
+                last = error
+                last.unknown_outcome = uncertain = uncertain or error.unknown_outcome or error.code in LOST
+                if not error.retriable:
+                    raise
+                self._doubt.set()
+            with trio.move_on_after(min(PAUSE_MAX_S, max(end - trio.current_time(), 0))):
+                await changed.wait()
+        raise last
+
+    async def _hold(self, url: str) -> tuple[bool, str | None]:
+        """One controller's link, for as long as it is the active one. Returns whether it was, and the address
+        of the one that it names instead."""
+
+        def handle(_link: Link, _id: int | None, message: Message) -> None:
+            self._on_message(message)
+
+        was_up = False
+        hint: str | None = None
+        try:
+            with trio.move_on_after(CONNECT_TIMEOUT_S) as connecting:
+                async with connect_link(self._transport, url, self._hello, handle) as link:
+                    connecting.deadline = trio.current_time() + 1e9  # the limit is for opening it only
+                    while True:
+                        active, hint = await self._ask(url, link)
+                        if not active:
+                            break
+                        if not was_up:
+                            was_up = True
+                            self._troubles.clear()
+                            self._in_want.clear()
+                            self._set(link)
+                            self._on_up()
+                        await self._wait_doubt(link)
+        except TidelogError as error:  # refused or broken: the next one is tried
+            hint = None
+            self._in_want.pop(url, None)
+            if self._troubles.get(url) != str(error):
+                self._troubles[url] = str(error)
+                self._on_trouble(url, error)
+        if was_up:
+            self._set(None)
+            self._on_down()
+        return was_up, hint
+
+    async def _ask(self, url: str, link: Link) -> tuple[bool, str | None]:
+        """Is the other side the active controller, and if not, where is the one it names?"""
+        answer = await link.call(DescribeQuorum(), ANSWER_TIMEOUT_S)
+        assert isinstance(answer, QuorumAnswer)
+        if answer.active == link.peer.node:
+            return True, None
+        if answer.disks_needed:
+            self._in_want[url] = answer
+        else:
+            self._in_want.pop(url, None)
+        named = [one.url for one in answer.controllers if one.node == answer.active and one.url]
+        return False, named[0] if named else None
+
+    async def _wait_doubt(self, link: Link) -> None:
+        """Until it is time to ask again. Raises ``Unreachable`` when the link is closed meanwhile."""
+        self._doubt = doubt = trio.Event()
+        async with trio.open_nursery() as nursery:
+
+            async def watch_link() -> None:
+                await link.wait_closed()
+                doubt.set()
+
+            nursery.start_soon(watch_link)
+            with trio.move_on_after(CHECK_S):
+                await doubt.wait()
+            nursery.cancel_scope.cancel()
+
+    def _set(self, link: Link | None) -> None:
+        self.link = link
+        self._changed.set()
+        self._changed = trio.Event()

@@ -1,0 +1,59 @@
+"""Plain HTTP on a service's WebSocket port: a request that does not ask for WebSocket gets a page, or is told off.
+
+Sans-I/O: the head of a request in, the whole answer out. One request per connection; bodies are not read.
+"""
+
+from __future__ import annotations
+
+import h11
+
+from tidelog.net.origins import Origins
+from tidelog.net.transport import SUBPROTOCOL, Page, Pages
+
+NO_ORIGINS = Origins()
+METRICS_PATH = "/metrics"
+"""Shown to those only who name this port as its own (``Origins.knows``)."""
+
+
+def answer(head: bytes, pages: Pages, origins: Origins = NO_ORIGINS) -> bytes | None:
+    """The answer to a request with this head. None where it asks for WebSocket and may, or is no HTTP request: the
+    handshake judges that. Raises what a page raises."""
+    connection = h11.Connection(h11.SERVER)
+    try:
+        connection.receive_data(head)
+        request = connection.next_event()
+    except h11.RemoteProtocolError:
+        return None
+    if not isinstance(request, h11.Request):
+        return None
+    if "upgrade" not in _header(request, b"connection").lower():
+        page = _page(request, pages, origins)
+    elif origins.admits(origin := _header(request, b"origin"), _header(request, b"host")):
+        return None
+    else:
+        listed = "allowed_origins lists those that may" if origins.browsers else "web pages connect to gateways"
+        why = f"pages of {origin} may not connect here; {listed}\n"
+        page = Page(why.encode(), status=403)
+    headers = [("content-type", page.content_type), ("content-length", str(len(page.body))), ("connection", "close")]
+    headers += page.headers
+    if page.status == 405:
+        headers.append(("allow", "GET, HEAD"))
+    out = connection.send(h11.Response(status_code=page.status, headers=headers)) or b""
+    return out if request.method == b"HEAD" else out + page.body
+
+
+def _page(request: h11.Request, pages: Pages, origins: Origins) -> Page:
+    path = request.target.split(b"?")[0].decode("ascii")
+    if request.method not in (b"GET", b"HEAD"):
+        return Page(b"pages are for GET\n", status=405)
+    if path not in pages:
+        there = "".join(f"{name}\n" for name in pages if "." not in name)
+        return Page(f"there is no {path}; this port speaks WebSocket, {SUBPROTOCOL}\n{there}".encode(), status=404)
+    if path == METRICS_PATH and not origins.knows(host := _header(request, b"host")):
+        why = f"{host} is not known as a name of this service; allowed_hosts lists those that are\n"
+        return Page(why.encode(), status=403)
+    return pages[path](_header(request, b"accept"))
+
+
+def _header(request: h11.Request, name: bytes) -> str:
+    return ", ".join(value.decode("latin-1") for known, value in request.headers if known == name)

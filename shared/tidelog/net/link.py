@@ -1,0 +1,442 @@
+"""A conversation over one connection, for trio: ``connect_link`` opens one, ``serve_links`` accepts many.
+
+Theory. ``wire.session`` decides, this module moves the bytes. A link is three tasks in one nursery:
+
+- the *reader* receives, and calls the handler inline (a hop to another task costs more than most messages);
+- the *writer* sends what is queued, in order, as far as the reader has not sent it at the end of a burst
+  (``outbox``): small messages that were queued while it was busy, or in one burst, leave in one send;
+- the *timer* ends overdue requests, pings a quiet peer, and drops a peer that does not read or does not answer.
+
+The outbox is bounded. ``send`` waits below ``ROOM_BYTES``; ``post``, ``answer`` and ``start_call`` never wait, and
+drop the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and what it asked for can be asked for again.
+With ``flow_control`` the reader stops when half of that is queued, until there is room again: a peer that asks for
+more than its connection carries is slowed down by TCP. One that reads nothing at all is dropped by the timer.
+
+A transport may have a ``secret``: services prove to each other that they have it (``wire.proof``). A connection may
+have more than the seam demands, too, and the link uses it: ``local_url``, the address at which it was accepted;
+``send_many``; what ``Pinging`` has;
+``send_now`` and ``can_send_now``; ``on_wait``, to be called when all that has arrived is handed out;
+``on_urgent``, to be called when it has frames of its own to send with the next ``send_many``; ``identities``, whom
+the peer's certificate names (``tls``): a service must be who it says.
+
+A link ends once: when either task ends, when ``close`` was called and the outbox is sent (at most
+``CLOSE_TIMEOUT_S``), or when the caller is cancelled. Then every waiting call ends ``UNREACHABLE``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import secrets
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Unpack
+
+import trio
+
+from tidelog.errors import ProtocolError, TidelogError, Unreachable, without_frames
+from tidelog.net.failure_detector import FailureDetector, Patience
+from tidelog.net.send_queue import ACCEPTED_TURN_S, CONNECTED_TURN_S, OUTBOX_BYTES, Outbox, Turn, burst
+from tidelog.net.tls import CLIENT, check_peer, shown_over
+from tidelog.net.transport import Accepting, Connection, Pinging, Transport
+from tidelog.wire.messages import Hello, Message, Payload, Welcome
+from tidelog.wire.proof import NONCE_BYTES, Prover
+from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Denied, Effect, Opened, Session, Transmit
+
+__all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "connect_link", "serve_links"]
+
+SEND_TIMEOUT_S = 10.0
+"""A send that takes longer drops the link."""
+PATIENCE = Patience(15.0, 15.0)
+"""A peer that is silent for so long is gone, if nobody says otherwise."""
+CLOSE_TIMEOUT_S = 2.0
+SETTLING_TURNS = 5
+"""One to hear of what has arrived, one to read it; and some for what this process itself is about to send."""
+GOING_AWAY, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1011, 1013
+
+Authenticate = Callable[[Hello, Connection], "TidelogError | None"]
+"""Why somebody who says this over that connection is not let in."""
+Handler = Callable[["Link", int | None, Message], None]
+"""Called inline with what the peer sent: must not block. A ``TidelogError`` that it raises answers the request."""
+
+OnRefused = Callable[["Link", Message, TidelogError], None]
+"""Hears what was refused to the peer before anybody else saw it: a hello, or an op that its role may not send."""
+
+_sources = itertools.count(1)
+
+
+class Link:
+    """One open connection; see the module. Made by ``connect_link`` and ``serve_links``."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        session: Session,
+        handler: Handler | None,
+        on_open: Callable[[Link], None] | None = None,
+        on_close: Callable[[Link], None] | None = None,
+        on_refused: OnRefused | None = None,
+        patience: Patience = PATIENCE,
+        *,
+        flow_control: bool = False,
+    ) -> None:
+        self._flow_control = flow_control
+        self._stopped = False
+        """The reader waits until what is queued has been sent."""
+        self._detector = FailureDetector(patience, trio.current_time())
+        self.source = next(_sources)
+        """Unique number of this link in this process."""
+        self.peer: Hello | Welcome
+        """Who is on the other side (set when the link opens)."""
+        self.remote = connection.remote
+        self.identities = shown_over(connection)
+        """Whom the peer's certificate names; None where none is asked for."""
+        self.error: TidelogError | None = None
+        """Why the link ended."""
+        self._connection = connection
+        self._session = session
+        self._handler = handler
+        self._on_open = on_open
+        self._on_close = on_close
+        self._on_refused = on_refused
+        self._outbox = Outbox(connection)
+        self._opened = trio.Event()
+        self._ended = trio.Event()
+        self._scope = trio.CancelScope()
+        self._timer = trio.CancelScope()
+        self._close: tuple[int, str] | None = None
+
+    @property
+    def closed(self) -> bool:
+        """The link has ended, or ``close`` was called: nothing more is sent."""
+        return self._close is not None or self._ended.is_set()
+
+    @property
+    def sent_bytes(self) -> int:
+        """All that was sent over it, or waits to be."""
+        return self._outbox.taken_bytes
+
+    @property
+    def patience_s(self) -> float:
+        """For how long the peer may be silent before the link is given up, by how fast it has answered so far."""
+        return self._detector.patience_s(trio.current_time())
+
+    # --- what its users call -----------------------------------------------------------------------------
+
+    async def call(self, request: Message, timeout_s: float) -> Message:
+        """Send a request and wait for its answer. Raises ``BrokerError`` (the peer's refusal), ``TimedOut`` or
+        ``Unreachable``."""
+        answered = trio.Event()
+        results: list[Message | TidelogError] = []
+
+        def done(result: Message | TidelogError) -> None:
+            results.append(result)
+            answered.set()
+
+        if self._session.is_waiting:  # others called, and may call in this turn: what they queue leaves together
+            id = self._ask(request, timeout_s, done)
+        else:
+            with burst():
+                id = self._ask(request, timeout_s, done)
+        try:
+            await answered.wait()
+        except trio.Cancelled:
+            self._session.forget(id)
+            raise
+        result = results[0]
+        if isinstance(result, TidelogError):
+            raise result
+        return result
+
+    def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
+        """``call`` with a callback: ``done`` is called exactly once, inline, maybe before this returns."""
+        self._ask(request, timeout_s, done)
+
+    def _ask(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> int:
+        if self._close is not None:
+            done(Unreachable(f"the link to {self.remote} is closed"))
+            return -1
+        now = trio.current_time()
+        id, effects = self._session.ask(request, done, timeout_s, now)
+        self._perform(effects)
+        if now + timeout_s < self._timer.deadline:
+            self._timer.deadline = now + timeout_s
+        return id
+
+    def post(self, message: Message) -> None:
+        """Queue a one-way message. Lost when the link has ended; when the outbox is full the link is dropped."""
+        self._perform(self._session.tell(message))
+
+    async def send(self, message: Message) -> None:
+        """Queue a one-way message, waiting for room before. Raises ``Unreachable`` when the link has ended."""
+        while not self._outbox.has_room and not self.closed:
+            await self._outbox.wait_room()
+        if self.closed:
+            raise Unreachable(f"the link to {self.remote} is closed")
+        with burst():
+            self.post(message)
+        await trio.lowlevel.checkpoint()
+
+    def answer(self, id: int, message: Message | TidelogError) -> None:
+        """Answer request ``id``, once. Nothing happens when the link has ended."""
+        self._perform(self._session.answer(id, message))
+
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """Send what is queued, then close. Calls in flight end ``UNREACHABLE``; more input is ignored."""
+        if self._close is None:
+            self._close = (code, reason)
+            self._scope.deadline = min(self._scope.deadline, trio.current_time() + CLOSE_TIMEOUT_S)
+            self._outbox.wake()
+            self._outbox.stop_waiting()
+
+    async def wait_closed(self) -> None:
+        """Until the link has ended."""
+        await self._ended.wait()
+
+    # --- performing --------------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Transmit(head, payload):
+                    self._queue(head, payload)
+                case Deliver(id, message):
+                    self._deliver(id, message)
+                case Answered(done, result):
+                    done(result)
+                case Opened(peer):
+                    self.peer = peer
+                    self._opened.set()
+                    if self._on_open is not None:
+                        self._on_open(self)
+                case Denied(message, why):
+                    if self._on_refused is not None:
+                        self._on_refused(self, message, why)
+                case Close(code, reason, error):
+                    self.error = self.error or error
+                    self.close(code, reason)
+
+    def _queue(self, head: bytes, payload: Payload) -> None:
+        if self._close is not None:
+            return
+        self._outbox.put(head, payload)
+        if self._outbox.is_overfull:
+            self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read: its outbox is full"))
+
+    def _deliver(self, id: int | None, message: Message) -> None:
+        if self._close is not None:
+            return
+        if self._handler is None:
+            if id is not None:
+                self.answer(id, TidelogError("nothing is served here", code="UNSUPPORTED"))
+            return
+        try:
+            self._handler(self, id, message)
+        except TidelogError as error:
+            if id is None:
+                raise
+            self.answer(id, error)
+
+    def _drop(self, code: int, error: TidelogError) -> None:
+        """End now, whatever is queued."""
+        self.error = self.error or error
+        if self._close is None:
+            self._close = (code, error.message)
+        self._scope.cancel()
+
+    # --- running -----------------------------------------------------------------------------------------
+
+    async def wait_open(self) -> None:
+        """Until hello was answered. Raises why it was not: ``BrokerError``, ``TimedOut``, ``Unreachable`` …"""
+        await self._opened.wait()
+        if self._session.peer is None:
+            assert self.error is not None
+            raise self.error
+
+    async def run(self) -> None:
+        """Until the connection has ended and is closed. A fault of ours (an exception of a handler or callback) is
+        raised, after the connection was closed with 1011; what the network or the peer does is not."""
+        if hasattr(self._connection, "on_urgent"):
+            self._connection.on_urgent = self._outbox.wake
+        ending = (GOING_AWAY, "going away")
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._run_writer, nursery.cancel_scope)
+                    nursery.start_soon(self._run_timer)
+                    await self._run_reader()
+                    nursery.cancel_scope.cancel()
+            ending = (1000, "")
+        except Exception:
+            ending = (INTERNAL_ERROR, "internal error")
+            raise
+        finally:
+            self._close = code, reason = self._close or ending
+            self._end()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_TIMEOUT_S):
+                await self._connection.aclose(code, reason)
+
+    def _end(self) -> None:
+        self.error = self.error or Unreachable(f"the link to {self.remote} is closed")
+        was_open = self._session.peer is not None
+        self._ended.set()
+        self._opened.set()
+        self._outbox.stop_waiting()
+        try:
+            self._perform(self._session.on_closed(self.error))
+        finally:
+            if was_open and self._on_close is not None:
+                self._on_close(self)
+
+    async def _run_reader(self) -> None:
+        receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform
+        turn = Turn(ACCEPTED_TURN_S if self._session.accepts else CONNECTED_TURN_S)
+        begin = turn.count  # without an end of what has arrived nothing is collected
+        if hasattr(self._connection, "on_wait"):
+            self._connection.on_wait, begin = turn.end, turn.begin
+        try:
+            while True:
+                data = await receive()
+                begin()
+                perform(on_data(data))
+                if self._flow_control and self._outbox.is_filling:
+                    turn.end()
+                    await self._wait_until_sent()
+                if self._close is not None:
+                    break
+                if turn.is_over:  # the next message may be here without waiting
+                    turn.end()
+                    await trio.lowlevel.checkpoint()
+        except ProtocolError as error:
+            perform(self._session.fail(error))
+        except Unreachable as error:
+            self.error = self.error or without_frames(error)
+            return
+        finally:
+            turn.end()
+        await trio.sleep_forever()  # closing: the writer, or the deadline, ends it
+
+    async def _wait_until_sent(self) -> None:
+        """Read nothing until the outbox has room. What the peer sends meanwhile, pongs too, is not heard."""
+        self._stopped = True
+        while not self._outbox.has_room and self._close is None:
+            await self._outbox.wait_room()
+        self._stopped = False
+        if isinstance(self._connection, Pinging):
+            self._connection.heard_at = self._connection.answered_at = trio.current_time()
+
+    async def _run_writer(self, scope: trio.CancelScope) -> None:
+        outbox = self._outbox
+        try:
+            while True:
+                await outbox.send()
+                if outbox:
+                    continue
+                if self._close is not None:
+                    break
+                await outbox.wait_work()
+        except Unreachable as error:
+            self.error = self.error or without_frames(error)
+        scope.cancel()
+
+    async def _run_timer(self) -> None:
+        detector = self._detector
+        connection = self._connection if isinstance(self._connection, Pinging) else None
+        planned = math.inf
+        while True:
+            now = trio.current_time()
+            late_s = max(0.0, now - planned)
+            if (due := self._session.deadline()) is not None and now >= due:
+                for _ in range(SETTLING_TURNS):  # after a step that was long the answer may be there
+                    await trio.lowlevel.checkpoint()
+            self._perform(self._session.on_tick(now))
+            sending_since = self._outbox.sending_since
+            if sending_since is not None:
+                sending_since = self._outbox.sending_since = min(now, sending_since + late_s)
+                if now >= sending_since + SEND_TIMEOUT_S:
+                    self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read", unknown_outcome=True))
+            planned = now + detector.ping_every_s
+            if connection is not None and not self._stopped:
+                verdict = detector.judge(now, late_s, connection.heard_at, connection.answered_at)
+                if verdict == "ping":
+                    connection.ping()
+                elif verdict == "dead":
+                    text = f"{self.remote} is silent, and has answered pings within {detector.slowest_s:.3f} s"
+                    self._drop(TRY_AGAIN_LATER, Unreachable(text, unknown_outcome=True))
+                planned = detector.due_at(now, connection.heard_at)
+            due = self._session.deadline()
+            planned = planned if due is None else min(due, planned)
+            with trio.CancelScope(deadline=planned) as self._timer:
+                await trio.sleep_forever()
+
+
+@asynccontextmanager
+async def connect_link(
+    transport: Transport, url: str, hello: Hello, handler: Handler | None = None, patience: Patience = PATIENCE
+) -> AsyncIterator[Link]:
+    """An open link to ``url``, closed at the end of the block or when the peer is silent for longer than
+    ``patience`` allows. The
+    block is not cancelled when the link breaks: its calls raise ``Unreachable``, and ``wait_closed`` returns. Raises
+    ``Unreachable`` when there is no connection, what hello was refused with, or, unless it is a client that says
+    hello, why the server is not who it says."""
+    connection = await transport.connect(url)
+    identities = shown_over(connection)
+    trust = None if hello.role == CLIENT else lambda welcome: check_peer(welcome, identities)
+    prover = None if hello.role == CLIENT else _prover(transport, (url,))
+    session = Session(trio.current_time(), trust=trust, prover=prover)
+    link = Link(connection, session, handler, patience=patience)
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run)
+        try:
+            link._perform(session.greet(hello))
+            await link.wait_open()
+            yield link
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # raised again below, so that the nursery does not wrap it in a group
+            failure = error
+        link.close()
+    if failure is not None:
+        raise failure
+
+
+async def serve_links(
+    transport: Transport,
+    host: str,
+    port: int,
+    welcome: Callable[[Hello], Welcome | TidelogError],
+    handler: Handler,
+    *,
+    allowed: Mapping[str, frozenset[str]],
+    authenticate: Authenticate = lambda hello, connection: check_peer(hello, shown_over(connection)),
+    on_open: Callable[[Link], None] | None = None,
+    on_close: Callable[[Link], None] | None = None,
+    on_refused: OnRefused | None = None,
+    own_urls: Collection[str] | None = None,
+    flow_control: bool = False,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    **accepting: Unpack[Accepting],
+) -> None:
+    """Accept links until cancelled; reports the URL. ``authenticate``, then ``welcome`` decide about each hello.
+    ``allowed``: ops by role; others are answered ``FORBIDDEN``, other roles refused. ``on_open`` and ``on_close`` are
+    called once each per link whose hello was accepted. ``own_urls``: if the transport has a secret, whoever connects
+    must prove that it has it, and must have dialed one of these or the address at which it was accepted.
+    ``flow_control``: see the module. Raises ``ConfigError`` when the port is in use."""
+
+    async def on_connection(connection: Connection) -> None:
+        def admit(hello: Hello) -> Welcome | TidelogError:
+            return authenticate(hello, connection) or welcome(hello)
+
+        here = getattr(connection, "local_url", "")
+        prover = None if own_urls is None else _prover(transport, (here, *own_urls))
+        session = Session(trio.current_time(), welcome=admit, allowed=allowed, prover=prover)
+        link = Link(connection, session, handler, on_open, on_close, on_refused, flow_control=flow_control)
+        await link.run()
+
+    await transport.serve(host, port, on_connection, task_status=task_status, **accepting)
+
+
+def _prover(transport: Transport, urls: Collection[str]) -> Prover | None:
+    secret = getattr(transport, "secret", b"")
+    return Prover(secret, secrets.token_bytes(NONCE_BYTES), urls) if secret else None

@@ -1,0 +1,408 @@
+"""WebSocket frames (RFC 6455 §5) over a trio stream: the bulk path beneath ``net/websocket/transport.py``.
+
+Theory. trio-websocket does the opening handshake; what follows is read and written here, because a message through
+wsproto is copied several times and unmasked byte by byte, and costs a hop between two tasks. One task calls
+``receive`` and handles what it gets; one task calls ``send_many``. There is no third: what the reader owes the peer
+(pong, close) is queued in ``_urgent``, ``on_urgent`` is called, and the sender sends it before its next frame.
+While the sender sleeps anybody may call ``send_now``, which hands the kernel what it takes without waiting and leaves
+the rest to the sender: most messages leave so, without a hop between tasks.
+
+- Masking (§5.3): every client frame has a masking key. Ours is zero, since what it protects against, scripts in a
+  browser that choose the bytes an intermediary sees, is not there; nothing has then to be unmasked. Browsers send
+  real keys, and they are honoured.
+- Fragments (§5.4) are accepted, and bounded: in bytes by the size of the message, in number by ``MAX_FRAGMENTS``.
+- A message that has begun must get on: ``PROGRESS_BYTES`` more of it, or its end, every ``PROGRESS_S``, whatever else
+  comes meanwhile. Who is slower, by design or not, would hold what it has sent, and a connection, for ever. And what
+  all together hold of such messages is bounded (``backlog.py``): where it is too much, the oldest of them ends.
+- Refused with 1002: reserved bits, unknown opcodes, wrong masking, long or fragmented control frames, a
+  continuation of nothing, lengths that are not minimal, floods of pings; 1003: text; 1009: too large a message.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import trio
+
+from tidelog.errors import ProtocolError, Unreachable
+from tidelog.net.tls import Identity
+from tidelog.net.websocket.backlog import Backlog
+from tidelog.net.websocket.framing import (
+    BINARY,
+    BROKEN_RULES,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    close_reason,
+    frame_head,
+    plain_message,
+    unmask,
+)
+from tidelog.types import Buffer
+from tidelog.wire.codec import payload_buffers, payload_size
+from tidelog.wire.messages import Payload
+
+MAX_FRAGMENTS = 1024
+"""Most frames of one message."""
+MAX_CONTROLS = 100
+"""Most control frames (ping, pong) in one second."""
+PROGRESS_BYTES, PROGRESS_S = 16 << 10, 15.0
+JOIN_BYTES = 64 << 10
+"""Pieces up to this are copied together into one send; a longer one is sent as it is."""
+RECEIVE_BYTES = 256 << 10
+FIRST_BYTES = 64 << 10
+"""Read at the start of a message: glibc maps larger buffers anew for every read, and gives them back."""
+IOV_MAX = 1024
+"""Most buffers that the kernel takes at once."""
+
+TEXT_FRAME, TOO_LARGE, TOO_SLOW = 1003, 1009, 1013
+
+
+class FrameStream:
+    """One end of an open WebSocket connection. Implements ``tidelog.net.transport.Connection``."""
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        remote: str,
+        *,
+        server: bool,
+        max_bytes: int,
+        first_bytes: int | None = None,
+        early: bytes = b"",
+        backlog: Backlog | None = None,
+    ) -> None:
+        """``server``: this end accepted the connection. ``max_bytes``: the longest message; of the first one
+        ``first_bytes``, if that is given. ``early``: what already arrived after the handshake. ``backlog``: that of
+        all connections."""
+        self.remote = remote
+        self.on_urgent: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called when everything that has arrived was handed out, before ``receive`` waits for more."""
+        self.identities: tuple[Identity, ...] | None = None
+        self.local_url = ""
+        """Whom the peer's certificate names; None where none is asked for."""
+        self.heard_at = trio.current_time()
+        """When the last bytes came from the peer (trio's clock)."""
+        self.answered_at: float | None = None
+        """When the first bytes came from the peer after the last ping; None: none have, or there was no ping."""
+        self._stream = stream
+        self._server = server
+        self._full_bytes = max_bytes
+        self._max_bytes = max_bytes if first_bytes is None else min(first_bytes, max_bytes)
+        self._chunk = early
+        self._position = 0
+        self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
+        self._rest: list[Buffer] = []  # what ``send_now`` could not send: goes before everything else
+        self._urgent: deque[bytes] = deque()
+        self._sending = False  # a send was begun and not ended: what the peer has may be half a frame
+        self._closed = False
+        self._peer_close: bytes | None = None
+        self._controls = 0
+        self._controls_until = 0.0
+        self._begun = False
+        """The beginning of a message is here."""
+        self._arrived = 0
+        self._wanted, self._due = 0, math.inf
+        """So many bytes must have arrived by then; inf: it was not waited for the rest of a message yet."""
+        self._backlog = backlog
+        self._patience = trio.CancelScope()
+        self._overdrawn = False
+
+    # --- receiving ---------------------------------------------------------------------------------------
+
+    async def receive(self) -> bytes:
+        """The next binary message, see ``Connection.receive``. Pings are answered and pongs noted on the way."""
+        if self._position == len(self._chunk):
+            self._chunk, self._position = await self._receive_some(within=self._begun), 0
+        if (message := self._take_plain()) is not None:
+            return message
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            final, opcode, length, mask = await self._read_head()
+            if opcode >= CLOSE:
+                self._control(opcode, await self._read_payload(length, mask))
+                if parts:
+                    self._wanted += length + len(mask) + 2  # it is no part of the message around it
+                else:
+                    self._end_message()
+                continue
+            if opcode == TEXT:
+                raise ProtocolError("text frames are not accepted, only binary ones", close_code=TEXT_FRAME)
+            if (opcode == CONTINUATION) is not bool(parts):
+                raise _broken("a frame out of order")
+            size += length
+            if size > self._max_bytes:
+                raise ProtocolError(
+                    f"a message of {size} bytes or more; the limit is {self._max_bytes}", close_code=TOO_LARGE
+                )
+            parts.append(await self._read_payload(length, mask))
+            if final:
+                self._end_message()
+                self._max_bytes = self._full_bytes
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            if len(parts) >= MAX_FRAGMENTS:
+                raise _broken(f"a message of more than {MAX_FRAGMENTS} fragments")
+
+    def _take_plain(self) -> bytes | None:
+        """The next message where that is easily done; None: look closer."""
+        found = plain_message(self._chunk, self._position, masked=self._server)
+        if found is None or (found[1] - found[0]) > self._max_bytes:
+            return None
+        start, end, mask = found
+        self._position = end
+        self._max_bytes = self._full_bytes
+        return unmask(self._chunk[start:end], mask)
+
+    def _end_message(self) -> None:
+        self._begun = False
+        if self._due != math.inf:
+            self._due, self._overdrawn = math.inf, False
+            if self._backlog is not None:
+                self._backlog.remove(self)
+
+    def give_up(self) -> None:
+        """Wait no longer for the rest of the message that has begun: all together hold too much."""
+        self._overdrawn = True
+        self._patience.cancel()
+
+    async def _read_head(self) -> tuple[bool, int, int, bytes]:
+        first, second = await self._read(2)
+        self._begun = True
+        if first & 0x70:
+            raise _broken("reserved bits are set")
+        opcode, length = first & 0x0F, second & 0x7F
+        final = bool(first & 0x80)
+        if opcode not in (CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG):
+            raise _broken(f"unknown opcode {opcode}")
+        if opcode >= CLOSE and (length > 125 or not final):
+            raise _broken("a control frame is fragmented or too long")
+        if bool(second & 0x80) is not self._server:
+            raise _broken("clients mask their frames, servers do not")
+        if length == 126:
+            (length,) = struct.unpack(">H", await self._read(2))
+            if length < 126:
+                raise _broken("a length that is not minimal")
+        elif length == 127:
+            (length,) = struct.unpack(">Q", await self._read(8))
+            if length < 1 << 16 or length >> 63:
+                raise _broken("a length that is not minimal")
+        return final, opcode, length, await self._read(4) if self._server else b""
+
+    async def _read_payload(self, length: int, mask: bytes) -> bytes:
+        return unmask(await self._read(length), mask)
+
+    async def _read(self, count: int) -> bytes:
+        """Exactly ``count`` bytes; one copy at most beyond the kernel's."""
+        end = self._position + count
+        if end <= len(self._chunk):
+            data = self._chunk[self._position : end]
+            self._position = end
+            return data
+        pieces = [self._chunk[self._position :]]
+        have = len(pieces[0])
+        while have < count:
+            piece = await self._receive_some(within=have > 0 or self._begun)
+            pieces.append(piece)
+            have += len(piece)
+        self._chunk = pieces.pop()
+        self._position = len(self._chunk) - (have - count)
+        pieces.append(self._chunk[: self._position])
+        return b"".join(pieces)
+
+    async def _receive_some(self, within: bool) -> bytes:
+        """What has arrived. ``within`` a message it is read if it is there; else others run before."""
+        if not within:
+            self.on_wait()
+        try:
+            if within:
+                data = await self._receive_more()
+            elif self._socket is None:
+                data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
+            else:
+                data = await self._read_socket(self._socket, FIRST_BYTES)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
+            self._closed = True
+            raise Unreachable(f"connection to {self.remote} broke") from error
+        if not data:
+            self._closed = True
+            raise Unreachable(f"{self.remote} closed the connection without a close frame")
+        self._arrived += len(data)
+        self.heard_at = trio.current_time()
+        if self.answered_at is None:
+            self.answered_at = self.heard_at
+        return data
+
+    async def _receive_more(self) -> bytes:
+        """Receive more of a message that has begun. Raises ``ProtocolError`` or ``Unreachable`` if it makes no
+        progress."""
+        if self._due == math.inf or self._arrived >= self._wanted:
+            self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
+        data = None if self._socket is None else self._read_now(self._socket, RECEIVE_BYTES)
+        if data is None:
+            self.on_wait()
+            with trio.CancelScope(deadline=self._due) as self._patience:
+                if self._socket is None:
+                    data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
+                else:
+                    data = await self._read_socket(self._socket, RECEIVE_BYTES)
+        if data is not None and self._backlog is not None:
+            self._backlog.add(self, len(data))
+        if data is not None and not self._overdrawn:
+            return data
+        text = f"a message that does not get on: less than {PROGRESS_BYTES} bytes of it in {PROGRESS_S:g} s"
+        if self._overdrawn:
+            text = "a message that is not complete, while too much is held of such messages"
+        raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
+
+    async def _read_socket(self, socket: trio.socket.SocketType, most: int) -> bytes:
+        """Not by way of the stream, which asks the kernel twice and costs as much as handling a small message."""
+        while True:
+            await trio.lowlevel.wait_readable(socket)
+            data = self._read_now(socket, most)
+            if data is not None:
+                return data
+
+    def _read_now(self, socket: trio.socket.SocketType, most: int) -> bytes | None:
+        """What is there; None: nothing."""
+        try:
+            return os.read(socket.fileno(), most)
+        except BlockingIOError:
+            return None
+
+    def _control(self, opcode: int, data: bytes) -> None:
+        if self.heard_at >= self._controls_until:
+            self._controls, self._controls_until = 0, self.heard_at + 1.0
+        self._controls += 1
+        if self._controls > MAX_CONTROLS:
+            raise _broken(f"more than {MAX_CONTROLS} control frames in a second")
+        if opcode == PING:
+            # Only the latest needs an answer (§5.5.3): a peer that floods us with pings gets one.
+            self._urgent.clear()
+            self._queue_urgent(PONG, data)
+        elif opcode == CLOSE:
+            code, reason = close_reason(data)
+            self._peer_close = data[:2]
+            raise Unreachable(f"{self.remote} closed the connection: {code} {reason}".rstrip())
+
+    # --- sending -----------------------------------------------------------------------------------------
+
+    def ping(self) -> None:
+        """Queue a ping; ``answered_at`` tells when anything came back."""
+        self.answered_at = None
+        if not self._urgent:
+            self._queue_urgent(PING, b"")
+
+    def _queue_urgent(self, opcode: int, data: bytes) -> None:
+        self._urgent.append(self._head(opcode, len(data)) + data)
+        self.on_urgent()
+
+    async def send(self, head: bytes, payload: Payload = b"") -> None:
+        """Send one message; see ``Connection.send``."""
+        await self.send_many([(head, payload)])
+
+    @property
+    def can_send_now(self) -> bool:
+        """``send_now`` may be called: there is a socket, and nothing else is being sent."""
+        return self._socket is not None and not (self._closed or self._sending or self._rest or self._urgent)
+
+    def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
+        """Send as much as goes without waiting. False where something is left: ``send_many`` sends it first."""
+        assert self._socket is not None and self.can_send_now
+        buffers: list[Buffer] = []
+        for head, payload in messages:
+            bulk = payload_size(payload) if payload else 0
+            buffers.append(self._head(BINARY, len(head) + bulk) + head)
+            if bulk:
+                buffers += payload_buffers(payload)
+        try:
+            sent = os.writev(self._socket.fileno(), buffers[:IOV_MAX])
+        except OSError:  # the kernel has no room; what is worse than that, the sender will find out
+            sent = 0
+        for number, buffer in enumerate(buffers):
+            size = buffer.nbytes if type(buffer) is memoryview else len(buffer)
+            if sent < size:
+                self._rest = [memoryview(buffer)[sent:], *buffers[number + 1 :]]
+                return False
+            sent -= size
+        return True
+
+    async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
+        """Send several messages, small ones joined, after what is left of ``send_now`` and what control frames are
+        due."""
+        while self._rest:
+            await self._send_all(self._rest[0])
+            del self._rest[0]
+        joined: list[Buffer] = []
+        size = 0
+        while self._urgent:
+            joined.append(self._urgent.popleft())
+        for head, payload in messages:
+            bulk = payload_size(payload) if payload else 0
+            joined += (self._head(BINARY, len(head) + bulk), head)
+            size += len(head)
+            if bulk and size + bulk > JOIN_BYTES:
+                await self._send_all(b"".join(joined))
+                joined, size = [], 0
+                for buffer in payload_buffers(payload):
+                    await self._send_all(buffer)
+            elif bulk:
+                joined += payload_buffers(payload)
+                size += bulk
+            if size > JOIN_BYTES:
+                await self._send_all(b"".join(joined))
+                joined, size = [], 0
+        if joined:
+            await self._send_all(b"".join(joined))
+
+    async def _send_all(self, data: Buffer) -> None:
+        if self._closed or self._sending:
+            raise Unreachable(f"connection to {self.remote} is closed")
+        self._sending = True
+        try:
+            await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._closed = True
+            raise Unreachable(f"connection to {self.remote} broke") from error
+        self._sending = False
+
+    def _head(self, opcode: int, length: int) -> bytes:
+        return frame_head(opcode, length, masked=not self._server)
+
+    # --- closing -----------------------------------------------------------------------------------------
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Send a close frame (or answer the peer's), wait a second for the peer to hang up, close the stream."""
+        try:
+            with trio.move_on_after(1.0):
+                if not (self._closed or self._sending or self._rest):
+                    data = self._peer_close
+                    if data is None:
+                        data = struct.pack(">H", code) + reason.encode()[:120].decode(errors="ignore").encode()
+                    await self._send_all(self._head(CLOSE, len(data)) + data)
+                    self._closed = True
+                    if isinstance(self._stream, trio.abc.HalfCloseableStream):
+                        await self._stream.send_eof()
+                        while await self._stream.receive_some(RECEIVE_BYTES):
+                            pass
+                    else:  # TLS has no half-closed state: whoever has both close frames hangs up
+                        while self._peer_close is None:
+                            await self.receive()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, Unreachable, ProtocolError):
+            self._closed = True  # it is gone already, which is what we want
+        finally:
+            self._closed = True
+            if self._backlog is not None:
+                self._backlog.remove(self)
+            await trio.aclose_forcefully(self._stream)
+
+
+def _broken(text: str) -> ProtocolError:
+    return ProtocolError(text, close_code=BROKEN_RULES)

@@ -1,0 +1,398 @@
+"""The real transport: WebSockets over TCP (see ``net/transport.py`` for the seam).
+
+trio-websocket does the opening handshake; ``wire.frames`` then reads and writes the frames itself. So that no
+frame byte is lost between the two, the handshake sees the stream through a ``_Gate``, which hands over the HTTP
+head and not one byte more. The handshake's tasks live in a nursery that ends with the handshake: an open
+connection has no hidden task. A request that does not ask for WebSocket gets a page (``net/http_pages.py``).
+
+Refused: a web page of another origin (HTTP 403, ``net/origins.py``), another subprotocol (HTTP 400), more than
+``max_connections`` (HTTP 503), a handshake that takes longer than ``HANDSHAKE_TIMEOUT_S`` (HTTP 408), plain text on a
+port that speaks TLS (HTTP 426). permessage-deflate is never negotiated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Unpack
+from urllib.parse import urlsplit
+
+import trio
+import trio_websocket
+
+from tidelog.errors import ConfigError, ProtocolError, Unreachable
+from tidelog.net.http_pages import answer
+from tidelog.net.origins import Origins
+from tidelog.net.tls import TlsFiles, TlsOptions, identities_of, why_failed
+from tidelog.net.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Accepting, Connection, Page, Pages
+from tidelog.net.websocket.backlog import Backlog
+from tidelog.net.websocket.frames import FrameStream
+
+HANDSHAKE_TIMEOUT_S = 5.0
+"""For opening TCP and for the WebSocket handshake, each end."""
+MAX_HEAD_BYTES = 16 << 10
+"""Longest HTTP head of a handshake."""
+USER_TIMEOUT_MS = 20_000
+"""Sent bytes that the peer's kernel does not acknowledge for so long end the connection."""
+NOTSENT_LOWAT = 1 << 20
+HELLO_BYTES = 64 << 10
+"""Longest first message of a peer that connects: a hello is short."""
+MAX_HELD_BYTES = 256 << 20
+"""Of messages that are not complete, of all accepted connections together."""
+
+log = logging.getLogger("tidelog")
+
+
+NEEDS_TLS = 426
+"""HTTP status (RFC 2817) for who speaks plain text to a port that speaks TLS."""
+TLS_RECORD = b"\x16"
+"""What a TLS handshake begins with (RFC 8446 §5.1)."""
+
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+
+
+class _HandshakeEnded(Exception):
+    """The peer hung up, or sent no HTTP head, before the handshake was done."""
+
+
+class _Gate(trio.abc.Stream):
+    """The stream as the handshake sees it: exactly one HTTP head can be read; ``early`` is what came after it.
+    ``scope`` bounds the handshake: it is cancelled when the time is over, or when trio-websocket gives up."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_TIMEOUT_S)
+        self._stream = stream
+        self._head: bytes | None = None
+        self._taken = False
+        self.early = b""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if self._taken:
+            await trio.sleep_forever()
+        head = await self.read_head()
+        self._taken = True
+        return head
+
+    @property
+    def is_late(self) -> bool:
+        """The time was over before there was a head."""
+        return self.scope.cancelled_caught and self._head is None
+
+    async def read_head(self) -> bytes:
+        """The HTTP head, which can be read again by ``receive_some``. Raises ``_HandshakeEnded``."""
+        if self._head is None:
+            self._head = await self._read_head()
+        return self._head
+
+    async def _read_head(self) -> bytes:
+        data = b""
+        while True:
+            try:
+                more = await self._stream.receive_some(MAX_HEAD_BYTES)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                raise _HandshakeEnded(why_failed(error) or "the connection broke") from error
+            data += more
+            if data[:1] == TLS_RECORD:  # an answer that is not TLS: the other end's library will say so
+                await self._stream.send_all(b"HTTP/1.1 400 This port speaks no TLS\r\n\r\n")
+                raise _HandshakeEnded("TLS on a port without it")
+            end = data.find(b"\r\n\r\n") + 4
+            if end > 3:
+                self.early = data[end:]
+                return data[:end]
+            if not more or len(data) > MAX_HEAD_BYTES:
+                raise _HandshakeEnded("no HTTP head" if more else "the peer hung up")
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        """Ends the handshake; the stream stays open, its owner closes it."""
+        self.scope.cancel()
+        await trio.lowlevel.checkpoint()
+
+
+@dataclass(slots=True)
+class WebSocketTransport:
+    """``Transport`` over trio-websocket. ``max_connections`` counts accepted ones, in all servers of this object.
+    With ``tls`` that has a certificate its servers speak TLS only; connections do where the URL says ``wss:``."""
+
+    max_connections: int = 4096
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    tls: TlsFiles | None = None
+    secret: bytes = b""
+    """What the services of the cluster prove to each other that they have; empty: nothing is proved."""
+    _accepted: int = 0
+    _backlog: Backlog = field(default_factory=lambda: Backlog(MAX_HELD_BYTES))
+
+    async def connect(self, url: str) -> Connection:
+        """Connect over TCP, and TLS for ``wss``; see ``Transport.connect``."""
+        host, port, path, secure = _parse(url)
+        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            with trio.fail_after(HANDSHAKE_TIMEOUT_S):
+                stream = await trio.open_tcp_stream(host, port)
+                try:
+                    _tune(stream)
+                    secured = await self._secure(stream, url, host) if secure else stream
+                    return await self._shake_hands(secured, url, name, path)
+                except BaseException:
+                    await trio.aclose_forcefully(stream)
+                    raise
+        except trio.TooSlowError as error:
+            raise Unreachable(f"{url}: no connection within {HANDSHAKE_TIMEOUT_S:g} s") from error
+        except OSError as error:
+            raise Unreachable(f"{url}: {_plain(error)}") from error
+
+    async def _secure(self, stream: trio.SocketStream, url: str, host: str) -> Stream:
+        if self.tls is None:
+            self.tls = TlsFiles(TlsOptions())
+        secured = trio.SSLStream(stream, self.tls.connecting(), server_hostname=host, https_compatible=True)
+        try:
+            await secured.do_handshake()
+        except trio.BrokenResourceError as error:
+            raise Unreachable(f"{url}: {why_failed(error) or 'the server hung up'}") from error
+        return secured
+
+    async def _shake_hands(self, stream: Stream, url: str, host: str, path: str) -> Connection:
+        gate = _Gate(stream)
+        opened: trio_websocket.WebSocketConnection | None = None
+        failure: Exception | None = None
+        try:
+            with gate.scope:
+                async with trio.open_nursery() as nursery:
+                    opened = await trio_websocket.wrap_client_stream(
+                        nursery, gate, host, path, subprotocols=[SUBPROTOCOL]
+                    )
+                    nursery.cancel_scope.cancel()
+        except* Exception as group:  # whatever the server sent, the libraries choke on it in many ways
+            failure = group.exceptions[0]
+        if failure is not None or opened is None:
+            status = getattr(failure, "status_code", None)
+            why = f"refused with HTTP {status}" if status else failure or "no WebSocket handshake"
+            if status == NEEDS_TLS:
+                why = "the port speaks TLS: use wss://"
+            raise Unreachable(f"{url}: {why}") from failure
+        if opened.subprotocol != SUBPROTOCOL:
+            raise Unreachable(f"{url}: the server does not speak {SUBPROTOCOL}")
+        return self._open(stream, url, gate.early, server=False)
+
+    def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
+        most, first, backlog = self.max_message_bytes, HELLO_BYTES, self._backlog
+        if server:
+            connection = FrameStream(
+                stream, remote, server=True, max_bytes=most, first_bytes=first, early=early, backlog=backlog
+            )
+        else:
+            connection = FrameStream(stream, remote, server=False, max_bytes=most, early=early)
+        if isinstance(stream, trio.SSLStream) and stream.context.verify_mode:
+            connection.identities = identities_of(stream.getpeercert())
+        return connection
+
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        handler: Callable[[Connection], Awaitable[None]],
+        *,
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+        **accepting: Unpack[Accepting],
+    ) -> None:
+        """Accept WebSocket connections on a port; see ``Transport.serve``."""
+        until = accepting.get("until", trio.Event())
+        judge = Origins(
+            accepting.get("origins", ()),
+            secure=self._accepts_tls,
+            hosts=accepting.get("hosts", ()),
+            browsers=accepting.get("browsers", True),
+        )
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
+        except OSError as error:
+            what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({_plain(error)})"
+            raise ConfigError(f"{host}:{port} {what}; choose another address or port") from error
+        if port == 0:  # a name may resolve to several addresses, each with a port of its own: keep one
+            for spare in listeners[1:]:
+                await spare.aclose()
+            listeners = listeners[:1]
+        real_port = listeners[0].socket.getsockname()[1]
+
+        async def on_stream(stream: trio.SocketStream) -> None:
+            await self._accept(stream, handler, accepting.get("pages", NO_PAGES), judge)
+
+        async def listen(task_status: trio.TaskStatus[list[trio.SocketListener]]) -> None:
+            async with trio.open_nursery() as accepting:
+                accepting.start_soon(partial(trio.serve_listeners, on_stream, listeners, handler_nursery=nursery))
+                task_status.started(listeners)
+                await until.wait()
+                accepting.cancel_scope.cancel()  # which closes the listeners
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(listen)
+            scheme = "wss" if self._accepts_tls else "ws"
+            task_status.started(f"{scheme}://{_reachable(host)}:{real_port}")
+
+    @property
+    def _accepts_tls(self) -> bool:
+        return self.tls is not None and self.tls.can_accept
+
+    async def _accept(
+        self,
+        stream: trio.SocketStream,
+        handler: Callable[[Connection], Awaitable[None]],
+        pages: Pages,
+        origins: Origins,
+    ) -> None:
+        self._accepted += 1
+        try:
+            async with stream:
+                if self._accepted > self.max_connections:
+                    await _refuse(stream, "503 Too many connections")
+                    return
+                try:
+                    _tune(stream)
+                    remote = "{}:{}".format(*stream.socket.getpeername()[:2])
+                    address = stream.socket.getsockname()
+                except OSError:  # it is gone already
+                    return
+                secured = await self._accept_tls(stream, remote) if self._accepts_tls else stream
+                here = f"{'wss' if self._accepts_tls else 'ws'}://{_reachable(address[0])}:{address[1]}"
+                connection = secured and await self._answer_handshake(secured, remote, here, pages, origins)
+                if connection is not None:
+                    await _run(handler, connection)
+        finally:
+            self._accepted -= 1
+
+    async def _accept_tls(self, stream: trio.SocketStream, remote: str) -> Stream | None:
+        assert self.tls is not None
+        secured = trio.SSLStream(stream, self.tls.accepting(), server_side=True, https_compatible=True)
+        with trio.move_on_after(HANDSHAKE_TIMEOUT_S):
+            try:
+                await secured.do_handshake()
+                return secured
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                why = why_failed(error)
+                log.debug("tls_handshake_failed remote=%s: %s", remote, why)
+                if "http request" in why:
+                    await _refuse(stream, f"{NEEDS_TLS} Upgrade Required", "upgrade: TLS/1.2\r\n")
+                else:
+                    await _send_alert(secured, stream)
+        return None
+
+    async def _answer_handshake(
+        self, stream: Stream, remote: str, local_url: str, pages: Pages, origins: Origins
+    ) -> FrameStream | None:
+        """The open connection, or None when the peer got a page, was refused or gave up."""
+        gate = _Gate(stream)
+        accepted = False
+        with gate.scope:
+            try:
+                page = _page(await gate.read_head(), pages, origins)
+                if page is not None:
+                    await stream.send_all(page)
+                    return None
+                async with trio.open_nursery() as nursery:
+                    request = await trio_websocket.wrap_server_stream(nursery, gate)
+                    if SUBPROTOCOL in request.proposed_subprotocols:
+                        await request.accept(subprotocol=SUBPROTOCOL)
+                        accepted = True
+                    else:
+                        await request.reject(400, body=f"this server speaks {SUBPROTOCOL} only\n".encode())
+                    nursery.cancel_scope.cancel()
+            except* Exception as group:  # whatever the peer sent, the libraries choke on it in many ways
+                log.debug("handshake_failed remote=%s: %r", remote, group.exceptions[0])
+                accepted = False
+        if gate.is_late:
+            await _refuse(stream, "408 Request Timeout")
+        if not accepted:
+            return None
+        opened = self._open(stream, remote, gate.early, server=True)
+        opened.local_url = local_url
+        return opened
+
+
+async def _run(handler: Callable[[Connection], Awaitable[None]], connection: FrameStream) -> None:
+    code, reason = 1000, ""
+    try:
+        await handler(connection)
+    except ProtocolError as error:
+        code, reason = int(error.detail.get("close_code", 1002)), error.message
+    except Unreachable as error:  # the peer went away: nothing to tell it
+        log.debug("connection_ended remote=%s: %s", connection.remote, error.message)
+    except Exception:
+        log.exception("connection_handler_failed remote=%s", connection.remote)
+        code, reason = 1011, "internal error"
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 2.0):
+            await connection.aclose(code, reason)
+
+
+def _page(head: bytes, pages: Pages, origins: Origins) -> bytes | None:
+    try:
+        return answer(head, pages, origins)
+    except Exception:
+        log.exception("page_failed")
+        return answer(head, dict.fromkeys(pages, _failed))
+
+
+def _failed(accept: str) -> Page:
+    return Page(b"internal error\n", status=500)
+
+
+async def _refuse(stream: Stream, status: str, header: str = "") -> None:
+    with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError):
+        answer = f"HTTP/1.1 {status}\r\n{header}connection: close\r\ncontent-length: 0\r\n\r\n"
+        await stream.send_all(answer.encode())
+
+
+async def _send_alert(secured: trio.SSLStream[trio.SocketStream], stream: trio.SocketStream) -> None:
+    """Tell the other end why its handshake failed: OpenSSL wrote it, and trio leaves it where it is."""
+    with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        await stream.send_all(secured._outgoing.read())
+
+
+def _tune(stream: trio.SocketStream) -> None:
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in (("TCP_NOTSENT_LOWAT", NOTSENT_LOWAT), ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS)):
+        option = getattr(socket, name, None)  # Linux
+        if option is not None:
+            stream.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _parse(url: str) -> tuple[str, int, str, bool]:
+    """Host, port, path, and whether it is TLS."""
+    try:
+        parts = urlsplit(url)
+        secure = parts.scheme == "wss"
+        port = parts.port or (443 if secure else 80)
+    except ValueError as error:
+        raise Unreachable(f"{url} is no WebSocket URL: {error}") from error
+    if parts.scheme not in ("ws", "wss") or not parts.hostname:
+        raise Unreachable(f"{url} is no URL of the form ws://host:port or wss://host:port")
+    return parts.hostname, port, parts.path or "/", secure
+
+
+def _reachable(host: str) -> str:
+    """The host that a peer on this machine would connect to."""
+    if host in ("", "0.0.0.0"):
+        return "127.0.0.1"
+    if host == "::":
+        return "[::1]"
+    return f"[{host}]" if ":" in host else host
+
+
+def _plain(error: BaseException) -> str:
+    """Why a connection failed, without trio's wrapping of one error per address."""
+    inner = error.__cause__
+    if isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    number = getattr(inner, "errno", None) or getattr(error, "errno", None)
+    return os.strerror(number) if number is not None and number > 0 else str(error)

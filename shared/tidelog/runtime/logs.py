@@ -1,0 +1,93 @@
+"""Logging of the services: structlog, JSON lines in production, readable text on a terminal, always on stderr.
+
+Only shells log. Cores emit ``Event`` effects; ``perform`` writes one line for each, of the level that the table of
+all lines (``runtime/log_events.py``) says. What ``shared`` logs, which does without structlog, joins them. The client
+library must not import this module.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+from tidelog.printable import escaped
+from tidelog.runtime.log_events import level_of
+from tidelog.sansio.effects import Event
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """Whoever tries to import it meanwhile does without, unless it is there already."""
+    modules: dict[str, Any] = sys.modules
+    if module in modules:
+        yield
+        return
+    modules[module] = None
+    try:
+        yield
+    finally:
+        del modules[module]
+
+
+with _without("rich"):  # for tracebacks that ``format_exc_info`` writes: a fifth of a process's start, and 3 MB
+    import structlog
+
+
+def configure(as_json: bool | None = None, level: str = "info") -> None:
+    """Set up logging of this process. ``as_json`` None: JSON unless stderr is a terminal. ``level``: debug, info,
+    warning or error."""
+    if as_json is None:
+        as_json = not sys.stderr.isatty()
+    render = (
+        [structlog.processors.JSONRenderer(_json_line)] if as_json else [_escape, structlog.dev.ConsoleRenderer()]
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            *render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    shared = logging.getLogger("tidelog")
+    shared.handlers = [_Joining()]
+    shared.propagate = False
+    shared.setLevel(level.upper())
+
+
+def _json_line(value: Any, **how: Any) -> str:
+    """ASCII without control characters: JSON itself lets one pass, the last of ASCII."""
+    return json.dumps(value, **how).replace("\x7f", "\\u007f")
+
+
+def _escape(_logger: object, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Texts that come from outside stay in their line. A traceback has lines of its own, which are indented."""
+    for name, value in line.items():
+        if name == "exception":
+            line[name] = "\n".join(f"  {escaped(one)}" for one in str(value).split("\n"))
+        elif isinstance(value, str):
+            line[name] = escaped(value)
+    return line
+
+
+class _Joining(logging.Handler):
+    """Lines of the standard library's logging become lines like all others: their first word is the event."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line."""
+        event, _, detail = record.getMessage().partition(" ")
+        fields = {"exc_info": record.exc_info} if record.exc_info else {}
+        structlog.get_logger().log(record.levelno, event.rstrip(":"), detail=detail, **fields)
+
+
+def perform(event: Event, **context: object) -> None:
+    """Write the line of one event; ``context`` says where it happened (``node="r1"``)."""
+    getattr(structlog.get_logger(), level_of(event.name))(event.name, **context, **event.fields)

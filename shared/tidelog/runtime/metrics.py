@@ -1,0 +1,147 @@
+"""The metrics page of a service: what its tables declare, filled by its collector when somebody looks.
+
+Cores count in plain attributes, and a collector reads them when somebody looks. A look at ten thousand partitions
+takes the process 0.1 s in which it does nothing else, and anybody may look: so a page that was costly is shown again,
+as it was, until ``REST`` times what it cost is over. A page is in
+OpenMetrics text if the ``Accept`` header asks for it (Prometheus does), else in Prometheus' older text format. The
+client library must not import this module: it does not depend on prometheus-client.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate, chain
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from tidelog.net.transport import Page
+from tidelog.sansio.counters import Histogram
+from tidelog.wire.messages import MetricsAnswer
+
+REST = 50
+"""Looks take one part in so many of a process's time, at most."""
+FREE_S = 0.005
+"""A page that costs less is always made anew."""
+
+Kind = Literal["counter", "gauge", "histogram"]
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. ``name`` is without the ``_total`` that counters get; it ends with the ``unit`` where that is more
+    than a word for what is counted."""
+
+    name: str
+    kind: Kind
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> str:
+        """The name to ask for."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+BUILD = Metric(
+    "tidelog_build_info", "gauge", "boolean", "1, with the version of the program that runs.", ("version",)
+)
+COMMON = (BUILD,)
+"""On the page of every service."""
+Sample = tuple[Metric, tuple[str, ...], float | Histogram]
+"""A metric, the values of its labels, and its value."""
+
+
+def _version() -> str:
+    try:
+        return version("tidelog")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+VERSION = _version()
+
+
+def told(show: Callable[[str], Page]) -> MetricsAnswer:
+    """The page as an answer to ``describe_metrics``."""
+    return MetricsAnswer(show("text/plain").body.decode(), VERSION, time.time_ns() // 1_000_000)
+
+
+class MetricsPage(Collector):
+    """What ``/metrics`` shows: every metric of the table, in its order, and the process's own (CPU, memory, open
+    descriptors) under their usual names."""
+
+    def __init__(
+        self,
+        metrics: Sequence[Metric],
+        collect: Callable[[], Iterable[Sample]],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``clock``: seconds, for what a look costs."""
+        self._clock = clock
+        self._shown: dict[str, tuple[float, Page]] = {}
+        """Costly pages by content type, and until when they are shown again."""
+        self._metrics = metrics
+        self._collect = collect
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def __call__(self, accept: str) -> Page:
+        """The page in the format that is asked for."""
+        encode, content_type = choose_encoder(accept)
+        began = self._clock()
+        until, page = self._shown.get(content_type, (began, None))
+        if page is not None and began < until:
+            return page
+        page = Page(encode(self._registry), content_type)
+        ended = self._clock()
+        if ended - began >= FREE_S:
+            self._shown[content_type] = ended + REST * (ended - began), page
+        return page
+
+    def samples(self) -> Iterable[Sample]:
+        """The present values as they are read."""
+        return self._collect()
+
+    def describe(self) -> Iterable[Family]:
+        """Nothing: the table has no two metrics of one name."""
+        return []
+
+    def collect(self) -> Iterator[Family]:
+        """The present values."""
+        families = {metric: _family(metric) for metric in (*COMMON, *self._metrics)}
+        for metric, labels, value in chain([(BUILD, (VERSION,), 1.0)], self.samples()):
+            _add(families[metric], labels, value)
+        yield from families.values()
+
+
+def by_label(metric: Metric, table: Mapping[str, float]) -> Iterator[Sample]:
+    """The samples of a metric with one label, by that."""
+    for label, value in table.items():
+        yield metric, (label,), value
+
+
+def _family(metric: Metric) -> Family:
+    unit = metric.unit if metric.name.endswith(f"_{metric.unit}") else ""
+    family: Family = FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels, unit=unit)
+    return family
+
+
+def _add(family: Family, labels: tuple[str, ...], value: float | Histogram) -> None:
+    if isinstance(family, HistogramMetricFamily):
+        assert isinstance(value, Histogram), family.name
+        bounds = [*map(str, value.bounds), "+Inf"]
+        family.add_metric(labels, list(zip(bounds, accumulate(value.counts), strict=True)), value.sum)
+    else:
+        assert not isinstance(value, Histogram), family.name
+        family.add_metric(labels, value)

@@ -1,0 +1,279 @@
+"""The streaming source, micro-batch by micro-batch. Spark keeps one reader for a query, in a process of its own, and
+asks it for the end of the next batch; what that is stands in the checkpoint before anything is read, and a batch that
+is run again reads exactly what it read before, or says what of it is gone (``marks``, ``reading``)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from tidelog.errors import TidelogError
+from tidelog.spark import planner as looking
+from tidelog.spark import ranges as offsets
+from tidelog.spark.checkpoint import Key, Mark, key_of, share
+from tidelog.spark.data_loss import Extent, lost
+from tidelog.spark.errors import SourceError, translated
+from tidelog.spark.options import ReadOptions
+from tidelog.spark.ranges import Range
+from tidelog.types import Position
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelog.sync import Log
+
+WAIT_S = 0.5
+"""How long a query without news waits for some: Spark's default trigger asks again at once."""
+LOOK_S = 0.1
+"""Pause between two looks meanwhile."""
+
+log = logging.getLogger("tidelog.spark")
+
+
+class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Plans batches on the driver, reads one range per task."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self._client: Log | None = None
+        self._initial: Mark | None = None
+        self._target: dict[Key, Position] | None = None
+        """With Trigger.AvailableNow: where the query ends."""
+        self._reported: Mark | None = None
+        self._seen: tuple[Mark, Sequence[Extent]] = (Mark(), ())
+        self._lost = 0
+        self._planned_at = float("-inf")
+
+    # --- where to begin ------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint begins. The answer stays the same, and with a ``groupId`` it is kept in
+        the group, so that it is the same after a restart too."""
+        if self._initial is None:
+            found = self._look()
+            options = self.options
+            place = looking.offsets_at(
+                self._log, found, options.starting_offsets, "a starting time", options.beyond_time
+            )
+            offsets.check_named("startingOffsets", place, found)
+            begin = {}
+            for extent in found:
+                at = offsets.resolve(place, extent)
+                begin[key_of(extent)] = Position(extent.end_epoch if at == extent.end else -1, at)
+            if options.group:
+                begin |= self._kept(begin)
+            self._initial = Mark(begin, first=True)
+            self._report(self._initial)
+        return self._initial.to_json()
+
+    def _kept(self, begin: dict[Key, Position]) -> dict[Key, Position]:
+        """Where the group has come to already."""
+        kept = {}
+        with looking.in_words():
+            for topic in sorted({key.topic for key in begin}):
+                for partition, position in self._log.fetch_offsets(self.options.group, topic).items():
+                    kept.update({key: position for key in begin if (key.topic, key.partition) == (topic, partition)})
+        return kept
+
+    # --- where the next batch ends ---------------------------------------------------------------------------
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options say of the size of a batch."""
+        if self.options.max_offsets:
+            return ReadMaxRows(self.options.max_offsets)
+        return ReadMinRows(self.options.min_offsets) if self.options.min_offsets else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query ends with what there is now."""
+        self._target = {key_of(extent): Position(extent.end_epoch, extent.end) for extent in self._look()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch; ``start`` where there is nothing for one. Everything below ``start`` is done:
+        that is what the group is told."""
+        mark = Mark.from_json(start)
+        self._report(mark)
+        until = monotonic() + WAIT_S
+        while True:
+            found = self._look()
+            self._seen = mark, found
+            end = self._next(mark, found, limit)
+            if end is not None:
+                self._planned_at = monotonic()
+                return end.to_json()
+            if self._target is not None or monotonic() >= until:
+                return start
+            threading.Event().wait(LOOK_S)
+
+    def _next(self, mark: Mark, found: Sequence[Extent], limit: ReadLimit) -> Mark | None:
+        self._check_topics(mark, found)
+        ends = {}
+        for extent in found:
+            end = self._end_of(mark, extent)
+            if end is not None:
+                ends[key_of(extent)] = end
+        starts = {key_of(extent): max(mark.start_of(key_of(extent)).offset, extent.start) for extent in found}
+        sizes = {key: end.offset - starts[key] for key, end in ends.items()}
+        if self._is_to_wait(sum(max(0, size) for size in sizes.values()), limit):
+            return None
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else max(1, sum(map(abs, sizes.values())))
+        taken = share(sizes, most)
+        cut = {key: starts[key] + count for key, count in taken.items() if count < sizes[key]}
+        epochs = self._epochs_before(cut)
+        at = dict(mark.at)
+        for key, end in ends.items():
+            if key in cut:
+                at[key] = Position(epochs.get(key, -1), cut[key])
+            elif key in taken or (sizes[key] <= 0 and end.offset != mark.start_of(key).offset):
+                at[key] = end  # in the second case nothing is left of it to read
+        if at == dict(mark.at):
+            return None
+        return Mark(at, since=replace(mark, first=False) if mark.first else None)
+
+    def _end_of(self, mark: Mark, extent: Extent) -> Position | None:
+        """How far a partition may be read; None: not at all, it came after the query's end was fixed."""
+        start = mark.start_of(key_of(extent)).offset
+        if start > extent.end:
+            self._judge(lost(extent, extent.end, start, seen=True), 0)
+        end = Position(extent.end_epoch, extent.end)
+        if self._target is None:
+            return end
+        target = self._target.get(key_of(extent))
+        return None if target is None else min(target, end, key=lambda position: position.offset)
+
+    def _is_to_wait(self, waiting: int, limit: ReadLimit) -> bool:
+        if self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        waited_ms = 1000 * (monotonic() - self._planned_at)
+        return waiting < self.options.min_offsets and waited_ms < self.options.max_delay_ms
+
+    def _epochs_before(self, cut: dict[Key, int]) -> dict[Key, int]:
+        """The leader epochs of the last records of a batch that ends within the logs."""
+        epochs = {}
+        for topic in sorted({key.topic for key in cut}):
+            keys = {key.partition: key for key in cut if key.topic == topic}
+            starts = {partition: cut[key] - 1 for partition, key in keys.items()}
+            ends = {partition: cut[key] for partition, key in keys.items()}
+            try:
+                with self._log.consume(topic, start=starts, end=ends, partitions=list(keys)) as consumer:
+                    while (batch := consumer.next_batch(looking.PLAN_TIMEOUT_S)) is not None:
+                        epochs[keys[batch.partition]] = batch.header.leader_epoch
+            except TidelogError as error:
+                if error.code != "OFFSET_OUT_OF_RANGE":  # retention was faster: planning the batch says so
+                    raise translated(error) from error
+        return epochs
+
+    # --- a batch -----------------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The ranges of a batch. Raises ``SourceError`` for what of it is not in the log."""
+        from tidelog.spark.source import RangePartition
+
+        upto = Mark.from_json(end)
+        since = upto.since or Mark.from_json(start)
+        found = self._look()
+        self._check_topics(upto, found)
+        ranges = []
+        for extent in found:
+            key = key_of(extent)
+            if key in upto.at:
+                ranges += self._range(extent, since.start_of(key), upto.at[key])
+        return [
+            RangePartition(each)
+            for each in offsets.cut(ranges, self.options.min_partitions, self.options.max_per_partition)
+        ]
+
+    def _range(self, extent: Extent, start: Position, end: Position) -> list[Range]:
+        if start.offset > end.offset:
+            self._judge(lost(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
+            return []
+        gone = min(end.offset, extent.start) - start.offset
+        self._judge(lost(extent, start.offset, end.offset, seen=True), max(0, gone))
+        first, after = max(start.offset, extent.start), min(end.offset, extent.end)
+        if first >= after:
+            return []
+        epoch = start.leader_epoch if first == start.offset else -1
+        return [
+            Range(extent.topic, extent.topic_id, extent.partition, first, after, epoch, end_epoch=end.leader_epoch)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one range, as Arrow record batches."""
+        from tidelog.spark import read_task as reading
+
+        yield from reading.read(self.options, partition.range)
+
+    # --- what others see ---------------------------------------------------------------------------------------
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """For the query's progress: the ends of the logs, how many offsets wait above the last batch, and how many
+        were passed over because they are gone (``failOnDataLoss=false``)."""
+        mark, found = self._seen
+        ends = Mark({key_of(extent): Position(extent.end_epoch, extent.end) for extent in found})
+        return {"behind": mark.behind(found), "lost": self._lost} | ends.to_json()
+
+    def _report(self, mark: Mark) -> None:
+        """Tell the group. That it cannot be told is no reason to stop, that it may not be is."""
+        if not self.options.group or (self._reported is not None and self._reported.at == mark.at):
+            return
+        try:
+            for topic in sorted({key.topic for key in mark.at}):
+                positions = {key.partition: at for key, at in mark.at.items() if key.topic == topic}
+                self._log.reset_group(self.options.group, topic, positions)
+        except TidelogError as error:
+            if not error.retriable:
+                raise SourceError(
+                    "TIDELOG_GROUP",
+                    f"groupId {self.options.group}: {error.message}; a query needs a group of its own",
+                ) from error
+            log.warning("the position is not told to group %s: %s", self.options.group, error)
+            return
+        self._reported = mark
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            self._client.close()
+
+    # --- how -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _log(self) -> Log:
+        if self._client is None:
+            self._client = looking.connect(self.options)
+        return self._client
+
+    def _look(self) -> list[Extent]:
+        return looking.extents(self._log, self.options)
+
+    def _check_topics(self, mark: Mark, found: Sequence[Extent]) -> None:
+        """Topics of the checkpoint are still those that they were."""
+        from tidelog.spark.read_task import topic_changed
+
+        ids = {extent.topic: extent.topic_id for extent in found}
+        for key in mark.at:
+            if ids.get(key.topic, key.topic_id) != key.topic_id:
+                raise topic_changed(key.topic)
+            if key.topic not in ids:
+                gone = SourceError("TIDELOG_UNKNOWN_TOPIC", f"{key.topic} was read, and is gone")
+                self._judge(gone, 0)
+
+    def _judge(self, told: SourceError | None, records: int) -> None:
+        if told is None:
+            return
+        if self.options.fail_on_data_loss:
+            raise told
+        self._lost += records
+        log.warning("%s", told)

@@ -1,0 +1,109 @@
+"""What the driver asks the cluster: which partitions there are, and what is in them now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tidelog.errors import TidelogError
+from tidelog.spark.data_loss import Extent
+from tidelog.spark.errors import SourceError, translated
+from tidelog.spark.option_parsers import AtTime, Offsets, Place
+from tidelog.spark.options import HowToConnect, ReadOptions
+from tidelog.spark.ranges import check_named
+from tidelog.types import INTERNAL_PREFIX
+
+if TYPE_CHECKING:
+    from tidelog.sync import Log
+    from tidelog.wire.messages import TopicInfo
+
+PLAN_TIMEOUT_S = 30.0
+"""How long the driver tries to reach a gateway and to learn the offsets: nobody tries again for it."""
+
+
+def connect(options: HowToConnect) -> Log:
+    """A client with the driver's patience. Raises ``SourceError``."""
+    import tidelog.sync
+
+    with in_words():
+        return tidelog.sync.connect(
+            **options.how_to_connect(), connect_timeout_s=PLAN_TIMEOUT_S, request_timeout_s=PLAN_TIMEOUT_S
+        )
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """What the client raises, in words for Spark's users."""
+    try:
+        yield
+    except TidelogError as error:
+        raise translated(error) from error
+
+
+def extents(client: Log, options: ReadOptions) -> list[Extent]:
+    """Every partition that is to be read, by topic and partition."""
+    with in_words():
+        found = [(topic, _wanted(topic, options)) for topic in _topics(client, options)]
+        return [extent for topic, wanted in found for extent in extents_of(client, topic, wanted)]
+
+
+def _topics(client: Log, options: ReadOptions) -> list[TopicInfo]:
+    if not options.subscribe_pattern:
+        return [client.describe(topic) for topic in sorted(options.topics())]
+    matches = re.compile(options.subscribe_pattern).fullmatch
+    named = (t for t in client.topics() if not t.name.startswith(INTERNAL_PREFIX) and matches(t.name))
+    return sorted(named, key=lambda topic: topic.name)
+
+
+def _wanted(topic: TopicInfo, options: ReadOptions) -> Sequence[int]:
+    count = len(topic.partitions)
+    wanted = dict(options.assign).get(topic.name, tuple(range(count)))
+    if missing := [partition for partition in wanted if partition >= count]:
+        raise SourceError(
+            "TIDELOG_UNKNOWN_TOPIC", f"{topic.name} has partitions 0 to {count - 1}; assign names {missing}"
+        )
+    return wanted
+
+
+def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[Extent]:
+    """What is in these partitions now. Raises what the client raises."""
+    starts = client.list_offsets(topic, "earliest", partitions)
+    ends = client.list_offsets(topic, "latest", partitions)
+    compacted = "compact" in topic.config.get("cleanup", "")
+    return [
+        Extent(
+            topic.name,
+            topic.topic_id,
+            p,
+            starts[p].offset,
+            max(starts[p].offset, ends[p].offset),
+            ends[p].leader_epoch,
+            compacted,
+        )
+        for p in sorted(starts)
+    ]
+
+
+def offsets_at(client: Log, found: Sequence[Extent], place: Place, name: str, beyond: str) -> str | Offsets:
+    """Times as offsets; anything else as it is. ``beyond``: what a time after the last record means. Raises
+    ``SourceError``."""
+    if not isinstance(place, AtTime):
+        return place
+    if isinstance(place.ms, dict):
+        check_named(name, place.ms, found)
+    offsets: Offsets = {}
+    for extent in found:
+        ms = place.ms if isinstance(place.ms, int) else place.ms[extent.topic][extent.partition]
+        with in_words():
+            answer = client.list_offset(extent.topic, extent.partition, datetime.fromtimestamp(ms / 1000, UTC))
+        if answer.timestamp_ms < 0 and beyond == "error":
+            raise SourceError(
+                "TIDELOG_OPTION",
+                f"{extent.topic}/{extent.partition}: {name} is {ms}, and no record is of that time or later; "
+                "startingOffsetsByTimestampStrategy=latest begins at the end there",
+            )
+        offsets.setdefault(extent.topic, {})[extent.partition] = min(answer.offset, extent.end)
+    return offsets

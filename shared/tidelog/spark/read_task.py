@@ -1,0 +1,136 @@
+"""What a task does: it reads one range, as Arrow record batches, and says exactly what is not there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidelog.errors import CorruptBatch, TidelogError
+from tidelog.spark import planner as looking
+from tidelog.spark.data_loss import Extent, lost
+from tidelog.spark.errors import SourceError, unreadable
+from tidelog.spark.options import ReadOptions
+from tidelog.spark.ranges import Range
+from tidelog.types import Position
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelog.client.core.consumer import Fetched
+    from tidelog.spark.arrow import Rows
+    from tidelog.sync import Log
+
+READ_TIMEOUT_S = 120.0
+"""How long a task waits for the next records of its range before it fails (and Spark tries it again)."""
+
+log = logging.getLogger("tidelog.spark")
+
+
+def read(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
+    """The records of a range, in order. Raises ``SourceError``."""
+    with looking.connect(options) as client, looking.in_words():
+        yield from _Reading(client, options, wanted).batches()
+
+
+class _Reading:
+    """Where the task is in its range."""
+
+    def __init__(self, client: Log, options: ReadOptions, wanted: Range) -> None:
+        self._client = client
+        self._options = options
+        self._wanted = wanted
+        self._at = Position(wanted.start_epoch, wanted.start)
+        self._rewritten = False
+        self._skipped = self._skipped_offsets = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        from tidelog.spark.arrow import Rows
+
+        wanted = self._wanted
+        rows = Rows(wanted.topic, wanted.partition, self._options.include_headers)
+        while self._at.offset < wanted.end:
+            try:
+                for batch in self._fetch():
+                    self._check_epoch(batch)
+                    self._add(rows, batch)
+                    self._at = Position(batch.header.leader_epoch, batch.end)
+                    if rows.is_enough():
+                        yield from rows.take()
+            except TidelogError as error:
+                if error.code not in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
+                    raise
+                self._pass_over(error)
+        yield from rows.take()
+        if self._skipped:
+            where = f"{wanted.topic}/{wanted.partition}"
+            text = "%s: skipped %d offsets in %d batches that cannot be decoded"
+            log.warning(text, where, self._skipped_offsets, self._skipped)
+
+    def _add(self, rows: Rows, batch: Fetched) -> None:
+        """Its records, or none where it cannot be decoded and is skipped. Raises ``SourceError``."""
+        try:
+            rows.add(batch.data, batch.first, batch.end)
+        except CorruptBatch as error:
+            found = batch.unreadable(self._wanted.topic, error)
+            if self._options.on_unreadable == "raise" or found.is_damaged:
+                raise unreadable(found) from None
+            self._skipped += 1
+            self._skipped_offsets += batch.end - batch.first
+            log.warning("skipped: %s: %s", found.place, found.why)
+
+    def _fetch(self) -> Iterator[Fetched]:
+        from tidelog.client.options import ConsumerOptions
+
+        wanted, size = self._wanted, self._options.fetch_max_bytes
+        with self._client.consume(
+            wanted.topic,
+            start={wanted.partition: self._at},
+            end=wanted.end,
+            partitions=[wanted.partition],
+            options=ConsumerOptions(buffer_bytes=size, partition_bytes=size),
+        ) as consumer:
+            if consumer.topic_id != wanted.topic_id:
+                raise topic_changed(wanted.topic)
+            while (batch := consumer.next_batch(READ_TIMEOUT_S)) is not None:
+                yield batch
+
+    def _check_epoch(self, batch: Fetched) -> None:
+        """A record of a later leader epoch than the range's end stands where another stood."""
+        if self._rewritten or self._wanted.end_epoch < 0 or batch.header.leader_epoch <= self._wanted.end_epoch:
+            return
+        self._judge(self._extent(), batch.first)
+        self._rewritten = True
+
+    def _pass_over(self, error: TidelogError) -> None:
+        """Go on behind what is not there, if that is allowed."""
+        extent = self._extent()
+        cut_at = error.detail.get("end_offset") if error.code == "LOG_TRUNCATED" else None
+        self._judge(extent, int(cut_at) if cut_at is not None else None)
+        there = self._at.offset < extent.end
+        after = max(self._at.offset, extent.start) if there else self._wanted.end
+        self._at = Position(-1, min(after, self._wanted.end))
+
+    def _judge(self, extent: Extent, cut_at: int | None) -> None:
+        start, end = self._at.offset, self._wanted.end
+        told = lost(extent, start, end, seen=True, cut_at=cut_at)
+        if told is not None:
+            if self._options.fail_on_data_loss:
+                raise told
+            log.warning("%s", told)
+
+    def _extent(self) -> Extent:
+        wanted = self._wanted
+        topic = self._client.describe(wanted.topic)
+        if topic.topic_id != wanted.topic_id:
+            raise topic_changed(wanted.topic)
+        return looking.extents_of(self._client, topic, [wanted.partition])[0]
+
+
+def topic_changed(topic: str) -> SourceError:
+    """The topic is not the one that was planned for."""
+    return SourceError(
+        "TIDELOG_TOPIC_CHANGED",
+        f"{topic} was deleted and created again: its offsets are those of another log. Begin a new query (a new "
+        "checkpoint), or read from the earliest offset",
+    )

@@ -1,0 +1,222 @@
+"""Rows of a table as batches of the log. Pure: the bytes of the batches are a function of the rows, the producer and
+its timestamp, and what the topics allow. The same rows in the same order from the same producer make the very same
+bytes, however Spark cuts them into tables; that is how leaders recognise a second attempt as a copy.
+
+Columns: ``value``, and as far as they are there ``key``, ``headers``, ``topic``, ``partition``. A record goes to the
+partition that its row names, else to that of its key (murmur2, as everywhere), else batch by batch to one after the
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.batch.format import MAX_RECORDS, Codec, NewRecord, RecordHeaders, encode_batch
+from tidelog.client.core.batch import BATCH_OVERHEAD, record_size
+from tidelog.client.core.partitioner import Partitioner
+from tidelog.spark.errors import SourceError
+from tidelog.types import MAX_TASKS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_BYTES = 256 << 10
+"""A batch is closed when it has this much, or what its topic allows if that is less."""
+COLUMNS = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+}
+"""What the sink takes, and as what."""
+
+
+class Target(NamedTuple):
+    """A partition that is written to."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A batch ready to be sent."""
+
+    target: Target
+    data: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """The producer of a task's batches."""
+
+    id: int
+    epoch: int
+    timestamp_ms: int
+    """The timestamp of every record of the task."""
+    transaction: str = ""
+    """The application, where they are part of a transaction."""
+    ticket: str = field(default="", repr=False)
+    """What the cluster gave with the id, for a connection that has not presented it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of a numbered batch of an application. ``owner``: the query whose batches these are."""
+
+    app: str
+    owner: str
+    batch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Producers of all tasks of one write: task ``n`` has the ``n``-th of ``MAX_TASKS`` ids."""
+
+    first_id: int
+    timestamp_ms: int
+    ticket: str = field(default="", repr=False)
+    """Of all of the ids."""
+
+    def of_task(self, task: int) -> Producer:
+        """Return the producer of a task, one for all its attempts. Raises ``TIDELOG_OPTION`` if there are more tasks
+        than ids."""
+        if task >= MAX_TASKS:
+            raise SourceError("TIDELOG_OPTION", f"an idempotent write has at most {MAX_TASKS} tasks: use coalesce()")
+        return Producer(self.first_id + task, 0, self.timestamp_ms, ticket=self.ticket)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """What must be known of a topic to write to it."""
+
+    partitions: int
+    max_batch_bytes: int
+
+
+def check_columns(types: Mapping[str, str], has_topic: bool) -> None:
+    """``types``: column -> its type as Spark writes it. Raises ``TIDELOG_SCHEMA`` with every fault."""
+    faults = [f"{name} is no column of a record" for name in types if name not in COLUMNS]
+    faults += [
+        f"{name} is {found}, not {' or '.join(COLUMNS[name])}"
+        for name, found in types.items()
+        if name in COLUMNS and found not in COLUMNS[name]
+    ]
+    if "value" not in types:
+        faults.append("there is no column value")
+    if "topic" not in types and not has_topic:
+        faults.append("where rows go is not said: give the option topic, or a column topic")
+    if faults:
+        raise SourceError(
+            "TIDELOG_SCHEMA",
+            f"{'; '.join(faults)}. A write takes value (binary or string), and key, headers, topic, partition "
+            "where there are such columns",
+        )
+
+
+class Numbering:
+    """Makes batches of one task's rows. ``start`` says where records without key and partition begin, another for
+    each task."""
+
+    def __init__(self, producer: Producer, codec: Codec, topic: str, start: int) -> None:
+        self._encode = partial(
+            encode_batch,
+            codec=codec,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            transactional=bool(producer.transaction),
+        )
+        self._timestamp_ms = producer.timestamp_ms
+        self._topic = topic
+        self._start = start
+        self._limits: dict[str, TopicLimits] = {}
+        self._partitioners: dict[str, Partitioner] = {}
+        self._open: dict[Target, list[NewRecord]] = {}
+        self._sizes: dict[Target, int] = {}
+        self._sequences: dict[Target, int] = {}
+        self.rows = 0
+
+    def topics_of(self, table: pa.RecordBatch) -> list[str]:
+        """Topics in it that ``know`` was not called for yet, in order."""
+        if "topic" not in table.schema.names:
+            named = {self._topic}
+        else:
+            named = {name or self._topic for name in table.column("topic").unique().to_pylist()}
+        if "" in named:
+            raise SourceError("TIDELOG_VALUE", "a row has no topic (null), and the option topic is not given")
+        return sorted(named - set(self._limits))
+
+    def know(self, topic: str, limits: TopicLimits) -> None:
+        """What there is to know of a topic."""
+        self._limits[topic] = limits
+        self._partitioners[topic] = Partitioner(limits.partitions, self._start)
+
+    def add(self, table: pa.RecordBatch) -> Iterator[Numbered]:
+        """The batches that are full now. Raises ``TIDELOG_VALUE`` for a row that cannot be written."""
+        columns = {name: table.column(name).to_pylist() for name in table.schema.names}
+        nothing = [None] * table.num_rows
+        wanted = (columns.get(name, nothing) for name in COLUMNS)
+        for value, key, headers, topic, partition in zip(*wanted, strict=True):
+            record = NewRecord(_bytes(value), _bytes(key), self._timestamp_ms, _pairs(headers))
+            yield from self._add(topic or self._topic, partition, record)
+            self.rows += 1
+
+    def _add(self, topic: str, partition: int | None, record: NewRecord) -> Iterator[Numbered]:
+        limits, partitioner = self._limits[topic], self._partitioners[topic]
+        size = record_size(record.value, record.key, record.headers)
+        if BATCH_OVERHEAD + size > limits.max_batch_bytes:
+            raise SourceError(
+                "TIDELOG_VALUE",
+                f"{topic}: a record of {size} bytes does not fit into a batch of max_batch_bytes "
+                f"{limits.max_batch_bytes}",
+            )
+        sticky = partition is None and record.key is None
+        if partition is None:
+            partition = partitioner.sticky if record.key is None else partitioner.of_key(record.key)
+        elif not 0 <= partition < limits.partitions:
+            raise SourceError(
+                "TIDELOG_VALUE", f"{topic} has partitions 0 to {limits.partitions - 1}; a row names {partition}"
+            )
+        target = Target(topic, partition)
+        full = min(BATCH_BYTES, limits.max_batch_bytes)
+        while target in self._open and (self._sizes[target] + size > full or len(self._open[target]) == MAX_RECORDS):
+            yield self._close(target)
+            if sticky:
+                partitioner.move_on()
+                target = Target(topic, partitioner.sticky)
+        self._open.setdefault(target, []).append(record)
+        self._sizes[target] = self._sizes.get(target, BATCH_OVERHEAD) + size
+
+    def finish(self) -> Iterator[Numbered]:
+        """What is left."""
+        for target in sorted(self._open):
+            yield self._close(target)
+
+    def _close(self, target: Target) -> Numbered:
+        records = self._open.pop(target)
+        self._sizes.pop(target)
+        sequence = self._sequences.get(target, 0)
+        self._sequences[target] = sequence + len(records)
+        try:
+            data = self._encode(records, base_sequence=sequence)
+        except ValueError as error:
+            raise SourceError("TIDELOG_VALUE", f"{target.topic}/{target.partition}: {error}") from None
+        return Numbered(target, data, len(records))
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _pairs(headers: Any) -> RecordHeaders:
+    if not headers:
+        return ()
+    if any(pair is None or pair["key"] is None or pair["value"] is None for pair in headers):
+        raise SourceError("TIDELOG_VALUE", "a header without key or value (null)")
+    return tuple((pair["key"], pair["value"]) for pair in headers)

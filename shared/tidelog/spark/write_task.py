@@ -1,0 +1,227 @@
+"""What a task of a write does: rows to batches, batches to the cluster, many partitions at a time, each in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from tidelog.client import trio_loop
+from tidelog.client.batch_sender import Sender
+from tidelog.client.clock import wall_ms
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError, refuse
+from tidelog.feature_levels import TASK_PRODUCERS
+from tidelog.spark import planner as looking
+from tidelog.spark.errors import SourceError
+from tidelog.spark.log_copies import LogCopies
+from tidelog.spark.row_encoder import Numbered, Numbering, Producer, Reserved, Target, Task, TopicLimits
+from tidelog.spark.write_options import WriteOptions
+from tidelog.sync.portal import Portal
+from tidelog.types import MAX_TASKS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelog.wire.messages import TopicInfo
+
+SEND_TIMEOUT_S = 120.0
+"""How long a batch may take, failovers included, before the task fails (and Spark tries it again)."""
+OTHER_ROWS = (
+    ". An earlier attempt of this task wrote other rows, or wrote them in another order or cut into other batches; "
+    "delivery=exactly-once allows that"
+)
+"""What to say of ``SEQUENCE_CONFLICT``."""
+UNVERIFIED = ("UNVERIFIED_SEQUENCE", "DUPLICATE_SEQUENCE")
+"""A leader does not remember what it has under a sequence."""
+QUEUED_BATCHES = 4
+"""Batches of a partition that wait for those before them; then the rows wait."""
+
+
+def reserve(options: WriteOptions) -> Reserved:
+    """Producers of one write, from the cluster. The driver asks, before there are tasks."""
+    with _connected(options) as portal, _advised():
+        given = portal.run(portal.log.producer_ids, MAX_TASKS)
+        return Reserved(given.producer_id, wall_ms(), given.ticket)
+
+
+def write(options: WriteOptions, who: Task | Producer | None, start: int, tables: Iterator[pa.RecordBatch]) -> int:
+    """Write a task's rows and return their number when all are acknowledged. ``who``: the cluster is asked for the
+    producer of this task; the producer is known; None: any new one. ``start``: where records without key and
+    partition begin. Raises ``SourceError``."""
+    with _connected(options) as portal:
+        if isinstance(who, Task):
+            with _advised():
+                given = portal.run(
+                    portal.log.task_producer, who.app, who.owner, who.batch, who.number, SEND_TIMEOUT_S
+                )
+            producer = Producer(given.producer_id, given.producer_epoch, given.timestamp_ms, ticket=given.ticket)
+        elif who is None:
+            new = portal.run(portal.log.producer_ids, 1)
+            producer = Producer(new.producer_id, 0, wall_ms(), ticket=new.ticket)
+        else:
+            producer = who
+        return _send(portal, options, producer, start, tables)
+
+
+def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterator[pa.RecordBatch]) -> int:
+    """Write a task's rows, to be seen when ``commit`` names what is staged here."""
+    with _connected(options) as portal:
+        staging = portal.log.stage(app, name=name, timeout_s=options.transaction_timeout_ms / 1000)
+        with portal.entered(staging) as transaction:
+            _, id, epoch = transaction.identity
+            return _send(portal, options, Producer(id, epoch, wall_ms(), app), start, tables)
+
+
+def commit(options: WriteOptions, app: str, batch: int, names: list[str]) -> None:
+    """All of it is seen from now on, and nothing else that the application has staged; once for a batch."""
+    with _connected(options) as portal:
+        portal.run(partial(portal.log.commit, app, batch, names, alone=True))
+
+
+def abort(options: WriteOptions, app: str, names: list[str]) -> None:
+    """Nobody will see it, unless it is committed."""
+    with _connected(options) as portal:
+        portal.run(portal.log.abort, app, names)
+
+
+@contextmanager
+def _advised() -> Iterator[None]:
+    """Say what to do where the cluster cannot give the producers of an idempotent write."""
+    try:
+        yield
+    except TidelogError as error:
+        if error.code not in ("UNSUPPORTED", "UNSUPPORTED_LEVEL"):
+            raise
+        raise SourceError(
+            "TIDELOG_FAILED",
+            f"the cluster cannot give the producer ids of delivery=idempotent: {error.message} ({error.code}). "
+            f"Upgrade all of its processes and raise its feature level to {TASK_PRODUCERS} (tidelog features raise), "
+            "or use another delivery",
+        ) from error
+
+
+@contextmanager
+def _connected(options: WriteOptions) -> Iterator[Portal]:
+    with looking.in_words():
+        portal = Portal(
+            lambda: trio_loop.connect(**options.how_to_connect(), connect_timeout_s=looking.PLAN_TIMEOUT_S)
+        )
+        try:
+            yield portal
+        finally:
+            portal.close()
+
+
+def _send(
+    portal: Portal, options: WriteOptions, producer: Producer, start: int, tables: Iterator[pa.RecordBatch]
+) -> int:
+    numbering = Numbering(producer, options.compression, options.topic, start)
+    sender = portal.log.sender(options.acks, producer.transaction)
+    task = _Sending(portal.log, portal.nursery, sender, producer.timestamp_ms)
+    portal.run(task.begin, producer)
+    for table in tables:
+        for topic in numbering.topics_of(table):
+            numbering.know(topic, portal.run(task.look, topic))
+        for batch in numbering.add(table):
+            portal.run(task.put, batch)
+    for batch in numbering.finish():
+        portal.run(task.put, batch)
+    portal.run(task.finish)
+    return numbering.rows
+
+
+class _Sending:
+    """The part that lives in the client's thread: one lane for each partition that is written to."""
+
+    def __init__(self, log: Log, nursery: trio.Nursery, sender: Sender, timestamp_ms: int) -> None:
+        self._log = log
+        self._nursery = nursery
+        self._sender = sender
+        self._timestamp_ms = timestamp_ms
+        self._topics: dict[str, TopicInfo] = {}
+        self._copies: dict[Target, LogCopies] = {}
+        self._lanes: dict[Target, trio.MemorySendChannel[Numbered]] = {}
+        self._running = 0
+        self._over = trio.Event()
+        self._error: SourceError | None = None
+
+    async def begin(self, producer: Producer) -> None:
+        self._log.use_producer(producer.id, producer.epoch, producer.ticket)
+
+    async def look(self, topic: str) -> TopicLimits:
+        found = await self._log.describe(topic)
+        self._topics[topic] = found
+        return TopicLimits(len(found.partitions), int(found.config.get("max_batch_bytes", 1 << 20)))
+
+    async def put(self, batch: Numbered) -> None:
+        self._raise()
+        lane = self._lanes.get(batch.target)
+        if lane is None:
+            lane, waiting = trio.open_memory_channel[Numbered](QUEUED_BATCHES)
+            self._lanes[batch.target] = lane
+            self._running += 1
+            self._nursery.start_soon(self._run, waiting)
+        await lane.send(batch)
+
+    async def _run(self, waiting: trio.MemoryReceiveChannel[Numbered]) -> None:
+        try:
+            async with waiting:
+                async for batch in waiting:
+                    await self._send(batch)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._over.set()
+
+    async def _send(self, batch: Numbered) -> None:
+        if self._error is not None:
+            return
+        topic, partition = batch.target
+        try:
+            await self._sender.send(self._topics[topic].topic_id, partition, batch.data, SEND_TIMEOUT_S)
+        except TidelogError as error:
+            if error.code not in UNVERIFIED:
+                self._fail(batch, error)
+            else:
+                await self._compare(batch, error)
+
+    async def _compare(self, batch: Numbered, unverified: TidelogError) -> None:
+        """An earlier attempt has used the sequence, and the leader cannot say for what. The log can."""
+        topic, partition = batch.target
+        if batch.target not in self._copies:
+            self._copies[batch.target] = LogCopies(self._log, self._topics[topic], partition, self._timestamp_ms)
+        try:
+            same = await self._copies[batch.target].has(batch.data)
+        except TidelogError as error:
+            text = f"{unverified.message}; and the log cannot be read to compare: {error.message}"
+            self._fail(batch, refuse(error.code, text, unknown_outcome=True))
+            return
+        if same is None:
+            self._fail(batch, unverified)
+        elif not same:
+            self._fail(batch, refuse("SEQUENCE_CONFLICT", "the log has other bytes under their sequence"))
+
+    def _fail(self, batch: Numbered, error: TidelogError) -> None:
+        topic, partition = batch.target
+        fate = "may not be in the log" if error.unknown_outcome else "are not in the log"
+        self._error = SourceError(
+            "TIDELOG_NOT_WRITTEN",
+            f"{topic}/{partition}: {batch.count} records {fate}: {error.message} ({error.code})"
+            f"{OTHER_ROWS if error.code == 'SEQUENCE_CONFLICT' else ''}",
+        )
+
+    async def finish(self) -> None:
+        """Wait for every ack."""
+        for lane in self._lanes.values():
+            lane.close()
+        if self._running:
+            await self._over.wait()
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error

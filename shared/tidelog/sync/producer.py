@@ -1,0 +1,253 @@
+"""The blocking face of a producer: what ``tidelog.sync`` gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable
+from types import TracebackType
+from typing import Any, Self
+
+import trio
+
+from tidelog.client import producer as async_producer
+from tidelog.client.options import ProducerOptions
+from tidelog.client.producer import Ack, DeliveryFailed, Headers
+from tidelog.errors import BrokerError, TidelogError
+from tidelog.sync.portal import Portal
+
+QUEUED_RECORDS = 4096
+"""Records that ``submit`` hands over to the background thread at a time, at most."""
+
+
+class Pending:
+    """A record that was accepted and is not acknowledged yet, perhaps."""
+
+    __slots__ = ("_error", "_feed", "_inner")
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._inner: async_producer.Pending | None = None
+        self._error: Exception | None = None
+
+    def wait(self) -> Ack:
+        """Wait for the acknowledgement. Raises the error that the record failed with (see
+        ``tidelog.Pending.result``), or was refused with."""
+        if self._inner is not None and self._inner.is_settled:
+            return self._inner.result()
+        return self._feed._portal.run(self._wait)
+
+    async def _wait(self) -> Ack:
+        await self._feed._catch_up()
+        if self._error is not None:
+            self._feed._refused.pop(self, None)
+            raise self._error
+        assert self._inner is not None
+        return await self._inner.wait()
+
+
+class Feed(ABC):
+    """Records on their way to the background thread, in order, many at a time."""
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+        self._tracing = portal.log.tracing
+        self._queue: deque[tuple[Pending, tuple[Any, ...], dict[str, Any], Any]] = deque()
+        """With the context in which each was sent, where that is traced."""
+        self._scheduled = False
+        self._pumping = False
+        self._refused: dict[Pending, Exception] = {}
+        """What was refused, and why, as far as nobody has waited for it."""
+        self._caught_up: trio.Event
+
+    @abstractmethod
+    async def _accept(self, *record: Any, **details: Any) -> async_producer.Pending:
+        """In the background thread: the next record."""
+
+    def _put(self, *record: Any, **details: Any) -> Pending:
+        pending = Pending(self)
+        context = None if self._tracing is None else self._tracing.now()
+        self._queue.append((pending, record, {name: x for name, x in details.items() if x is not None}, context))
+        if len(self._queue) >= QUEUED_RECORDS:
+            self._portal.run(self._catch_up)
+        elif not self._scheduled:
+            self._scheduled = True
+            self._portal.soon(self._start_pump)
+        return pending
+
+    # In the background thread:
+
+    def _start_pump(self) -> None:
+        self._scheduled = False
+        if self._queue and not self._pumping:
+            self._pumping = True
+            self._caught_up = trio.Event()
+            self._portal.nursery.start_soon(self._pump)
+
+    async def _pump(self) -> None:
+        """Hand over what is queued, in order."""
+        queue = self._queue
+        try:
+            while queue:
+                pending, record, details, context = queue[0]
+                try:
+                    accepted = self._accept(*record, **details)
+                    pending._inner = await (accepted if context is None else self._accept_in(context, accepted))
+                except (TidelogError, TypeError, ValueError) as error:
+                    pending._error = self._refused[pending] = error
+                queue.popleft()
+        finally:
+            self._pumping = False
+            self._caught_up.set()
+
+    async def _accept_in(self, context: Any, accepted: Awaitable[async_producer.Pending]) -> async_producer.Pending:
+        """As its sender would: the span begins in the sender's context."""
+        assert self._tracing is not None
+        with self._tracing.within(context):
+            return await accepted
+
+    async def _catch_up(self) -> None:
+        self._start_pump()
+        if self._pumping:
+            await self._caught_up.wait()
+
+
+class Producer(Feed):
+    """Sends records to one topic; from any thread. Made by ``Log.producer``; use it with ``with``."""
+
+    def __init__(self, portal: Portal, topic: str, options: ProducerOptions | None) -> None:
+        super().__init__(portal)
+        self.topic = topic
+        self._end: trio.Event
+        self._ended: trio.Event
+        self._failure: Exception | None = None
+        self._inner = portal.run(self._open, options)
+
+    async def _open(self, options: ProducerOptions | None) -> async_producer.Producer:
+        self._end, self._ended = trio.Event(), trio.Event()
+        answer: tuple[async_producer.Producer | None, Exception | None] = await self._portal.nursery.start(
+            self._hold, options
+        )
+        producer, error = answer
+        if producer is None:
+            assert error is not None
+            raise error
+        return producer
+
+    async def _hold(
+        self,
+        options: ProducerOptions | None,
+        *,
+        task_status: trio.TaskStatus[tuple[async_producer.Producer | None, Exception | None]],
+    ) -> None:
+        """The task in which the producer lives."""
+        opened = False
+        try:
+            async with self._portal.log.producer(self.topic, options) as producer:
+                opened = True
+                task_status.started((producer, None))
+                await self._end.wait()
+        except TidelogError as error:
+            self._failure = error
+            if not opened:
+                task_status.started((None, error))
+        finally:
+            self._ended.set()
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
+    ) -> Ack:
+        """Send a record and wait for its acknowledgement. Raises ``BrokerError`` when it failed; ``expected_offset``
+        as in ``tidelog.Producer.send``."""
+        return self.submit(
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            expected_offset=expected_offset,
+        ).wait()
+
+    def submit(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
+    ) -> Pending:
+        """Accept a record without waiting for its acknowledgement; waits only while too much is unacknowledged.
+        A record that is refused (too large, wrong type) says so at ``wait`` or at the end of the producer."""
+        return self._put(
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            expected_offset=expected_offset,
+        )
+
+    @property
+    def throttled_acks(self) -> int:
+        """How many acknowledgements asked this producer to pause because a partition's leader is slow."""
+        return self._inner.throttled_acks
+
+    @property
+    def throttled_s(self) -> float:
+        """For how long this producer was asked to pause so far, in seconds, all partitions added up."""
+        return self._inner.throttled_s
+
+    def flush(self) -> None:
+        """Wait until everything submitted so far is acknowledged or has failed."""
+        self._portal.run(self._flush)
+
+    def close(self) -> None:
+        """Flush and end. Raises ``DeliveryFailed`` when records failed that nobody waited for."""
+        if self._portal.is_foreign:
+            return
+        self._portal.run(self._close)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if self._refused:
+            first = next(iter(self._refused.values()))
+            count = len(self._refused)
+            self._refused.clear()
+            told = first if isinstance(first, TidelogError) else BrokerError(str(first), code="MALFORMED")
+            raise DeliveryFailed(count, told) from first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except TidelogError as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))
+
+    # In the background thread:
+
+    async def _accept(self, *record: Any, **details: Any) -> async_producer.Pending:
+        return await self._inner.submit(*record, **details)
+
+    async def _flush(self) -> None:
+        await self._catch_up()
+        await self._inner.flush()
+
+    async def _close(self) -> None:
+        await self._catch_up()
+        self._end.set()
+        await self._ended.wait()

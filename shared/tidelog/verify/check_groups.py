@@ -1,0 +1,72 @@
+"""The checks on consumer groups: what is committed, by whom, and whether somebody was shown what lies below it."""
+
+from __future__ import annotations
+
+from tidelog.verify.history import OK, Commit
+from tidelog.verify.ledger import Facts, after, show, span
+
+Place = tuple[str, str]
+"""Group and partition."""
+
+
+def check(facts: Facts) -> None:
+    """Add what is found."""
+    places: dict[Place, list[Commit]] = {}
+    for op in facts.commits:
+        if op.result == OK:
+            places.setdefault((op.group, op.partition), []).append(op)
+    for place, commits in sorted(places.items()):
+        _check_members(facts, place, commits)
+        _check_positions(facts, place, commits)
+    _check_shown(facts, places)
+
+
+def _check_members(facts: Facts, place: Place, commits: list[Commit]) -> None:
+    """A14: a generation of a partition has one member, and ends when a later one has committed."""
+    group, partition = place
+    owners: dict[int, Commit] = {}
+    for op in commits:
+        first = owners.setdefault(op.generation, op)
+        if first.process != op.process:
+            text = f"{first.process} ({span(first)}) and {op.process} ({span(op)}) both committed"
+            facts.flag("double_commit", f"{partition} of {group}: {text} in generation {op.generation}")
+            return
+    for op, newest in after(commits, lambda op: op.generation):
+        if op.generation < newest.generation:
+            text = f"{op.process} committed in generation {op.generation} ({span(op)}) after {newest.process}"
+            facts.flag("double_commit", f"{partition} of {group}: {text} in {newest.generation} ({span(newest)})")
+            return
+
+
+def _check_positions(facts: Facts, place: Place, commits: list[Commit]) -> None:
+    """A14: what is committed never goes back, and is still known at the end."""
+    group, partition = place
+    for op, highest in after(commits, lambda op: op.offset):
+        if op.offset < highest.offset:
+            text = f"{op.process} committed {op.offset} ({span(op)}) after {highest.process} had committed"
+            facts.flag("commit_back", f"{partition} of {group}: {text} {highest.offset} ({span(highest)})")
+            return
+    highest = max(commits, key=lambda op: op.offset)
+    end = facts.history.committed.get(place)
+    if end is not None and end < highest.offset:
+        text = f"{highest.process} committed {highest.offset} ({span(highest)}); at the end the group stands at {end}"
+        facts.flag("commit_back", f"{partition} of {group}: {text}")
+
+
+def _check_shown(facts: Facts, places: dict[Place, list[Commit]]) -> None:
+    """A7: whatever lies between where the group began and what it has committed was shown to some member."""
+    shown: dict[Place, set[int]] = {}
+    for read in facts.reads:
+        if read.group:
+            shown.setdefault((read.group, read.partition), set()).update(offset for offset, _ in read.rows)
+    for place, commits in sorted(places.items()):
+        group, partition = place
+        seen = shown.get(place)
+        if not seen:
+            continue
+        first, end = max(min(seen), facts.history.retained_from.get(partition, 0)), max(op.offset for op in commits)
+        for offset, value in facts.history.final.get(partition, ()):
+            if first <= offset < end and offset not in seen:
+                text = f"{end} was committed, and {show(value)} at {offset} was shown to no member"
+                facts.flag("consumer_skip", f"{partition} of {group}: {text}")
+                break

@@ -1,0 +1,159 @@
+"""Judges what applications did in transactions and what readers of what is committed saw of it, after Jepsen's
+workloads for transactions (Elle's names in brackets). Knows nothing of how either was done: the simulation and the
+tests over whole clusters give their stories to it, ``check_history`` makes one of a history.
+
+================  ==================================================================================
+aborted_read      seen, and it was told to be aborted, or its commit was never asked for (G1a)
+torn              seen in some of the places that it wrote to, and in the others not, at the end
+lost_commit       told to be committed, and not seen at the end
+twice             seen twice in one place, or two tries of one batch
+lost_update       two transactions that are seen moved a group on from the same position, or none that is seen did:
+                  what was consumed and what was made of it fell apart
+went_back         a reader was shown something at a place that it had passed, or the last stable offset went back
+================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidelog.verify.anomalies import Anomaly
+from tidelog.verify.history import ABORTED, COMMITTED, OK
+from tidelog.verify.ledger import Facts, show
+
+KINDS = ("aborted_read", "torn", "lost_commit", "twice", "lost_update", "went_back")
+
+UNKNOWN = ""
+
+
+@dataclass(eq=False, slots=True)
+class Try:
+    """One transaction, as who did it knows it. Its records are its ``label``, one per place."""
+
+    label: str
+    app: str = ""
+    places: frozenset[str] = frozenset()
+    """Partitions that it wrote to, where it came so far that its commit was asked for."""
+    asked: bool = False
+    """Its commit was asked for."""
+    fate: str = UNKNOWN
+    """As it was told."""
+    batch: int = -1
+    """Of which staged batch it is a try; -1: of none."""
+    position: int = -1
+    """Where its group stood when it began; it moves it on by one. -1: it moves no group."""
+
+
+@dataclass(slots=True)
+class Story:
+    """A whole run."""
+
+    tries: list[Try] = field(default_factory=list)
+    seen: dict[str, list[tuple[str, int, str]]] = field(default_factory=dict)
+    """Per reader, in the order in which it was shown them: place, offset, label."""
+    stable: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    """Per reader: place, and the last stable offset that it was told there; each from an answer that began after the
+    one before had come."""
+    moved: dict[str, int] = field(default_factory=dict)
+    """Per application: where its group stood in the end."""
+    complete: bool = True
+    """The readers have seen everything to the end."""
+
+
+def check(story: Story) -> list[Anomaly]:
+    """All anomalies, kind by kind; an empty list for a sound story."""
+    found: list[Anomaly] = []
+    _check_order(story, found)
+    for reader in sorted(story.seen):
+        shown: dict[str, list[str]] = {}
+        for place, _, label in story.seen[reader]:
+            shown.setdefault(label, []).append(place)
+        for one in story.tries:
+            _check_try(one, shown.get(one.label, []), story.complete, found)
+        _check_batches(story.tries, shown, found)
+        _check_moves(story, shown, found)
+    return found
+
+
+def check_history(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
+    """Check the transactions of a history in which values are unique, so that each record is a place of its own;
+    ``strange`` is what readers were shown and the log at the end does not show."""
+    labels: dict[bytes, str] = {}
+    places: dict[str, set[str]] = {}
+    for op in facts.sends:
+        if op.transaction:
+            labels.update(dict.fromkeys(op.values, op.transaction))
+            if op.result == OK:
+                places.setdefault(op.transaction, set()).update(map(show, op.values))
+    tries = [
+        Try(one.label, one.app, frozenset(places.get(one.label, ())), one.asked, fate, position=one.position)
+        for one in facts.history.transactions
+        for fate in (one.fate if one.fate in (COMMITTED, ABORTED) else UNKNOWN,)
+    ]
+    end = [
+        (show(value), offset, labels[value])
+        for rows in facts.history.final.values()
+        for offset, value in rows
+        if value in labels
+    ]
+    whole = not facts.history.undrained
+    facts.found += check(Story(tries, {"the log at the end": end}, moved=facts.history.moved, complete=whole))
+    early = [(show(value), place, labels[value]) for place, (_, value) in enumerate(strange) if value in labels]
+    dropped = [one for one in tries if one.label in facts.dropped]
+    facts.found += check(Story(dropped, {"a consumer": early}, complete=False))
+
+
+def _check_try(one: Try, places: list[str], complete: bool, found: list[Anomaly]) -> None:
+    if len(places) > len(set(places)):
+        found.append(Anomaly("twice", f"{one.label} is seen in {sorted(places)}"))
+    if places and (not one.asked or one.fate == ABORTED):
+        why = "was told to be aborted" if one.fate == ABORTED else "nobody has committed"
+        found.append(Anomaly("aborted_read", f"{one.label} is seen in {sorted(places)}, which {why}"))
+    elif complete and places and set(places) != one.places:
+        found.append(Anomaly("torn", f"{one.label} is seen in {sorted(places)} of {sorted(one.places)}"))
+    elif complete and not places and one.fate == COMMITTED and one.places:
+        found.append(Anomaly("lost_commit", f"{one.label} was told to be committed, and is not seen"))
+
+
+def _check_batches(tries: list[Try], shown: dict[str, list[str]], found: list[Anomaly]) -> None:
+    """Of the tries of one batch at most one is seen."""
+    batches: dict[tuple[str, int], list[str]] = {}
+    for one in tries:
+        if one.batch >= 0 and one.label in shown:
+            batches.setdefault((one.app, one.batch), []).append(one.label)
+    for (app, batch), labels in batches.items():
+        if len(labels) > 1:
+            found.append(Anomaly("twice", f"batch {batch} of {app} is seen as {labels}"))
+
+
+def _check_moves(story: Story, shown: dict[str, list[str]], found: list[Anomaly]) -> None:
+    """Each position is left once, by a transaction that is seen."""
+    left: dict[tuple[str, int], list[str]] = {}
+    for one in story.tries:
+        if one.position >= 0 and one.label in shown:
+            left.setdefault((one.app, one.position), []).append(one.label)
+    for (app, position), labels in left.items():
+        if len(labels) > 1:
+            found.append(Anomaly("lost_update", f"{app} was moved on from {position} by {labels}"))
+    for app, end in story.moved.items():
+        seen = {position for name, position in left if name == app}
+        if story.complete and seen != set(range(end)):
+            text = f"{app} stands at {end}, and what is seen has left {sorted(seen)}"
+            found.append(Anomaly("lost_update", text))
+
+
+def _check_order(story: Story, found: list[Anomaly]) -> None:
+    for reader, rows in story.seen.items():
+        last: dict[str, int] = {}
+        for place, offset, label in rows:
+            if offset <= last.get(place, -1):
+                text = f"{reader} was shown {label} at {offset} of {place} after {last[place]}"
+                found.append(Anomaly("went_back", text))
+            last[place] = max(offset, last.get(place, -1))
+    for reader, ends in story.stable.items():
+        known: dict[str, int] = {}
+        for place, end in ends:
+            if end < known.get(place, 0):
+                text = f"{reader} was told the last stable offset {end} of {place} after {known[place]}"
+                found.append(Anomaly("went_back", text))
+            known[place] = max(end, known.get(place, 0))

@@ -1,0 +1,149 @@
+"""The end of a recording: what is in the log, asked by fresh consumers; whether the replicas hold the same; where
+groups stand; and what the topic's settings allowed to be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from itertools import count
+
+import trio
+
+from tidelog.client.log import Log
+from tidelog.client.options import ConsumerOptions
+from tidelog.errors import TidelogError
+from tidelog.verify.history import Row, identity
+from tidelog.verify.history_writer import Recorder
+from tidelog.verify.workload import PAUSE_S, Connect
+from tidelog.wire.messages import TopicInfo
+
+PATIENCE_S = 60.0
+"""How long each step is tried while the cluster does not answer."""
+ROWS_AT_ONCE = 1000
+DRAINS = (
+    ("drain 1", "uncommitted", ConsumerOptions(isolation="uncommitted")),
+    ("drain 2", "committed", ConsumerOptions(read_from="any")),
+)
+"""The two fresh consumers: of all that takes offsets, from leaders; and of what is committed, from anyone."""
+
+
+class Ending:
+    """Writes the end of a history."""
+
+    def __init__(self, recorder: Recorder, topic: str, connect: Connect, patience_s: float = PATIENCE_S) -> None:
+        self._recorder = recorder
+        self._topic = topic
+        self._connect = connect
+        self._patience_s = patience_s
+        self._attempts = count(1)
+
+    async def run(self, groups: Iterable[str] = (), applications: Iterable[str] = ()) -> list[str]:
+        """Do all of it; what could not be done, in words."""
+        apps = tuple(applications)
+        undone: list[str] = []
+
+        async def step(what: str, work: Callable[[Log], Awaitable[None]]) -> None:
+            if (error := await self._insist(work)) is not None:
+                undone.append(f"{what}: {error}")
+                self._recorder.note(undone[-1])
+
+        await step("transactions did not come to an end", partial(self._settle, apps))
+        for app in apps:
+            await step(f"nobody tells where {app} stands", partial(self._moved, app))
+        for group in groups:
+            await step(f"nobody tells where {group} stands", partial(self._group, group))
+        for name, isolation, options in DRAINS:
+            await step(f"{name} did not come to the end", partial(self._drain, name, isolation, options))
+        await step("what may be lost is not known", self._losses)
+        await step("replicas were not compared", self._compare)
+        return undone
+
+    async def _insist(self, work: Callable[[Log], Awaitable[None]]) -> TidelogError | None:
+        """Again and again, until it is done or patience is over."""
+        deadline = trio.current_time() + self._patience_s
+        while True:
+            failed: list[TidelogError] = []
+            try:
+                async with self._connect(0) as log:
+                    await work(log)
+            except* TidelogError as errors:
+                failed += [error for error in _leaves(errors) if isinstance(error, TidelogError)]
+            if not failed:
+                return None
+            if trio.current_time() > deadline:
+                return failed[0]
+            await trio.sleep(PAUSE_S)
+
+    async def _settle(self, apps: tuple[str, ...], log: Log) -> None:
+        """The transactions of these applications are over: theirs by time-out, at the latest."""
+        while any(one.app in apps for one in await log.transactions()):  # noqa: ASYNC110 (another process ends them)
+            await trio.sleep(PAUSE_S)
+
+    async def _moved(self, app: str, log: Log) -> None:
+        positions = await log.fetch_offsets(app, self._topic)
+        self._recorder.moved(app, positions[0].offset if 0 in positions else 0)
+
+    async def _group(self, group: str, log: Log) -> None:
+        for partition, at in (await log.fetch_offsets(group, self._topic)).items():
+            self._recorder.group_at(group, f"{self._topic}/{partition}", at.offset)
+
+    async def _drain(self, name: str, isolation: str, options: ConsumerOptions, log: Log) -> None:
+        process = f"{name}.{next(self._attempts)}"
+        topic = await log.describe(self._topic)
+        every = range(len(topic.partitions))
+        starts = {p: answer.offset for p, answer in (await log.list_offsets(topic, "earliest", every)).items()}
+        waiting: dict[int, tuple[list[Row], list[int]]] = {partition: ([], []) for partition in every}
+
+        def write(partition: int) -> None:
+            self._recorder.drain(process, f"{self._topic}/{partition}", *waiting[partition])
+            waiting[partition] = [], []
+
+        async with log.consume(self._topic, start=starts, end="latest", options=options) as consumer:
+            while (fetched := await consumer.next_batch()) is not None:
+                rows, control = waiting[fetched.partition]
+                if fetched.header.is_control:
+                    control += range(fetched.first, fetched.end)
+                for record in fetched.records(self._topic):
+                    rows.append((record.offset, identity(record.value, record.key, record.headers)))
+                if len(rows) >= ROWS_AT_ONCE:
+                    write(fetched.partition)
+        for partition in every:
+            write(partition)
+            self._recorder.drained(process, f"{self._topic}/{partition}", starts[partition], isolation)
+
+    async def _losses(self, log: Log) -> None:
+        """A leader of an unclean election, and any under the commit rule ``leader``, begins where its log ends."""
+        topic = await log.describe(self._topic)
+        every = range(len(topic.partitions))
+        lossy = topic.config["commit_rule"] == "leader"
+        for partition, changes in (await log.histories(topic, every)).items():
+            epochs = {e.leader_epoch for e in changes if e.leader and (lossy or e.cause == "unclean_election")}
+            if not epochs:
+                continue
+            held = await log.digest(topic.topic_id, partition, topic.partitions[partition].leader)
+            for epoch in sorted(epochs):
+                start = min((one.start for one in held.epochs if one.epoch >= epoch), default=held.log_end)
+                self._recorder.loss(f"{self._topic}/{partition}", epoch, start)
+
+    async def _compare(self, log: Log) -> None:
+        topic = await log.describe(self._topic)
+        live = {server.node for server in (await log.status()).servers if not server.fenced}
+        for partition in range(len(topic.partitions)):
+            await self._compare_one(log, topic, partition, live)
+
+    async def _compare_one(self, log: Log, topic: TopicInfo, partition: int, live: set[str]) -> None:
+        result = await log.compare_replicas(topic, partition, live)
+        place, difference = f"{self._topic}/{partition}", result.difference
+        for node, why in result.unasked.items():
+            self._recorder.note(f"{place} on {node} was not compared: {why}")
+        if difference is None:
+            self._recorder.replicas(place, result.compared, result.end)
+            return
+        text = ", ".join(f"{node} has {side.chain} at {side.end}" for node, side in difference.sides.items())
+        self._recorder.replicas(place, result.compared, result.end, difference.offset, text)
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for one in error.exceptions for leaf in _leaves(one)]
+    return [error]

@@ -1,0 +1,115 @@
+"""A history as the checks look at it: who sent which value, where it stands, and what may be missing by right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+from tidelog.verify.anomalies import Anomaly
+from tidelog.verify.history import OK, Commit, History, Latest, Loss, Read, Send
+
+T = TypeVar("T", Send, Commit)
+SHOWN_CHARS = 60
+
+
+def show(value: bytes | None) -> str:
+    """A record's value as a finding names it."""
+    if value is None:
+        return "nothing"
+    text = value.decode(errors="backslashreplace")
+    return repr(text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…")
+
+
+def span(op: Send | Read | Latest | Commit) -> str:
+    """When an operation was."""
+    return f"{op.start:.3f} to {op.end:.3f} s"
+
+
+def sent(op: Send) -> str:
+    """Who sent it, when, and what became of it."""
+    return f"sent by {op.process} as number {op.number}, {span(op)}, {op.result}"
+
+
+def after(ops: Sequence[T], measure: Callable[[T], int]) -> Iterator[tuple[T, T]]:
+    """Each operation with that of the greatest measure among those that had ended before it began, if any had."""
+    ends = sorted(ops, key=lambda op: op.end)
+    place, highest = 0, None
+    for op in sorted(ops, key=lambda op: op.start):
+        while place < len(ends) and ends[place].end < op.start:
+            if highest is None or measure(ends[place]) > measure(highest):
+                highest = ends[place]
+            place += 1
+        if highest is not None:
+            yield op, highest
+
+
+class Facts:
+    """Built once; the checks add what they find."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.found: list[Anomaly] = []
+        self.sends: list[Send] = []
+        self.reads: list[Read] = []
+        self.latest: list[Latest] = []
+        self.commits: list[Commit] = []
+        add: dict[type, Callable[[Any], None]] = {
+            Send: self.sends.append, Read: self.reads.append, Latest: self.latest.append, Commit: self.commits.append,
+        }  # fmt: skip
+        for op in history.operations:
+            add[type(op)](op)
+        self.sent: dict[bytes, Send] = {value: op for op in self.sends for value in op.values}
+        self.losses: dict[str, list[Loss]] = {}
+        for loss in history.losses:
+            self.losses.setdefault(loss.partition, []).append(loss)
+        self.final = {partition: dict(rows) for partition, rows in history.final.items()}
+        self.offsets: dict[bytes, list[int]] = {}
+        """Where each value of the final log stands."""
+        for rows in history.final.values():
+            for offset, value in rows:
+                self.offsets.setdefault(value, []).append(offset)
+        self.dropped = {one.label for one in history.transactions if one.fate == "aborted" or not one.asked}
+        """Labels of transactions of which nothing may ever be seen."""
+
+    @cached_property
+    def acked_at(self) -> dict[tuple[str, int], Send]:
+        """Partition and offset -> which send was acknowledged there."""
+        placed = [op for op in self.sends if op.result == OK and op.offset >= 0]
+        return {(op.partition, op.offset + place): op for op in placed for place in range(len(op.values))}
+
+    def flag(self, kind: str, text: str) -> None:
+        """Something was found."""
+        self.found.append(Anomaly(kind, text))
+
+    def may_be_lost(self, partition: str, epoch: int, offset: int) -> bool:
+        """Whether the topic's settings, and what happened, allow the record of that leader epoch to be gone."""
+        return bool(self.losses) and any(loss.covers(epoch, offset) for loss in self.losses.get(partition, ()))
+
+    @cached_property
+    def promised(self) -> list[Send]:
+        """Sends that are in the log at a known offset, whatever happens, as their acks say."""
+        return [
+            op
+            for op in self.sends
+            if op.result == OK
+            and op.level == "all"
+            and op.offset >= 0
+            and not (self.losses and self.may_be_lost(op.partition, op.epoch, op.offset))
+        ]
+
+    def follows(self, partition: str, wanted: int, offset: int) -> bool:
+        """Whether nothing but what shows no record lies between the two."""
+        if offset <= wanted:
+            return offset == wanted
+        if partition in self.history.undrained:
+            return True  # nobody knows what the offsets between are
+        taken = self.history.control.get(partition, ())
+        return all(between in taken for between in range(wanted, offset))
+
+    def is_kept(self, partition: str, offset: int) -> bool:
+        """The final log shows what is at this offset, unless a fault has removed it."""
+        history = self.history
+        if partition in history.deleted or partition in history.undrained:
+            return False
+        return offset >= history.retained_from.get(partition, 0)

@@ -1,0 +1,74 @@
+"""A whole recording: clients on a running cluster for a while, then the end of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import trio
+
+from tidelog.errors import ConfigError
+from tidelog.verify.final_reads import Ending
+from tidelog.verify.history_writer import Recorder
+from tidelog.verify.workload import Connect, Mix, Stage, Writers, app_of
+from tidelog.verify.workload_readers import Watchers
+from tidelog.wire.messages import TopicInfo
+
+Told = Callable[[str, Stage], None]
+"""Is told which part of a recording begins."""
+
+
+def group_of(topic: str) -> str:
+    """The group that members are in."""
+    return f"{topic}-group"
+
+
+def groups_of(topic: str, mix: Mix) -> list[str]:
+    """All groups that a recording uses."""
+    members = [group_of(topic)] if mix.members else []
+    return members + [app_of(topic, number) for number in range(mix.applications)]
+
+
+async def record(
+    recorder: Recorder,
+    topic: TopicInfo,
+    connect: Connect,
+    mix: Mix,
+    wait: Callable[[], Awaitable[None]],
+    seed: int = 0,
+    told: Told = lambda what, stage: None,
+) -> list[str]:
+    """Have the clients of ``mix`` use ``topic`` until ``wait`` returns, and write down what they did and saw, and how
+    it ended; nobody else may write to the topic meanwhile. What of the end could not be found out, in words: then the
+    file can be judged only in part. Raises ``ConfigError`` for a topic that is compacted, or of which nobody can tell
+    where it ends."""
+    if topic.config["cleanup"] == "compact":
+        raise ConfigError(f"{topic.name} is compacted: records vanish from it by right. Name another topic.")
+    stage = Stage(recorder, topic, await _begin(recorder, topic, connect), connect, mix, seed)
+    group = group_of(topic.name)
+    watchers = Watchers(stage, group)
+    numbers = count()
+    told("recording", stage)
+    async with trio.open_nursery() as readers:
+        watchers.start(readers, numbers)
+        async with trio.open_nursery() as writers:
+            Writers(stage).start(writers, numbers)
+            await wait()
+            stage.stopping = True
+            told("waiting for what is under way", stage)
+        readers.cancel_scope.cancel()
+    told("reading what is in the log, and comparing the replicas", stage)
+    groups = [group] if mix.members else []
+    apps = [stage.app(number) for number in range(mix.applications)]
+    return await Ending(recorder, topic.name, connect).run(groups, apps)
+
+
+async def _begin(recorder: Recorder, topic: TopicInfo, connect: Connect) -> dict[int, int]:
+    """Where the history begins in each partition."""
+    async with connect(0) as log:
+        every = range(len(topic.partitions))
+        found = await log.list_offsets(topic, "latest", every, isolation="uncommitted")
+    starts = {partition: answer.offset for partition, answer in found.items()}
+    for partition, start in starts.items():
+        recorder.partition(f"{topic.name}/{partition}", start)
+    return starts

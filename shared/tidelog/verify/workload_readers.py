@@ -1,0 +1,202 @@
+"""The clients of a recording that read: consumers that follow the log from anywhere, members of a group that come and
+go, clients that ask for what is newest; and one that sees whether the cluster is well."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from functools import partial
+from itertools import count
+
+import trio
+
+from tidelog.client.core.consumer import Fetched
+from tidelog.client.log import Log
+from tidelog.client.options import ConsumerOptions, GroupOptions
+from tidelog.client.rebalance_listener import Hooks
+from tidelog.errors import TidelogError
+from tidelog.types import Position
+from tidelog.verify.history import UNKNOWN, identity
+from tidelog.verify.workload import Stage, ask_end
+from tidelog.wire.messages import CommitOffsets, GroupPosition, Read, ReadAnswer
+
+MANNERS = (
+    ConsumerOptions(),
+    ConsumerOptions(read_from="any"),
+    ConsumerOptions(read_from="any", consistency="bounded", max_staleness_s=1.0),
+    ConsumerOptions(consistency="linearizable"),
+)
+"""How consumers read, in turn."""
+PROMISES = (("linearizable", 0.0, False), ("bounded", 0.0, False), ("bounded", 0.5, True), ("bounded", 2.0, True))
+"""What single reads ask for: consistency, bound in seconds, whether any replica may answer."""
+LOST = ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED")
+ASK_S = 0.1
+"""Mean time between two questions for what is newest."""
+LOOK_S = 0.5
+"""Between two looks at the cluster's state."""
+MEMBER_S = 8.0
+"""Mean time that somebody is a member."""
+COMMITS = 0.3
+"""Share of the batches of a member after which it commits."""
+
+
+class Watchers:
+    """The clients that read; they run until they are cancelled."""
+
+    def __init__(self, stage: Stage, group: str) -> None:
+        self._stage = stage
+        self._group = group
+        self._lives = count(1)
+        self._positions: dict[str, dict[int, Position]] = {}
+        self._start_over: set[tuple[str, int]] = set()
+        self.healthy_since: float | None = None
+
+    def start(self, nursery: trio.Nursery, numbers: count[int]) -> None:
+        """All of them."""
+        keep, mix = self._stage.keep, self._stage.mix
+        for number in range(mix.consumers):
+            nursery.start_soon(
+                keep, next(numbers), partial(self._consume, f"c{number + 1}", MANNERS[number % len(MANNERS)])
+            )
+        for number in range(mix.members):
+            nursery.start_soon(keep, next(numbers), partial(self._join, f"m{number + 1}"))
+        nursery.start_soon(keep, next(numbers), self._ask)
+        nursery.start_soon(keep, next(numbers), self._look)
+
+    # --- consumers -----------------------------------------------------------------------------------------------
+
+    async def _consume(self, who: str, manner: ConsumerOptions, log: Log) -> None:
+        stage = self._stage
+        beginning = {partition: Position(-1, offset) for partition, offset in stage.starts.items()}
+        positions = self._positions.setdefault(who, beginning)
+        try:
+            async with log.consume(stage.topic.name, start=dict(positions), options=manner) as consumer:
+                while True:
+                    start = stage.recorder.now()
+                    fetched = await consumer.next_batch()
+                    assert fetched is not None
+                    self._saw(who, positions[fetched.partition].offset, fetched, start)
+                    positions[fetched.partition] = Position(fetched.header.leader_epoch, fetched.end)
+        except TidelogError as error:
+            if error.code in LOST:
+                stage.recorder.note(f"{who} has lost its position and starts over: {error}")
+                found = await log.list_offsets(stage.topic, "earliest", sorted(positions))
+                positions |= {partition: Position(-1, answer.offset) for partition, answer in found.items()}
+                self._start_over |= {(who, partition) for partition in positions}
+            raise
+
+    def _saw(self, who: str, position: int, fetched: Fetched, start: float, group: str = "") -> None:
+        stage, partition = self._stage, fetched.partition
+        place, begins = stage.name(partition), stage.starts[partition]
+        records = fetched.records(stage.topic.name)
+        rows = [
+            (record.offset, identity(record.value, record.key, record.headers), record.leader_epoch)
+            for record in records
+            if record.offset >= begins
+        ]
+        if fetched.header.is_control or fetched.header.is_transactional:  # of what is aborted there are only offsets
+            shown = {record.offset for record in records}
+            stage.recorder.control(place, [o for o in range(fetched.first, fetched.end) if o not in shown])
+        if rows:
+            over = (who, partition) in self._start_over
+            self._start_over.discard((who, partition))
+            stage.recorder.read(who, place, max(position, begins), rows, start, group=group, start_over=over)
+            stage.counts["read"] += len(rows)
+
+    # --- a group -------------------------------------------------------------------------------------------------
+
+    async def _join(self, who: str, log: Log) -> None:
+        """Be a member for a while. Each time that it gets a partition it is a reader of its own."""
+        stage = self._stage
+        rng = stage.chance(f"{who}.{next(self._lives)}")
+        readers: dict[int, str] = {}
+
+        def assigned(shares: list[tuple[str, int]]) -> None:
+            readers.update({partition: f"{who}.{next(self._lives)}" for _, partition in shares})
+
+        options = GroupOptions(session_timeout_s=6.0, rebalance_timeout_s=10.0, auto_commit_s=None)
+        with trio.move_on_after(rng.expovariate(1 / MEMBER_S)):
+            async with log.consume(
+                stage.topic.name, group=self._group, group_options=options, hooks=Hooks(on_assigned=assigned)
+            ) as consumer:
+                while True:
+                    start = stage.recorder.now()
+                    fetched = await consumer.next_batch()
+                    self._saw(readers[fetched.partition], fetched.first, fetched, start, self._group)
+                    if rng.random() < COMMITS:
+                        await self._commit(log, consumer.member, consumer.generation, fetched)
+
+    async def _commit(self, log: Log, member: str, generation: int, fetched: Fetched) -> None:
+        """In exactly this generation, and once: what ``GroupConsumer.commit`` tries again cannot be told apart."""
+        stage = self._stage
+        at = GroupPosition(stage.topic.topic_id, fetched.partition, fetched.end, fetched.header.leader_epoch)
+        op = stage.recorder.commit(member, self._group, generation, {stage.name(fetched.partition): fetched.end})
+        try:
+            with op:
+                await log._connection.call(CommitOffsets(self._group, (at,), member, generation), again=False)
+        except TidelogError:
+            if op.result == UNKNOWN:
+                raise  # another member goes on: the late commit of this one is fenced
+        stage.counts["commits"] += 1
+
+    # --- what is newest ------------------------------------------------------------------------------------------
+
+    async def _ask(self, log: Log) -> None:
+        stage = self._stage
+        rng = stage.chance(f"asker.{next(self._lives)}")
+        while True:
+            await trio.sleep(rng.expovariate(1 / ASK_S))
+            partition = rng.randrange(len(stage.topic.partitions))
+            with suppress(TidelogError):
+                if rng.random() < 0.3:
+                    await ask_end(stage, log, "asker", partition)
+                else:
+                    await self._read_newest(log, partition, *rng.choice(PROMISES))
+
+    async def _read_newest(self, log: Log, partition: int, consistency: str, bound_s: float, anyone: bool) -> None:
+        """One answer: its high watermark is what it knows of, which consumers do not show."""
+        stage = self._stage
+        request = Read(
+            stage.topic.topic_id,
+            partition,
+            stage.starts[partition],
+            max_bytes=1,
+            consistency=consistency,
+            max_staleness_ms=round(bound_s * 1000) if consistency == "bounded" else -1,
+            any_replica=anyone,
+            isolation="uncommitted",
+        )
+        start = stage.recorder.now()
+        answer = await log._connection.call(request)
+        assert isinstance(answer, ReadAnswer)
+        if answer.high_watermark >= 0:
+            who = f"asker, {consistency} {bound_s:g} s" if consistency == "bounded" else f"asker, {consistency}"
+            stage.recorder.latest(who, stage.name(partition), answer.high_watermark, start - bound_s)
+
+    # --- is it well? ---------------------------------------------------------------------------------------------
+
+    async def _look(self, log: Log) -> None:
+        """Note the spans in which every partition has a leader and enough in-sync replicas."""
+        stage = self._stage
+        seen = math.nan
+        try:
+            while True:
+                now = stage.recorder.now()
+                with trio.fail_after(2 * LOOK_S):
+                    topic = await log.describe(stage.topic.name)
+                least = int(topic.config["min_insync_replicas"])
+                if all(one.leader and len(one.isr) >= least for one in topic.partitions):
+                    self.healthy_since = now if self.healthy_since is None else self.healthy_since
+                    seen = stage.recorder.now()
+                else:
+                    self._not_well(seen)
+                await trio.sleep(LOOK_S)
+        except trio.TooSlowError:
+            stage.counts["looks without an answer"] += 1
+        finally:
+            self._not_well(seen)
+
+    def _not_well(self, until: float) -> None:
+        if self.healthy_since is not None and until > self.healthy_since:
+            self._stage.recorder.healthy(self.healthy_since, until)
+        self.healthy_since = None
