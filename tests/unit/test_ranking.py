@@ -8,9 +8,9 @@ from metadata_log import Log
 from tidelog.types import ServerState, TopicPartition
 from tidelog.wire.messages import FollowerLag, ReportLeader, SuspectPart
 from tidelog_controller.active.failure_detection import DAMPING_S, FREE_REPLACEMENTS, Elections
+from tidelog_controller.active.server_ranks import MOST_DELAY, RECENT_S, REMEMBERED_S, Ranking
 from tidelog_controller.metadata.command_bytes import encode_command
 from tidelog_controller.metadata.commands import FenceServer, LeaveParts, LostLeader, RankedServer, ReplaceLeaders
-from tidelog_controller.metadata.rules.candidate_ranking import MOST_DELAY, RECENT_S, REMEMBERED_S, Ranking
 from tidelog_controller.metadata.rules.leader_election import elect
 from tidelog_controller.metadata.state import MetadataState
 

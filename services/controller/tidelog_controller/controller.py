@@ -76,6 +76,7 @@ from tidelog_controller.active.failure_detection import Elections, why_not_repor
 from tidelog_controller.active.leader_balancer import Balance
 from tidelog_controller.active.reassignment_scheduler import Turns
 from tidelog_controller.active.refusal_log import refusal_of
+from tidelog_controller.active.server_ranks import Ranking
 from tidelog_controller.active.slow_servers import Lags
 from tidelog_controller.active.timeline_topic import Group, Upkeep
 from tidelog_controller.active.timeline_writer import Scribe
@@ -96,7 +97,6 @@ from tidelog_controller.metadata.commands import (
     TakeProducerIds,
 )
 from tidelog_controller.metadata.rules.access import AccessWish, plan_access
-from tidelog_controller.metadata.rules.candidate_ranking import Ranking
 from tidelog_controller.metadata.rules.doubtful_tails import plan_doubt
 from tidelog_controller.metadata.rules.feature_level import FeatureWish
 from tidelog_controller.metadata.rules.leader_election import is_recovering, ranks_by_server

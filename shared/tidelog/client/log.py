@@ -16,7 +16,7 @@ from tidelog.client.batch_sender import Sender
 from tidelog.client.clock import wall_ms
 from tidelog.client.conditional_appender import Appender
 from tidelog.client.connection import Connection
-from tidelog.client.consuming import Consuming, check_partitions
+from tidelog.client.consumers import Consuming, check_partitions
 from tidelog.client.loop import Loop
 from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.client.producer import Producer, WallClock, open_producer

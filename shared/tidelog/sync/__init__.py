@@ -28,7 +28,7 @@ from tidelog.client import group_consumer as async_group
 from tidelog.client import trio_loop
 from tidelog.client.admin.groups import Progress
 from tidelog.client.consumer import Where
-from tidelog.client.consuming import Reading
+from tidelog.client.consumers import Reading
 from tidelog.client.group_consumer import Start
 from tidelog.client.log import DEFAULT_URL, NO_FILES
 from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions

@@ -2,6 +2,7 @@
 
 Start at ``active/failure_detection.py``: sessions of replica servers, and reports of leaders that do not answer.
 ``leader_balancer.py`` moves leadership to preferred replicas, ``reassignment_scheduler.py`` begins the moves of a
-rebalance, ``slow_servers.py`` remembers who lags. ``timeline_writer.py``, ``timeline_records.py`` and
-``timeline_topic.py`` write what happened to ``__timeline``, ``refusal_log.py`` gathers what was refused.
+rebalance, ``slow_servers.py`` remembers who lags, ``server_ranks.py`` how fit each server is to lead.
+``timeline_writer.py``, ``timeline_records.py`` and ``timeline_topic.py`` write what happened to ``__timeline``,
+``refusal_log.py`` gathers what was refused.
 """

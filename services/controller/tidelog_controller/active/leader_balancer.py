@@ -6,7 +6,7 @@
               that has more than ``leader_imbalance_percentage`` of the partitions that prefer it led by others, all
               come back, but none that changed its leader within ``leader_min_term_s``: those would only go to and
               fro; and none to a server that is slow (``active/slow_servers.py``) or ranks worse than the leader
-              (``metadata/rules/candidate_ranking.py``)
+              (``active/server_ranks.py``)
 
 A transfer is a command that names the successor (``metadata/rules/reassignment.py``) and ends with another leader
 epoch. One that has not ended after ``leader_transfer_timeout_s`` is withdrawn, and the partition left alone for a

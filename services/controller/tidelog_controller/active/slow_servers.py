@@ -9,7 +9,7 @@ Who is in trouble for ``patience_s`` without a break is slow, and stays so for `
 leaderships go to and fro. It is chosen last among equals for new replicas and as preferred leader, and no
 leadership comes back to it for the sake of balance. Nothing is taken from it: a leader whose disk stalls hands over
 by itself, and a follower that stays behind leaves the ISR. A slow server also ranks worse when a leader is replaced
-(``metadata/rules/candidate_ranking.py``).
+(``active/server_ranks.py``).
 """
 
 from __future__ import annotations

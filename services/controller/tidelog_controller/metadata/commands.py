@@ -47,7 +47,7 @@ class RegisterServer(Command):
 @dataclass(frozen=True, slots=True)
 class RankedServer:
     """Part: the rank of a server as a leader, 0 being the best, and the evidence for it in words
-    (``metadata/rules/candidate_ranking.py``). Servers of rank 0 are not listed."""
+    (``active/server_ranks.py``). Servers of rank 0 are not listed."""
 
     node: NodeId
     rank: int

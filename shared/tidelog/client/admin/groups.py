@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tidelog.client.consumer import Where
-from tidelog.client.consuming import check_partitions
+from tidelog.client.consumers import check_partitions
 from tidelog.errors import TidelogError
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import (

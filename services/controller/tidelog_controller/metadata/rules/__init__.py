@@ -2,6 +2,6 @@
 
 Start at ``metadata/rules/leader_election.py``, the one function that chooses leaders. A rule reads the state and
 changes it only by way of a change set. It never asks a clock or a random number: the command carries both.
-``metadata/application.py`` calls the rules; the active controller calls those that plan (``placement.py``,
-``rebalance_planner.py``, ``metadata/rules/reassignment.py``, ``candidate_ranking.py``).
+``metadata/application.py`` calls the rules that apply; the active controller calls those that plan (``topics.py``,
+``reassignment.py``, ``placement.py``, ``rebalance_planner.py``).
 """

@@ -25,7 +25,7 @@ can have committed something has a member among them (Raft 5.4.1, as a vote that
 A member whose copy is *doubtful* (``metadata/rules/doubtful_tails.py``) is as good as away until it has settled that.
 
 Of the replicas that may lead the one with the best rank does, by the active controller's ranking
-(``metadata/rules/candidate_ranking.py``). Replica order decides between equal ranks, and where the command carries no
+(``active/server_ranks.py``). Replica order decides between equal ranks, and where the command carries no
 ranks. A rank never makes a replica a candidate.
 
 **Unclean election**, where the topic allows it: with nobody live of whom it is known that it holds everything (with
@@ -48,7 +48,7 @@ from tidelog_controller.metadata.commands import RankedServer
 
 IsLive = Callable[[NodeId], bool]
 Ranks = Mapping[NodeId, int]
-"""The rank of servers as leaders (``metadata/rules/candidate_ranking.py``): the lower the number, the better. A
+"""The rank of servers as leaders (``active/server_ranks.py``): the lower the number, the better. A
 server that is not named has rank 0."""
 ALL_ALIKE: Ranks = MappingProxyType({})
 
