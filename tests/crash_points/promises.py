@@ -26,9 +26,9 @@ from tidelog.batch.format import read_header
 from tidelog.runtime.disk import Disk, RealDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.maintenance.log_opener import finish_deletion
-from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.encryption.files import SealedDisk
+from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.encryption.keyring import Keyring
 from tidelog_replica.storage.log import Log
 
@@ -49,7 +49,7 @@ class Config(NamedTuple):
 
     def over(self, disk: Disk) -> Disk:
         """The disk that the log is to use."""
-        return SealedDisk(disk, KEYS) if self.encrypted else disk
+        return EncryptedDisk(disk, KEYS) if self.encrypted else disk
 
     def of_topic(self) -> TopicConfig:
         """Return settings of a topic with small segments."""
@@ -159,7 +159,7 @@ class Promises:
         return None
 
     def _check_lives(self, directory: Path, promise: dict[str, Any]) -> None:
-        lives = Lives(RealDisk(), str(directory), "node", "", BOOT + ", another one")
+        lives = Incarnations(RealDisk(), str(directory), "node", "", BOOT + ", another one")
         lives.begin("after")
         found = {"names": list(lives.names[:-1]), "clusters": lives.cluster, "clean": lives.began_clean}
         for word, value in found.items():

@@ -20,7 +20,7 @@ from logs import produced
 from tidelog.batch.format import NewRecord, encode_batch, read_header, split, stamp_prefix
 from tidelog.runtime.disk import RealDisk
 from tidelog_replica.maintenance.log_opener import DeleteLog
-from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import CLEANED
 from tidelog_replica.storage.compaction import Compaction
@@ -322,7 +322,7 @@ class DrivenIncarnations:
         self._data = data
         self._numbers = itertools.count(1)
         self._names: list[str] = []
-        self._lives: Lives | None = None
+        self._lives: Incarnations | None = None
         self._cluster = ""
 
     def _promise(self, names: Sequence[Sequence[str]], clusters: Sequence[str], clean: Sequence[bool]) -> None:
@@ -331,7 +331,7 @@ class DrivenIncarnations:
     def begin(self) -> None:
         """Begin a life, after one that ended in order or not."""
         before, name = self._names, f"life-{next(self._numbers)}"
-        self._lives = Lives(self._disk, self._data, "node", "", BOOT)
+        self._lives = Incarnations(self._disk, self._data, "node", "", BOOT)
         after = [*before[:1], *before[1:], name]
         self._promise([before, after], [self._cluster], [False, True] if before else [False])
         self._lives.begin(name)

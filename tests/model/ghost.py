@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig
 
 if TYPE_CHECKING:
-    from tidelog_replica.partition.leader import Leading
+    from tidelog_replica.partition.leader import LeaderReplica
 
     from model.server import Server
 
@@ -54,7 +54,7 @@ class Ghost:
         self._leaders: dict[int, tuple[NodeId, int]] = {}
         self._told: dict[int, int] = {}
         """HW by leader epoch."""
-        self._role: dict[NodeId, Leading] = {}
+        self._role: dict[NodeId, LeaderReplica] = {}
         self.now = 0.0
         """Grows with every step, too little to matter to anybody who waits."""
         self._led_since: dict[int, float] = {}
@@ -97,7 +97,7 @@ class Ghost:
         self.check_superset(server)
         self._check_confirmed(server, leading)
 
-    def _check_confirmed(self, server: Server, leading: Leading) -> None:
+    def _check_confirmed(self, server: Server, leading: LeaderReplica) -> None:
         """R12: no leadership is confirmed as of a time at which a newer leader had begun."""
         core = leading.core
         newer = [at for epoch, at in self._led_since.items() if epoch > core.leader_epoch]
@@ -134,7 +134,7 @@ class Ghost:
                 row[committed - 1] == epoch, f"{said} has epoch {row[committed - 1]} at {committed - 1}, not {epoch}"
             )
 
-    def _commit(self, server: Server, leading: Leading) -> None:
+    def _commit(self, server: Server, leading: LeaderReplica) -> None:
         core, row = leading.core, server.disk.row
         hw, epoch = core.high_watermark, core.leader_epoch
         if epoch < self.line or (self._told.get(epoch) == hw and not core.knows_end):

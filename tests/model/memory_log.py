@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tidelog.batch.format import BatchHeader, read_header
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.recovery.pending_losses import LostRange
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
@@ -34,7 +34,7 @@ class Disk:
     def keep(self, end: int) -> None:
         """A power loss: only what is below ``end`` is left of the records."""
         del self.batches[end:], self.row[end:]
-        cache = EpochCache(self.epochs)
+        cache = LeaderEpochCache(self.epochs)
         cache.truncate_to(end + 1)
         self.epochs = tuple(cache.entries)
         self.synced = min(self.synced, end)
@@ -95,7 +95,7 @@ class MemoryLog:
     def __init__(self, disk: Disk, lazy: bool, on_append: Callable[[int, bytes, int, int], None]) -> None:
         self.disk = disk
         self.end = len(disk.batches)
-        self.epochs = EpochCache(disk.epochs)
+        self.epochs = LeaderEpochCache(disk.epochs)
         self.producers = ProducerState()
         self._lazy = lazy
         self._generation = 0

@@ -30,12 +30,12 @@ from tidelog.wire.messages import (
     Registered,
     SuspectPart,
 )
-from tidelog_replica.assignment.controller_reports import Petitions
+from tidelog_replica.assignment.controller_reports import ControllerReports
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox, StartFlush
-from tidelog_replica.partition.follower import Following
+from tidelog_replica.effects import Effects, StartFlush
+from tidelog_replica.partition.follower import FollowerReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.isr import Proposal
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.timers import Timers
@@ -70,7 +70,7 @@ class Server:
         self._clear()
 
     def _clear(self) -> None:
-        self.lives: Lives | None = None
+        self.lives: Incarnations | None = None
         self.life = ""
         self.asking = ""
         """Which registration is unanswered."""
@@ -80,9 +80,9 @@ class Server:
         """Index of the metadata that it acted on last."""
         self.partition: Partition | None = None
         self.servers: dict[NodeId, ServerState] = {}
-        self.outbox = Outbox()
+        self.outbox = Effects()
         session: Any = self
-        self.petitions = Petitions(self.name, session, SETTINGS, self.outbox, Timers(), {})
+        self.petitions = ControllerReports(self.name, session, SETTINGS, self.outbox, Timers(), {})
         self.flush: Flush | None = None
         self.damaged_in: PartitionState | None = None
         """The newest state of a partition whose log is damaged."""
@@ -108,7 +108,7 @@ class Server:
             self.up = True
             self.births += 1
             self.life = f"{self.name}.{self.births}"
-            self.lives = Lives(self.disk, "d", self.name, "", f"run {self.runs}")  # type: ignore[arg-type]
+            self.lives = Incarnations(self.disk, "d", self.name, "", f"run {self.runs}")  # type: ignore[arg-type]
             self.lives.begin(self.life)
         assert self.lives is not None
         lives = self.lives
@@ -331,9 +331,9 @@ class Server:
         if partition is None or partition.following is None:
             return
         if isinstance(asked, EpochPart) and isinstance(told.part, EpochEnd):
-            outcome = partition.take(Following.on_epoch_end, asked, told.part)
+            outcome = partition.take(FollowerReplica.on_epoch_end, asked, told.part)
         elif isinstance(asked, FetchPart) and isinstance(told.part, FetchedPart):
-            outcome = partition.take(Following.on_fetched, asked, told.part, memoryview(told.data), NOW)
+            outcome = partition.take(FollowerReplica.on_fetched, asked, told.part, memoryview(told.data), NOW)
         self._finish()
         if outcome is not None and outcome.what == "more":
             self.ask()

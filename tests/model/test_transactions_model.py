@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 from tidelog.batch.format import BatchHeader
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
-from tidelog_replica.partition.transaction_gate import Admission
+from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication.producer_state import ProducerState
 
 from model.transactions import FAULTS, World, placed, walk
@@ -78,7 +78,7 @@ def test_markers_that_fence_nobody_would_be_noticed() -> None:
 
     def run() -> None:
         fence = patch.object(ProducerState, "record", without_fence)
-        with fence, patch.object(Admission, "on_marker", lambda admission, id: None):
+        with fence, patch.object(TransactionGate, "on_marker", lambda admission, id: None):
             for seed in range(400):
                 walk(seed)
 

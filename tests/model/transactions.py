@@ -29,8 +29,8 @@ from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
 from tidelog_replica.coordinators.transactions.records import Entry, Stored
 from tidelog_replica.coordinators.transactions.transaction import Marker
-from tidelog_replica.partition.transaction_gate import Admission, Question
-from tidelog_replica.replication.producer_state import ProducerState, Refused
+from tidelog_replica.partition.transaction_gate import Question, TransactionGate
+from tidelog_replica.replication.producer_state import ProducerState, SequenceRefusal
 from tidelog_replica.replication.transaction_index import is_aborted
 
 APP = "app"
@@ -42,7 +42,7 @@ Batch = tuple[bytes, bytes]
 
 
 class Acks_:
-    """Takes what an ``Admission`` has to tell its producers."""
+    """Takes what an ``TransactionGate`` has to tell its producers."""
 
     def __init__(self, process_of: dict[int, Process]) -> None:
         self._process_of = process_of
@@ -59,7 +59,7 @@ class Leader:
         self.log: list[Any] = []
         self.producers = ProducerState()
         self._processes = processes
-        self.admission = Admission(self.producers, Acks_(processes), self._take)  # type: ignore[arg-type]
+        self.admission = TransactionGate(self.producers, Acks_(processes), self._take)  # type: ignore[arg-type]
         self.shown: list[tuple[int, int]] = []
         """(producer, epoch) of the records that a reader has seen."""
         self.stable = 0
@@ -74,7 +74,7 @@ class Leader:
     def _take(self, source: int, part: ProducePart, batch: Any, now: float) -> None:
         header = read_header(batch)
         found = self.producers.check(header)
-        if isinstance(found, Refused):
+        if isinstance(found, SequenceRefusal):
             info = TidelogError(found.message, code=found.code).to_info()
             self._processes[source].on_ack(ProduceAck(part.id, error=info))
             return

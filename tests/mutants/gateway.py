@@ -27,7 +27,7 @@ from tidelog_gateway.requests.requests import Requests
 from tidelog_gateway.rights import visibility as seeing
 from tidelog_gateway.rights.authorizer import Guard
 from tidelog_gateway.shared_requests import Seats, Sharing
-from tidelog_replica.partition.reads import Reading
+from tidelog_replica.partition.reads import PendingReads
 
 from mutants.rules import Patch, breaks
 
@@ -405,9 +405,9 @@ def hang_up_on_who_asks_much(patch: Patch) -> None:
 )
 def ignore_the_hard_limit(patch: Patch) -> None:
     """A batch comes in any case."""
-    read = Reading.read
+    read = PendingReads.read
     patch.setattr(
-        Reading,
+        PendingReads,
         "read",
         lambda self, source, id, asked, now: read(self, source, id, replace(asked, hard_limit=False), now),
     )

@@ -7,8 +7,8 @@ from dataclasses import replace
 from tidelog_controller import controller
 from tidelog_controller.metadata.commands import RegisterServer
 from tidelog_replica.assignment.assignment import Assignment
-from tidelog_replica.registration.session import Session
-from tidelog_replica.requests import Requests
+from tidelog_replica.registration.session import BrokerSession
+from tidelog_replica.requests import RequestHandler
 
 from mutants.rules import Patch, breaks
 
@@ -33,15 +33,15 @@ def act_at(patch: Patch, *, registered: bool) -> None:
 def serve_before_the_registration(patch: Patch) -> None:
     """It asks for metadata as soon as it knows a controller, acts on what comes, and serves whoever asks."""
     act_at(patch, registered=True)
-    on_controller_up = Session.on_controller_up
+    on_controller_up = BrokerSession.on_controller_up
 
     def ask_at_once(self, now):
         if not self.registered:
             self._watch()
         on_controller_up(self, now)
 
-    patch.setattr(Session, "on_controller_up", ask_at_once)
-    serve = Requests._serve
+    patch.setattr(BrokerSession, "on_controller_up", ask_at_once)
+    serve = RequestHandler._serve
 
     def serve_anybody(self, *arguments):
         known, self._session.registered = self._session.registered, True
@@ -50,7 +50,7 @@ def serve_before_the_registration(patch: Patch) -> None:
         finally:
             self._session.registered = known
 
-    patch.setattr(Requests, "_serve", serve_anybody)
+    patch.setattr(RequestHandler, "_serve", serve_anybody)
 
 
 @breaks("rule 1", "What the controller decided before a life was registered was said to a former one.")

@@ -6,10 +6,10 @@ from dataclasses import replace
 from math import inf
 
 from tidelog_replica.partition import leader as leading_module
-from tidelog_replica.partition.follower import Following
+from tidelog_replica.partition.follower import FollowerReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.replication.follower import Follower
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.follower import FollowerState
+from tidelog_replica.replication.leader import LeaderState
 
 from mutants.rules import Patch, breaks
 
@@ -25,35 +25,35 @@ def propose_anew_what_was_not_answered(patch: Patch) -> None:
             self._retry_at = None if self.proposal is None else now + self._retry_s
             self._count()
 
-    patch.setattr(Leader, "on_proposal_unanswered", propose)
+    patch.setattr(LeaderState, "on_proposal_unanswered", propose)
 
 
 @breaks("rule 4", "A leader's own offset is its flushed end.")
 def count_what_the_leader_has_written(patch: Patch) -> None:
     """The leader counts itself by its log end; followers tell what they have flushed."""
-    durable_of = Leader._durable_of
+    durable_of = LeaderState._durable_of
     patch.setattr(
-        Leader, "_durable_of", lambda self, node: self._log_end if node == self.node else durable_of(self, node)
+        LeaderState, "_durable_of", lambda self, node: self._log_end if node == self.node else durable_of(self, node)
     )
-    on_append = Leader.on_append
+    on_append = LeaderState.on_append
 
     def append(self, log_end, now):
         on_append(self, log_end, now)
         self._advance()
 
-    patch.setattr(Leader, "on_append", append)
+    patch.setattr(LeaderState, "on_append", append)
 
 
 @breaks("rule 6", "Who joins the ISR has reached the HW.")
 def join_behind_the_high_watermark(patch: Patch) -> None:
     """The start of the leader epoch is enough."""
-    patch.setattr(Leader, "_may_join", Leader._is_fit)
+    patch.setattr(LeaderState, "_may_join", LeaderState._is_fit)
 
 
 @breaks("rule 7", "An epoch that the leader does not know is never a reason to use the HW.")
 def cut_at_the_hw_where_an_epoch_is_unknown(patch: Patch) -> None:
     """A follower asks once; where the leader names another epoch than it was asked for, the log is cut at the HW."""
-    on_epoch_end = Follower.on_epoch_end
+    on_epoch_end = FollowerState.on_epoch_end
 
     def cut(self, asked, epoch, end, epochs, log_start, log_end):
         if asked == self.asking and epoch < asked:
@@ -61,13 +61,13 @@ def cut_at_the_hw_where_an_epoch_is_unknown(patch: Patch) -> None:
             return max(log_start, min(self.high_watermark, log_end))
         return on_epoch_end(self, asked, epoch, end, epochs, log_start, log_end)
 
-    patch.setattr(Follower, "on_epoch_end", cut)
+    patch.setattr(FollowerState, "on_epoch_end", cut)
 
 
 @breaks("rule 7", "The dialogue goes on until both know the epoch.")
 def ask_but_once(patch: Patch) -> None:
     """Where the leader names an epoch that the follower does not know, all of the follower's older epochs stand."""
-    on_epoch_end = Follower.on_epoch_end
+    on_epoch_end = FollowerState.on_epoch_end
 
     def once(self, asked, epoch, end, epochs, log_start, log_end):
         agreed = on_epoch_end(self, asked, epoch, end, epochs, log_start, log_end)
@@ -76,37 +76,37 @@ def ask_but_once(patch: Patch) -> None:
             return epochs.end_of(epoch, log_end)[1]
         return agreed
 
-    patch.setattr(Follower, "on_epoch_end", once)
+    patch.setattr(FollowerState, "on_epoch_end", once)
     patch.setattr(leading_module, "divergence", lambda *arguments: None)
 
 
 @breaks("rule 8", "A follower takes an answer in the dialogue only in the leader epoch in which it asked.")
 def take_late_answers_in_the_dialogue(patch: Patch) -> None:
     """Whatever the leader of an earlier epoch answered ends the dialogue."""
-    on_epoch_end = Following.on_epoch_end
+    on_epoch_end = FollowerReplica.on_epoch_end
 
     def take(self, asked, part):
         return on_epoch_end(self, replace(asked, leader_epoch=self.core.leader_epoch), part)
 
-    patch.setattr(Following, "on_epoch_end", take)
+    patch.setattr(FollowerReplica, "on_epoch_end", take)
 
 
 @breaks("rule 8", "A follower passes over notices of another leader epoch.")
 def take_notices_of_any_epoch(patch: Patch) -> None:
     """Batches and HW in a notice are taken, whoever led when it was sent."""
-    on_notified = Following.on_notified
+    on_notified = FollowerReplica.on_notified
 
     def take(self, part, data):
         return on_notified(self, replace(part, leader_epoch=self.core.leader_epoch), data)
 
-    patch.setattr(Following, "on_notified", take)
+    patch.setattr(FollowerReplica, "on_notified", take)
 
 
 @breaks("rule 8", "Only what the controller says raises a leader epoch.")
 def believe_others_about_the_epoch(patch: Patch) -> None:
     """A leader that is asked in a newer leader epoch leads in that one; a follower that is notified in one follows in
     it."""
-    refusal, on_notified = Leader.refusal, Following.on_notified
+    refusal, on_notified = LeaderState.refusal, FollowerReplica.on_notified
 
     def raise_own(self, leader_epoch):
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
@@ -116,8 +116,8 @@ def believe_others_about_the_epoch(patch: Patch) -> None:
         self.core.leader_epoch = max(self.core.leader_epoch, part.leader_epoch)
         return on_notified(self, part, data)
 
-    patch.setattr(Leader, "refusal", raise_own)
-    patch.setattr(Following, "on_notified", raise_and_take)
+    patch.setattr(LeaderState, "refusal", raise_own)
+    patch.setattr(FollowerReplica, "on_notified", raise_and_take)
 
 
 @breaks("KIP-501", "A leader whose disk does not answer hands over before it takes followers for laggards.")

@@ -8,9 +8,9 @@ from tidelog_controller.active.failure_detection import Elections
 from tidelog_controller.metadata import application as metadata
 from tidelog_controller.metadata.rules.leader_election import lead_next
 from tidelog_controller.metadata.state import MetadataState
-from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.leader import LeaderState
 
 from mutants.controller import elects
 from mutants.rules import Patch, breaks
@@ -113,13 +113,13 @@ def fetch_on_after_sealing(patch: Patch) -> None:
 @breaks("quorum", "Committed is what a majority of all replicas has flushed.")
 def commit_on_less_than_a_majority(patch: Patch) -> None:
     """One less is enough."""
-    patch.setattr(Leader, "_majority", property(lambda self: max(1, len(self.replicas) // 2)))
+    patch.setattr(LeaderState, "_majority", property(lambda self: max(1, len(self.replicas) // 2)))
 
 
 @breaks("quorum, Raft 5.4.2", "What earlier epochs left is committed only with something of the leader's own epoch.")
 def commit_earlier_epochs_by_counting(patch: Patch) -> None:
     """Whatever a majority has flushed is committed, as in figure 8 of the paper."""
-    committed_end = Leader._committed_end
+    committed_end = LeaderState._committed_end
 
     def count(self):
         start, self.epoch_start = self.epoch_start, -1
@@ -128,10 +128,10 @@ def commit_earlier_epochs_by_counting(patch: Patch) -> None:
         finally:
             self.epoch_start = start
 
-    patch.setattr(Leader, "_committed_end", count)
+    patch.setattr(LeaderState, "_committed_end", count)
 
 
 @breaks("quorum, Raft 8", "A leader begins its epoch with a batch of its own.")
 def wait_for_the_first_record(patch: Patch) -> None:
     """What earlier epochs left is not committed before somebody produces."""
-    patch.setattr(Leading, "begin_epoch", lambda self: None)
+    patch.setattr(LeaderReplica, "begin_epoch", lambda self: None)

@@ -8,18 +8,18 @@ from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.partition import leader as leading_module
 from tidelog_replica.partition import reads as reading_module
-from tidelog_replica.partition.follower import Following
-from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.follower import FollowerReplica
+from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.partition.reads import Reading
-from tidelog_replica.registration.session import Session
+from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication import leader as leader_module
-from tidelog_replica.replication.follower import Follower
+from tidelog_replica.replication.follower import FollowerState
 from tidelog_replica.replication.isr import propose
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.replication.progress import Progress
-from tidelog_replica.replication.read_index import Vouching
+from tidelog_replica.replication.progress import FollowerProgress
+from tidelog_replica.replication.read_index import ReadIndex
 from tidelog_replica.storage.log import Log
 
 from mutants.rules import Patch, breaks
@@ -58,8 +58,8 @@ def acknowledge_before_the_flush(patch: Patch) -> None:
 @breaks("rule 4", "A follower's acknowledged offset is its flushed end.")
 def acknowledge_what_a_follower_has_written(patch: Patch) -> None:
     """A follower tells its log end as its durable offset; the leader counts its own flushes as it should."""
-    ask = Following.fetch_request
-    patch.setattr(Following, "fetch_request", lambda self: replace(ask(self), durable=self._log.end))
+    ask = FollowerReplica.fetch_request
+    patch.setattr(FollowerReplica, "fetch_request", lambda self: replace(ask(self), durable=self._log.end))
 
 
 @breaks("KIP-497, rule 5", "A member counts from the moment its addition is proposed.")
@@ -70,7 +70,7 @@ def commit_without_proposed_members(patch: Patch) -> None:
         self._counted = self.isr
         self._advance()
 
-    patch.setattr(Leader, "_count", count)
+    patch.setattr(LeaderState, "_count", count)
 
 
 @breaks("KIP-497, rule 5", "A removal takes effect only when the controller's new state arrives.")
@@ -82,7 +82,7 @@ def shrink_before_the_controller_has(patch: Patch) -> None:
         self._counted = tuple(node for node in self.replicas if node in members)
         self._advance()
 
-    patch.setattr(Leader, "_count", count)
+    patch.setattr(LeaderState, "_count", count)
 
 
 @breaks("rule 5", "No lost or refusing answer settles a proposal, only a newer epoch does.")
@@ -94,13 +94,13 @@ def forget_an_unanswered_proposal(patch: Patch) -> None:
             self.proposal = self._retry_at = None
             self._count()
 
-    patch.setattr(Leader, "on_proposal_unanswered", forget)
+    patch.setattr(LeaderState, "on_proposal_unanswered", forget)
 
 
 @breaks("rule 6", "Who joins the ISR has reached the HW and the start of the leader epoch.")
 def join_at_the_high_watermark(patch: Patch) -> None:
     """A follower may join at the HW, which is stale on a new leader."""
-    patch.setattr(Leader, "_is_fit", lambda self, node: self.followers[node].is_of(self._servers.get(node)))
+    patch.setattr(LeaderState, "_is_fit", lambda self, node: self.followers[node].is_of(self._servers.get(node)))
 
 
 @breaks("KIP-903", "A follower joins only in the life in which it fetched.")
@@ -110,26 +110,26 @@ def join_in_any_life(patch: Patch) -> None:
     def is_of(self, server):
         return server is not None and not server.fenced and self.broker_epoch >= 0
 
-    patch.setattr(Progress, "is_of", is_of)
+    patch.setattr(FollowerProgress, "is_of", is_of)
 
 
 @breaks("KIP-903", "Who has left the ISR counts for nothing until it fetches again.")
 def remember_who_left_the_isr(patch: Patch) -> None:
     """Its position stands, though it may have left because what it had is lost."""
-    patch.setattr(Progress, "forget", lambda self, stamp: None)
+    patch.setattr(FollowerProgress, "forget", lambda self, stamp: None)
 
 
 @breaks("KIP-903", "A fetch that was sent before its follower left the ISR does not bring it back.")
 def believe_what_was_under_way(patch: Patch) -> None:
     """Whatever arrives after it has left counts."""
-    forget = Progress.forget
-    patch.setattr(Progress, "forget", lambda self, stamp: forget(self, -1))
+    forget = FollowerProgress.forget
+    patch.setattr(FollowerProgress, "forget", lambda self, stamp: forget(self, -1))
 
 
 @breaks("R11", "A follower that idles has shown that it was told the HW as it is.")
 def take_an_answer_for_read(patch: Patch) -> None:
     """A follower that was answered at the log end is owed nothing, whatever has moved since or got lost."""
-    patch.setattr(Leader, "knows_all", lambda self, node: self.followers[node].waiting is not None)
+    patch.setattr(LeaderState, "knows_all", lambda self, node: self.followers[node].waiting is not None)
 
 
 @breaks("R4", "Committed is what every ISR member has flushed.")
@@ -140,7 +140,7 @@ def commit_alone(patch: Patch) -> None:
         if self.has_quorum:
             self.high_watermark = max(self.high_watermark, self._durable)
 
-    patch.setattr(Leader, "_advance", advance)
+    patch.setattr(LeaderState, "_advance", advance)
 
 
 @breaks("C17", "With rule quorum a replica goes only while a majority of the present ones has all that is committed.")
@@ -152,13 +152,13 @@ def let_replicas_go_in_a_row(patch: Patch) -> None:
 @breaks("KIP-966", "The HW stands still while the ISR is smaller than min_insync_replicas.")
 def commit_below_the_minimum(patch: Patch) -> None:
     """A leader alone commits, whatever the topic demands."""
-    patch.setattr(Leader, "has_quorum", True)
+    patch.setattr(LeaderState, "has_quorum", True)
 
 
 @breaks("KIP-101, rule 7", "A follower never truncates to its HW.")
 def truncate_to_the_high_watermark(patch: Patch) -> None:
     """A new follower cuts its log at its HW, and asks nobody."""
-    begin = Following.__init__
+    begin = FollowerReplica.__init__
 
     def cut(self, *arguments, **options):
         begin(self, *arguments, **options)
@@ -166,13 +166,13 @@ def truncate_to_the_high_watermark(patch: Patch) -> None:
         self._producers.rebuild(self._log.headers())
         self.core.asking = None
 
-    patch.setattr(Following, "__init__", cut)
+    patch.setattr(FollowerReplica, "__init__", cut)
 
 
 @breaks("KIP-101, rule 7", "The leader-epoch dialogue comes before the first fetch of every leader epoch.")
 def never_truncate(patch: Patch) -> None:
     """A new follower fetches from its log end, whatever the leader has there."""
-    patch.setattr(Follower, "begin", lambda self, epochs: setattr(self, "asking", None))
+    patch.setattr(FollowerState, "begin", lambda self, epochs: setattr(self, "asking", None))
     patch.setattr(leading_module, "divergence", lambda *arguments: None)
 
 
@@ -184,34 +184,34 @@ def believe_the_end_offset(patch: Patch) -> None:
         self.asking = None
         return max(log_start, min(end, log_end))
 
-    patch.setattr(Follower, "on_epoch_end", believe)
+    patch.setattr(FollowerState, "on_epoch_end", believe)
     patch.setattr(leading_module, "divergence", lambda *arguments: None)
 
 
 @breaks("KAFKA-13141", "The position of a follower whose log diverges is not recorded.")
 def count_diverged_followers(patch: Patch) -> None:
     """It is recorded as if it were a position in the leader's log."""
-    record_position = Leading._record_position
+    record_position = LeaderReplica._record_position
 
     def record(self, node, broker_epoch, part, now):
         if self.core.follower_refusal(node, broker_epoch, part.leader_epoch) is None:
             self.core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now)
         return record_position(self, node, broker_epoch, part, now)
 
-    patch.setattr(Leading, "_record_position", record)
-    patch.setattr(Follower, "begin", lambda self, epochs: setattr(self, "asking", None))
+    patch.setattr(LeaderReplica, "_record_position", record)
+    patch.setattr(FollowerState, "begin", lambda self, epochs: setattr(self, "asking", None))
 
 
 @breaks("rule 8", "A leader serves nobody who names another leader epoch.")
 def serve_any_leader_epoch(patch: Patch) -> None:
     """Fetches and dialogues of older and newer leader epochs are served."""
-    patch.setattr(Leader, "refusal", lambda self, leader_epoch: None)
+    patch.setattr(LeaderState, "refusal", lambda self, leader_epoch: None)
 
 
 @breaks("rule 8", "A follower takes an answer only from the leader of its epoch, for its log end.")
 def take_late_answers(patch: Patch) -> None:
     """The leader epoch of question and answer is not compared, nor the offset asked for."""
-    on_fetched = Following.on_fetched
+    on_fetched = FollowerReplica.on_fetched
 
     def take(self, asked, part, data, *rest, **options):
         epoch, end = self.core.leader_epoch, self._log.end
@@ -219,14 +219,14 @@ def take_late_answers(patch: Patch) -> None:
             asked, part = replace(asked, leader_epoch=epoch, offset=end), replace(part, leader_epoch=epoch)
         return on_fetched(self, asked, part, data, *rest, **options)
 
-    patch.setattr(Following, "on_fetched", take)
+    patch.setattr(FollowerReplica, "on_fetched", take)
     patch.setattr("tidelog_replica.partition.follower.fault_of", lambda headers, *rest: None)
 
 
 @breaks("KIP-207, rule 9", "A new leader tells no end of the log before its HW has reached the start of its epoch.")
 def tell_the_end_too_early(patch: Patch) -> None:
     """A stale HW passes for the end."""
-    patch.setattr(Leader, "knows_end", True)
+    patch.setattr(LeaderState, "knows_end", True)
 
 
 @breaks(
@@ -237,13 +237,13 @@ def tell_the_end_too_early(patch: Patch) -> None:
 )
 def call_a_gap_certain_too_early(patch: Patch) -> None:
     """A new leader that knows what is committed takes its own log for all there is."""
-    patch.setattr(Leader, "settles_older_epochs", Leader.knows_end)
+    patch.setattr(LeaderState, "settles_older_epochs", LeaderState.knows_end)
 
 
 @breaks("rule 9", "The latest offset is told only by a leader whose leadership was confirmed after the request came.")
 def confirm_leadership_at_once(patch: Patch) -> None:
     """A leader takes its own word for it."""
-    patch.setattr(Vouching, "since", lambda self, others, enough: self.asked_at)
+    patch.setattr(ReadIndex, "since", lambda self, others, enough: self.asked_at)
 
 
 @breaks("KIP-320", "A reader whose position lies on a line that was cut off is told so.")
@@ -265,58 +265,58 @@ def serve_after_the_session(patch: Patch) -> None:
 @breaks(LEASE, "A confirmation is good for the session time-out, and no longer.", tests=LEASE_TESTS)
 def believe_old_confirmations(patch: Patch) -> None:
     """One is good for ever."""
-    unconfirmed = Leader.unconfirmed
-    patch.setattr(Leader, "unconfirmed", lambda self, since: unconfirmed(self, -1e9))
+    unconfirmed = LeaderState.unconfirmed
+    patch.setattr(LeaderState, "unconfirmed", lambda self, since: unconfirmed(self, -1e9))
 
 
 @breaks(LEASE, "Every voter has to confirm a leadership.", tests=LEASE_TESTS)
 def believe_the_first_voter(patch: Patch) -> None:
     """One voter is enough."""
-    needed = Leader._needed
-    patch.setattr(Leader, "_needed", lambda self, voters: min(1, needed(self, voters)))
+    needed = LeaderState._needed
+    patch.setattr(LeaderState, "_needed", lambda self, voters: min(1, needed(self, voters)))
 
 
 @breaks(LEASE, "A leader is confirmed by others, where others could be elected.", tests=LEASE_TESTS)
 def confirm_oneself(patch: Patch) -> None:
     """It confirms itself."""
-    patch.setattr(Leader, "_needed", lambda self, voters: 0)
+    patch.setattr(LeaderState, "_needed", lambda self, voters: 0)
 
 
 @breaks(LEASE, "A leader that has other replicas does not prove by itself that nobody else leads.", tests=LEASE_TESTS)
 def prove_alone(patch: Patch) -> None:
     """It does where it is the last in sync."""
-    patch.setattr(Leader, "confirm_alone", lambda self, now: self._vouching.confirm(now))
+    patch.setattr(LeaderState, "confirm_alone", lambda self, now: self._vouching.confirm(now))
 
 
 @breaks(LEASE, "Eligible replicas outside the ISR are voters.", tests=LEASE_TESTS)
 def ask_the_isr_only(patch: Patch) -> None:
     """The ISR decides alone."""
-    voters = Leader._voters.fget
+    voters = LeaderState._voters.fget
 
     def isr(self):
         others = self._by_majority or self._any_may_lead
         return tuple(node for node in voters(self) if others or node in self.maximal_isr)
 
-    patch.setattr(Leader, "_voters", property(isr))
+    patch.setattr(LeaderState, "_voters", property(isr))
 
 
 @breaks(LEASE, "Where unclean election is on, every replica is a voter.", tests=LEASE_TESTS)
 def ask_nobody_who_may_be_elected_uncleanly(patch: Patch) -> None:
     """Only those are that have everything."""
-    voters = Leader._voters.fget
+    voters = LeaderState._voters.fget
 
     def clean(self):
         known = (*self.maximal_isr, *self.eligible)
         return tuple(node for node in voters(self) if self._by_majority or node in known)
 
-    patch.setattr(Leader, "_voters", property(clean))
+    patch.setattr(LeaderState, "_voters", property(clean))
 
 
 @breaks(LEASE, "With commit rule quorum a learner that is about to be a replica is no voter.", tests=LEASE_TESTS)
 def let_a_learner_vote(patch: Patch) -> None:
     """It is, as soon as it is proposed."""
     patch.setattr(
-        Leader, "_voters", property(lambda self: tuple(node for node in self._electors if node != self.node))
+        LeaderState, "_voters", property(lambda self: tuple(node for node in self._electors if node != self.node))
     )
 
 
@@ -343,7 +343,7 @@ def remember_the_followers_of_an_earlier_leadership(patch: Patch) -> None:
 @breaks("R7", "Consumers read below the HW.")
 def read_beyond_the_high_watermark(patch: Patch) -> None:
     """They get what is not committed."""
-    answer = Reading._answer
+    answer = PendingReads._answer
 
     def give_all(self, source, id, read):
         core = self._core
@@ -353,7 +353,7 @@ def read_beyond_the_high_watermark(patch: Patch) -> None:
         finally:
             self._core = core
 
-    patch.setattr(Reading, "_answer", give_all)
+    patch.setattr(PendingReads, "_answer", give_all)
 
 
 class _Open:
@@ -376,7 +376,7 @@ def believe_the_leaders_high_watermark(patch: Patch) -> None:
         self.high_watermark = max(self.high_watermark, leader_high_watermark)
         return moved
 
-    patch.setattr(Follower, "on_high_watermark", take)
+    patch.setattr(FollowerState, "on_high_watermark", take)
 
 
 @breaks("liftbridge#354", "Who is not in the ISR refuses to lead.")
@@ -400,8 +400,8 @@ def forget_sequences(patch: Patch) -> None:
 @breaks("KAFKA-9752", "A follower that has fallen silent leaves the ISR by the leader's own timer.")
 def judge_followers_only_when_they_fetch(patch: Patch) -> None:
     """The leader has no timer."""
-    patch.setattr(Leader, "on_tick", lambda self, now: None)
-    patch.setattr(Leader, "deadline", lambda self: self._retry_at if self.proposal is not None else None)
+    patch.setattr(LeaderState, "on_tick", lambda self, now: None)
+    patch.setattr(LeaderState, "deadline", lambda self: self._retry_at if self.proposal is not None else None)
 
 
 @breaks("R4", "Who cannot know whether a batch is committed does not ack it.")
@@ -412,7 +412,7 @@ def ack_when_the_isr_gets_too_small(patch: Patch) -> None:
         for pending in waiters:
             self._outbox.ack(pending.source, pending.ack)
 
-    patch.setattr(Leading, "_fail", fail)
+    patch.setattr(LeaderReplica, "_fail", fail)
 
 
 @breaks(
@@ -424,22 +424,24 @@ def believe_a_proof_at_once(patch: Patch) -> None:
     def believe(self, high_watermark, until):
         self.confirmed_at = max(self.confirmed_at, until)
 
-    patch.setattr(Follower, "on_proof", believe)
+    patch.setattr(FollowerState, "on_proof", believe)
 
 
 @breaks("leases", "A session lasts from when the heartbeat was sent that was answered.", tests=("test_node",))
 def count_the_session_from_the_answer(patch: Patch) -> None:
     """It lasts from when the answer came."""
-    on_heartbeat = Session._on_heartbeat
+    on_heartbeat = BrokerSession._on_heartbeat
 
     def count(self, sent, broker_epoch, answer, now):
         on_heartbeat(self, now, broker_epoch, answer, now)
 
-    patch.setattr(Session, "_on_heartbeat", count)
+    patch.setattr(BrokerSession, "_on_heartbeat", count)
 
 
 @breaks("leases", "A session lasts from when the registration was sent that was answered.", tests=("test_node",))
 def count_the_first_session_from_the_answer(patch: Patch) -> None:
     """It lasts from when the answer came."""
-    on_registered = Session._on_registered
-    patch.setattr(Session, "_on_registered", lambda self, sent, answer, now: on_registered(self, now, answer, now))
+    on_registered = BrokerSession._on_registered
+    patch.setattr(
+        BrokerSession, "_on_registered", lambda self, sent, answer, now: on_registered(self, now, answer, now)
+    )

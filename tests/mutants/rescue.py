@@ -9,7 +9,7 @@ from tidelog_controller.controller import Controller
 from tidelog_controller.metadata.rules import recovery
 from tidelog_controller.metadata.rules.recovery import Choice
 from tidelog_replica.assignment.assignment import Assignment
-from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.registration.incarnations import Incarnations
 
 from mutants.rules import Patch, breaks
 
@@ -103,13 +103,13 @@ def rule_by_metadata_that_went_back(patch: Patch) -> None:
 @breaks(RESCUE, "A directory names lives that were registered before its last one.")
 def forget_older_lives(patch: Patch) -> None:
     """It names the last registered one and those begun since."""
-    on_registered = Lives.on_registered
+    on_registered = Incarnations.on_registered
 
     def forget(self, *arguments):
         self.names = self.names[-1:]
         on_registered(self, *arguments)
 
-    patch.setattr(Lives, "on_registered", forget)
+    patch.setattr(Incarnations, "on_registered", forget)
 
 
 @breaks(RESCUE, "A copy that the metadata do not name is kept while the partition recovers.")

@@ -6,8 +6,8 @@ from tidelog.client.core.producer import ProducerCore
 from tidelog_controller import controller
 from tidelog_gateway.produce.queues import Lane
 from tidelog_replica.partition import leader as leading
-from tidelog_replica.partition.leader import Leading
-from tidelog_replica.partition.transaction_gate import Admission
+from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication import producer_state as producers
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage import log, segment
@@ -52,7 +52,7 @@ def believe_the_batch_that_is_to_be_compared(patch: Patch) -> None:
             return self._producers.check(header)
         return found
 
-    patch.setattr(Leading, "_look_up", look_up)
+    patch.setattr(LeaderReplica, "_look_up", look_up)
 
 
 @breaks("KIP-98", "The CRCs go with the state of the producers: into snapshots, and to copies that start over.")
@@ -78,7 +78,7 @@ def compare_no_kinds(patch: Patch) -> None:
 @breaks("KIP-98", "A plain batch under the id of a transaction that is open on the partition is refused.")
 def take_plain_batches_under_an_open_transaction(patch: Patch) -> None:
     """It is taken as any other."""
-    patch.setattr(Admission, "check_plain", lambda self, producer_id: None)
+    patch.setattr(TransactionGate, "check_plain", lambda self, producer_id: None)
 
 
 @breaks(

@@ -9,15 +9,15 @@ from tidelog.batch.fingerprints import Fingerprint, fingerprint_of, pack
 from tidelog.batch.format import read_header
 from tidelog_controller.metadata.rules import leader_election as leadership
 from tidelog_replica.copies import checks as copy_checks
-from tidelog_replica.maintenance.doubtful_tails import Doubts
+from tidelog_replica.maintenance.doubtful_tails import DoubtfulTails
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.replication.transaction_index import LogTransactions
+from tidelog_replica.replication.transaction_index import TransactionIndex
 from tidelog_replica.storage import cleanable_log as cleanable
 from tidelog_replica.storage import log
 from tidelog_replica.storage import retention as advance
-from tidelog_replica.storage.checkpoints import Committed
+from tidelog_replica.storage.checkpoints import HighWatermarkCheckpoint
 from tidelog_replica.storage.cleanable_log import Cleanable
 from tidelog_replica.storage.copy_reader import BatchesRead
 from tidelog_replica.storage.log import Log
@@ -25,7 +25,7 @@ from tidelog_replica.storage.producer_snapshots import Snapshots
 from tidelog_replica.storage.readable_log import Readable
 from tidelog_replica.storage.recovery import recovery, reset
 from tidelog_replica.storage.recovery.pending_losses import PendingLosses
-from tidelog_replica.storage.tail_cache import Tail
+from tidelog_replica.storage.tail_cache import PartitionTail
 from tidelog_replica.storage.tombstones import Deletions
 
 from mutants.rules import Patch, breaks
@@ -67,7 +67,7 @@ def lead_with_a_doubtful_tail(patch: Patch) -> None:
     def settle(self, key, doubt, state, members, now):
         self._report(key, doubt, state, "settled", doubt.log.start, doubt.log.end)
 
-    patch.setattr(Doubts, "_search", settle)
+    patch.setattr(DoubtfulTails, "_search", settle)
 
 
 @breaks("storage", "A log that begins anew takes nothing from an earlier tail file.", tests=("test_doubtful",))
@@ -85,7 +85,7 @@ def elect_the_doubtful(patch: Patch) -> None:
 @breaks("storage", "A doubtful tail is cut for a leader only when that leader has answered.")
 def cut_for_a_leader_that_may_be_dead(patch: Patch) -> None:
     """The metadata's leader is believed to serve."""
-    step = Doubts._step
+    step = DoubtfulTails._step
 
     def believe(self, key, now):
         doubt = self._doubts[key]
@@ -93,7 +93,7 @@ def cut_for_a_leader_that_may_be_dead(patch: Patch) -> None:
             doubt.led_by = doubt.state.leader_epoch
         step(self, key, now)
 
-    patch.setattr(Doubts, "_step", believe)
+    patch.setattr(DoubtfulTails, "_step", believe)
 
 
 @breaks("R13", "A cut after an unclean election is reported up to the log's end, not up to the known HW only.")
@@ -134,7 +134,7 @@ def mark_ahead_of_the_sync(patch: Patch) -> None:
 @breaks("storage", "A bad batch below the written HW is corruption, however old the recovery mark is.")
 def cut_below_the_high_watermark(patch: Patch) -> None:
     """Only the recovery mark tells what was durable."""
-    patch.setattr(Committed, "high_watermark", property(lambda self: 0))
+    patch.setattr(HighWatermarkCheckpoint, "high_watermark", property(lambda self: 0))
 
 
 @breaks("storage", "A batch is checked by its CRC when a log is opened.")
@@ -146,7 +146,7 @@ def believe_the_tail(patch: Patch) -> None:
 @breaks("D10", "A data directory names the node that it belongs to, and is refused to others.")
 def take_any_directory(patch: Patch) -> None:
     """Whose directory it is is not looked at."""
-    patch.setattr(Lives, "_check", lambda self, cluster, node: None)
+    patch.setattr(Incarnations, "_check", lambda self, cluster, node: None)
 
 
 @breaks("KIP-98", "Compaction stops at the last stable offset.", tests=("test_stable",))
@@ -156,7 +156,7 @@ def compact_what_is_open(patch: Patch) -> None:
 
     def begin_at_the_high_watermark(self, *arguments):
         with Patch.context() as inner:
-            inner.setattr(LogTransactions, "stable_end", lambda self, high_watermark: high_watermark)
+            inner.setattr(TransactionIndex, "stable_end", lambda self, high_watermark: high_watermark)
             return begin(self, *arguments)
 
     patch.setattr(Cleanable, "begin_compaction", begin_at_the_high_watermark)
@@ -169,13 +169,13 @@ def compact_what_is_open(patch: Patch) -> None:
 )
 def begin_before_the_producers_are_known(patch: Patch) -> None:
     """The log start is written first."""
-    run = advance.Advance.run
+    run = advance.DeleteSegments.run
 
     def write_first(self):
         advance.write_origin(self.disk, self.directory, self.origin)
         run(self)
 
-    patch.setattr(advance.Advance, "run", write_first)
+    patch.setattr(advance.DeleteSegments, "run", write_first)
 
 
 @breaks("KIP-360", "The producers' state at the log start is synced, not a cache.", tests=("test_log_start",))
@@ -202,7 +202,7 @@ def lower_the_high_watermark_first(patch: Patch) -> None:
             self._once.write(once, sync=True)
             self._disk.sync_dir(self._directory)
 
-    patch.setattr(Committed, "lack", lack)
+    patch.setattr(HighWatermarkCheckpoint, "lack", lack)
 
 
 @breaks("R2", "A batch that is read from the disk is of the leader epoch that the log says.", tests=("test_damage",))
@@ -227,7 +227,7 @@ def keep_compacted_batches_in_memory(patch: Patch) -> None:
     put_in_place = Cleanable._put_in_place
 
     def put(self, compaction, cleaned):
-        tail, self._tail = self._tail, Tail(self.end)
+        tail, self._tail = self._tail, PartitionTail(self.end)
         put_in_place(self, compaction, cleaned)
         self._tail = tail
 

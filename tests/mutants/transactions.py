@@ -12,11 +12,11 @@ from tidelog_replica.coordinators.groups import service as coordinating
 from tidelog_replica.coordinators.transactions import markers as marking
 from tidelog_replica.coordinators.transactions import service as transacting
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
-from tidelog_replica.coordinators.transactions.service import Transactions
-from tidelog_replica.coordinators.transactions.transaction import ENDING, Slot
-from tidelog_replica.partition.transaction_gate import Admission
+from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
+from tidelog_replica.coordinators.transactions.transaction import ENDING, TransactionMetadata
+from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.replication.transaction_index import LogTransactions
+from tidelog_replica.replication.transaction_index import TransactionIndex
 
 from mutants.rules import Patch, breaks
 
@@ -28,7 +28,7 @@ def believe_a_marker_at_once(patch: Patch) -> None:
     def stable_end(self, high_watermark):
         return min((high_watermark, *(begun.start for begun in self.open.values())))
 
-    patch.setattr(LogTransactions, "stable_end", stable_end)
+    patch.setattr(TransactionIndex, "stable_end", stable_end)
 
 
 @breaks("KIP-98", "A leader says that it has a marker when that is committed.")
@@ -71,7 +71,7 @@ def go_on_in_the_same_epoch(patch: Patch) -> None:
 @breaks("KIP-890", "A leader takes the first batch of a transaction when the coordinator says that it is open.")
 def take_a_batch_without_asking(patch: Patch) -> None:
     """It asks nobody, and so the partition is no part of the transaction."""
-    patch.setattr(Admission, "holds", lambda self, source, part, batch, header: False)
+    patch.setattr(TransactionGate, "holds", lambda self, source, part, batch, header: False)
 
 
 @breaks("KIP-98", "A decision is told to every leader whose partition is part of the transaction.")
@@ -112,7 +112,7 @@ def commit_whatever_has_the_name(patch: Patch) -> None:
 )
 def begin_before_the_end(patch: Patch) -> None:
     """The next one takes its place at once; who has not heard of the decision never does."""
-    patch.setattr(Transactions, "_must_wait", lambda self, message, now: False)
+    patch.setattr(TransactionCoordinatorService, "_must_wait", lambda self, message, now: False)
     begin = Coordinator._begin
 
     def at_once(self, asked, now, wall_ms):
@@ -127,7 +127,7 @@ def begin_before_the_end(patch: Patch) -> None:
 @breaks("KIP-890", "A marker ends the transaction of its own epoch, or an older one.", tests=("test_stable",))
 def end_a_transaction_by_an_older_marker(patch: Patch) -> None:
     """A marker ends whatever is open of its producer."""
-    record = LogTransactions.record
+    record = TransactionIndex.record
 
     def end(self, header, base_offset):
         begun = self.open.get(header.producer_id)
@@ -135,13 +135,13 @@ def end_a_transaction_by_an_older_marker(patch: Patch) -> None:
             self.open[header.producer_id] = begun._replace(epoch=0)
         record(self, header, base_offset)
 
-    patch.setattr(LogTransactions, "record", end)
+    patch.setattr(TransactionIndex, "record", end)
 
 
 @breaks("KIP-890", "A leader writes no marker of an epoch that its log has passed.", tests=("test_transacting",))
 def write_late_markers(patch: Patch) -> None:
     """It writes every marker that it is told of."""
-    mark = marking.Marking._mark
+    mark = marking.TransactionMarkers._mark
 
     def write(self, source, id, message, partition, leading, now):
         partition.producers.needs_marker = lambda producer, epoch: True
@@ -150,7 +150,7 @@ def write_late_markers(patch: Patch) -> None:
         finally:
             del partition.producers.needs_marker
 
-    patch.setattr(marking.Marking, "_mark", write)
+    patch.setattr(marking.TransactionMarkers, "_mark", write)
 
 
 @breaks("KIP-890", "A marker settles the positions of its own epoch, or an older one.", tests=("test_transacting",))
@@ -191,7 +191,7 @@ def let_a_later_epoch_keep_a_marker_out(patch: Patch) -> None:
 @breaks("KIP-98", "A commit that is answered without pending partitions is visible.")
 def answer_a_commit_when_it_is_decided(patch: Patch) -> None:
     """The answer does not wait for the markers, and names no partition."""
-    patch.setattr(Transactions, "_holds_back", lambda self, led, message, waiting, now: False)
+    patch.setattr(TransactionCoordinatorService, "_holds_back", lambda self, led, message, waiting, now: False)
 
 
 @breaks("KIP-98", "At the time-out the answer to a commit names the partitions without a marker.")
@@ -207,18 +207,18 @@ def call_a_commit_visible_at_the_time_out(patch: Patch) -> None:
 )
 def take_positions_of_a_known_producer_without_asking(patch: Patch) -> None:
     """Where the group has positions of that producer and epoch nobody is asked."""
-    enrol = coordinating.Groups._enrol
+    enrol = coordinating.GroupCoordinatorService._enrol
 
     def skip(self, source, id, message, now):
         led = self._find(message, now)
         group = led.core.groups.get(message.group)
         held = None if group is None else group.pending.get(message.producer_id)
         if held is not None and held.epoch == message.producer_epoch:
-            super(coordinating.Groups, self).on_request(source, id, message, now)
+            super(coordinating.GroupCoordinatorService, self).on_request(source, id, message, now)
         else:
             enrol(self, source, id, message, now)
 
-    patch.setattr(coordinating.Groups, "_enrol", skip)
+    patch.setattr(coordinating.GroupCoordinatorService, "_enrol", skip)
 
 
 @breaks(
@@ -248,4 +248,4 @@ def take_positions_without_the_right_to_the_application(patch: Patch) -> None:
 )
 def end_before_the_decision_is_committed(patch: Patch) -> None:
     """It is over when no marker is left."""
-    patch.setattr(Slot, "is_over", property(lambda self: self.state in ENDING and not self.left))
+    patch.setattr(TransactionMetadata, "is_over", property(lambda self: self.state in ENDING and not self.left))

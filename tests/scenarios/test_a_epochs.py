@@ -8,7 +8,7 @@ import pytest
 from tidelog.types import Acks
 from tidelog.verify.history import OK, UNKNOWN
 from tidelog.wire.messages import AlterIsr, EpochOffset, Fetch, FetchAnswer
-from tidelog_replica.partition.follower import Following
+from tidelog_replica.partition.follower import FollowerReplica
 
 from scenarios.stage import Stage
 
@@ -68,11 +68,11 @@ def test_A1_truncating_to_the_hw_loses_an_acked_record(monkeypatch):
         self._log.truncate(self.core.high_watermark)
         self._producers.rebuild(self._log.headers())
 
-    plain = Following.__init__
+    plain = FollowerReplica.__init__
     stage = Stage(min_insync_replicas="1")
     stage.invariants.strict = False
     second, third = hold_back_the_hw(stage)
-    monkeypatch.setattr(Following, "__init__", begin)
+    monkeypatch.setattr(FollowerReplica, "__init__", begin)
     lead_in_turn(stage, second, third)
     stage.until(lambda: stage.leads(stage.leader))
     assert stage.values(stage.leader) == [b"m1"], "m2 was acked, and is gone"

@@ -9,7 +9,7 @@ from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.batch.format import NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import FetchPart
-from tidelog_replica.replication.follower import Follower
+from tidelog_replica.replication.follower import FollowerState
 from tidelog_replica.storage.log import Log
 
 from scenarios.two_logs import (
@@ -55,7 +55,7 @@ def test_A3_an_answer_without_an_epoch_leaves_the_diverged_batches(monkeypatch):
         self.asking = None
         return min(end, log_end)
 
-    monkeypatch.setattr(Follower, "on_epoch_end", believe_the_offset)
+    monkeypatch.setattr(FollowerState, "on_epoch_end", believe_the_offset)
     monkeypatch.setattr("tidelog_replica.partition.leader.divergence", lambda *arguments: None)
     a, b = rejoin_after_two_elections(b"b1", b"b2")
     assert values(a) == [b"m0", b"a1", b"a2", b"a3"]

@@ -15,7 +15,7 @@ from tidelog.sansio.effects import Post
 from tidelog.types import Acks, TopicConfig
 from tidelog.verify.history import FAILED, OK
 from tidelog.wire.messages import Produced, ProducePart
-from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.producer_snapshots import Snapshots
@@ -37,7 +37,7 @@ def batch(producer: int, sequence: int, value: bytes = b"") -> bytes:
     return encode_batch([record], producer_id=producer, base_sequence=sequence)
 
 
-def send(leading: Leading, data: bytes) -> tuple[int, bool] | TidelogError:
+def send(leading: LeaderReplica, data: bytes) -> tuple[int, bool] | TidelogError:
     """Produce a batch: its offset and whether it is called a copy, or why it is refused."""
     part = ProducePart(1, *KEY, Acks.NONE, 0, len(data), leading.core.leader_epoch)
     leading.produce(1, part, data, 0.0)

@@ -9,11 +9,11 @@ from tidelog.batch.format import NewRecord, Record, decode_batch, encode_batch, 
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import FetchedPart, FetchPart
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.partition.follower import Following, Outcome
-from tidelog_replica.partition.leader import Leading
-from tidelog_replica.replication.follower import Follower
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.effects import Effects
+from tidelog_replica.partition.follower import FollowerReplica, Outcome
+from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.replication.follower import FollowerState
+from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import Log
 
@@ -78,29 +78,29 @@ def values(log: Log) -> list[bytes | None]:
     return [record.value for record in records(log)]
 
 
-def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> Leading:
+def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> LeaderReplica:
     """Server a leads."""
     log.assign_epoch(epoch)
     state = PartitionState(("a", "b"), isr, "a", epoch, 10)
-    core = Leader(
+    core = LeaderState(
         "a", 1, state, {}, min_insync_replicas=1, max_lag_s=10.0, retry_s=1.0, high_watermark=0,
         log_end=log.end, durable=log.durable, now=0.0,
     )  # fmt: skip
-    return Leading(KEY, CONFIG, core, log, log.producers, ReplicaSettings(), Outbox())
+    return LeaderReplica(KEY, CONFIG, core, log, log.producers, ReplicaSettings(), Effects())
 
 
-def follower_over(log: Log, epoch: int, high_watermark: int = 0) -> Following:
+def follower_over(log: Log, epoch: int, high_watermark: int = 0) -> FollowerReplica:
     """Server b follows."""
-    core, producers = Follower("a", epoch, high_watermark), ProducerState(log.headers())
-    return Following(KEY, core, log, producers, ReplicaSettings(), Outbox(), guard=lambda action: action())
+    core, producers = FollowerState("a", epoch, high_watermark), ProducerState(log.headers())
+    return FollowerReplica(KEY, core, log, producers, ReplicaSettings(), Effects(), guard=lambda action: action())
 
 
-def take(follower: Following, wanted: FetchPart, part: FetchedPart, data: bytes = b"") -> Outcome:
+def take(follower: FollowerReplica, wanted: FetchPart, part: FetchedPart, data: bytes = b"") -> Outcome:
     """The follower gets this answer to its fetch."""
     return follower.on_fetched(wanted, part, memoryview(data), 0.0)
 
 
-def agree(follower: Following, leader: Leading) -> int:
+def agree(follower: FollowerReplica, leader: LeaderReplica) -> int:
     """The dialogue; how many questions it took."""
     for asked in range(50):
         question = follower.epoch_request()
@@ -110,7 +110,7 @@ def agree(follower: Following, leader: Leading) -> int:
     raise AssertionError("the dialogue never ends")
 
 
-def catch_up(follower: Following, leader: Leading) -> None:
+def catch_up(follower: FollowerReplica, leader: LeaderReplica) -> None:
     """The dialogue, then fetches until nothing is missing."""
     agree(follower, leader)
     for _ in range(50):

@@ -18,8 +18,8 @@ from tidelog.types import TopicPartition
 from tidelog.wire.messages import EpochOffset, Fetch, FetchAnswer, MetadataUpdate, Notify
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.partition.purgatory import Waiters
-from tidelog_replica.replication.producer_state import ProducerState, Written
+from tidelog_replica.partition.purgatory import Purgatory
+from tidelog_replica.replication.producer_state import AppendedBatch, ProducerState
 
 from simulation.controller_invariants import ControllerInvariants
 from simulation.ghost import Chain, Committed, Digest, Held
@@ -33,7 +33,7 @@ MAY_BE_STALE = (Fetch, EpochOffset, FetchAnswer, Notify, MetadataUpdate)
 """Messages of a leader epoch, a life, or a metadata index."""
 MAX_CALLS = 200
 """More unanswered calls of one server would be a leak: it asks a few peers about a few partitions."""
-Producers = dict[int, tuple[int, tuple[Written, ...]]]
+Producers = dict[int, tuple[int, tuple[AppendedBatch, ...]]]
 """See ``ProducerState.snapshot``."""
 
 
@@ -151,12 +151,12 @@ def _transactions(producers: ProducerState, start: int) -> object:
     return transactions.to_map()
 
 
-def _waiters(role: object) -> list[Waiters[Any]]:
+def _waiters(role: object) -> list[Purgatory[Any]]:
     """All queues of a role and of what it is made of."""
-    found: list[Waiters[Any]] = []
+    found: list[Purgatory[Any]] = []
     for part in (role, getattr(role, "_reading", None), getattr(role, "reading", None)):
         if part is not None:
-            found += [value for value in vars(part).values() if isinstance(value, Waiters)]
+            found += [value for value in vars(part).values() if isinstance(value, Purgatory)]
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tidelog_replica.partition.follower import Following
+from tidelog_replica.partition.follower import FollowerReplica
 from tidelog_replica.replication.producer_state import ProducerState
 
 
@@ -14,12 +14,12 @@ def forget_sequences(patch: pytest.MonkeyPatch) -> None:
 
 def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     """A new follower cuts its log at its HW, and asks nobody (before KIP-101)."""
-    begin = Following.__init__
+    begin = FollowerReplica.__init__
 
-    def cut(self: Following, *arguments: object) -> None:
+    def cut(self: FollowerReplica, *arguments: object) -> None:
         begin(self, *arguments)  # type: ignore[arg-type]
         self._log.truncate(self.core.high_watermark)
         self._producers.rebuild(self._log.headers())
         self.core.asking = None
 
-    patch.setattr(Following, "__init__", cut)
+    patch.setattr(FollowerReplica, "__init__", cut)

@@ -15,7 +15,7 @@ from tidelog.wire.messages import DescribeQuorum, MetadataUpdate, QuorumAnswer
 from tidelog_replica.effects import Stop
 from tidelog_replica.jobs import run_job
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
-from tidelog_replica.storage.encryption.files import SealedDisk
+from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.encryption.keyring import KEY_BYTES, Keyring
 from tidelog_replica.storage.open_files import OpenFiles
 
@@ -97,7 +97,7 @@ class ReplicaProcess(SimProcess):
         seed = self.cluster.options.seed
         keys = {str(life): stream(seed, f"key/{life}").randbytes(KEY_BYTES) for life in range(self.life + 1)}
         entropy = stream(seed, f"entropy/{self.name}/{self.life}").randbytes
-        return SealedDisk(files, Keyring(keys, str(self.life), entropy))
+        return EncryptedDisk(files, Keyring(keys, str(self.life), entropy))
 
     def _keywords(self) -> dict[str, Any]:
         """What the machine tells the server: which run of the operating system this is, and the time."""

@@ -10,7 +10,7 @@ from scenarios.stage import Stage
 from tidelog.sansio.effects import Event
 from tidelog.verify.history import OK
 from tidelog.wire.messages import Fetch, FetchPart
-from tidelog_replica.partition.reads import Reading
+from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.storage.segment import CorruptLog
 
 from simulation.ghost import Violation
@@ -37,14 +37,14 @@ def test_what_a_leader_committed_in_the_step_in_which_it_failed_counts(monkeypat
     stage.put(b"m0")
     stage.settle()
     leader = stage.partition(stage.first)
-    settle, committed = Reading.settle, leader.high_watermark
+    settle, committed = PendingReads.settle, leader.high_watermark
 
-    def settle_unless_it_committed(reading: Reading, now: float) -> None:
+    def settle_unless_it_committed(reading: PendingReads, now: float) -> None:
         if leader.role is not None and reading is leader.role.reading and leader.high_watermark > committed:
             raise CorruptLog("a segment", "it cannot be read")
         settle(reading, now)
 
-    monkeypatch.setattr(Reading, "settle", settle_unless_it_committed)
+    monkeypatch.setattr(PendingReads, "settle", settle_unless_it_committed)
     pending = stage.send(b"m1", patience=30.0)
     stage.until(lambda: pending.result != "")
     assert (pending.result, pending.errors) == (OK, [])

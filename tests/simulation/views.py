@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tidelog.types import TopicConfig, TopicPartition
 from tidelog_replica.node import ReplicaNode
-from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.log import Log
 
@@ -44,7 +44,7 @@ def glances(node: ReplicaNode) -> Iterator[tuple[TopicPartition, tuple[Any, ...]
 def glance(partition: Partition) -> tuple[Any, ...]:
     """The fields of a ``View``, to be compared with one: cheap enough for every partition after every step."""
     log, role = partition.log, partition.role
-    if isinstance(role, Leading):
+    if isinstance(role, LeaderReplica):
         core = role.core
         isr, enough = core.isr, _is_enough(core.isr, core.replicas, partition.config)
         who = (True, core.leader_epoch, core.epoch, core.high_watermark, core.maximal_isr, isr, core.replicas, enough)

@@ -11,11 +11,11 @@ from tidelog.batch.format import NewRecord, chain_after, encode_batch, read_head
 from tidelog.runtime.disk import Disk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import Checkpoint
+from tidelog_replica.storage.checkpoints import OffsetCheckpoint
 from tidelog_replica.storage.log import Beginning, Log
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, WriteTail
 from tidelog_replica.storage.recovery.recovery import MARK
-from tidelog_replica.storage.tail_cache import Tail
+from tidelog_replica.storage.tail_cache import PartitionTail
 
 PATH = "/data/t-0"
 SMALL = TopicConfig(segment_max_bytes=500)
@@ -107,7 +107,7 @@ def open_log(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
 def content(log: Log, *, from_disk: bool = False) -> list[bytes]:
     """All batches, read step by step."""
     if from_disk:
-        log._tail = Tail(log.end)
+        log._tail = PartitionTail(log.end)
     found: list[bytes] = []
     offset = log.start
     while offset < log.end:
@@ -174,7 +174,7 @@ def build(durable: int = END, high_watermark: int = 9) -> SimDisk:
 
 def set_mark(disk: SimDisk, value: int) -> None:
     disk.replace(f"{PATH}/{MARK}", b"")
-    Checkpoint(disk, f"{PATH}/{MARK}").write(value)
+    OffsetCheckpoint(disk, f"{PATH}/{MARK}").write(value)
 
 
 def ends_before(path: str, position: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tidelog.types import PartitionState, ServerState
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.leader import LeaderState
 
 LAG = 10.0
 LIVES = {"r1": 1, "r2": 2, "r3": 3, "r4": 4, "r5": 5}
@@ -19,10 +19,10 @@ def state(isr: str, *, replicas: str = "r1 r2 r3", learners: str = "", epoch: in
 
 def make(
     rule: str = "isr", isr: str = "r1 r2 r3", *, replicas: str = "r1 r2 r3", learners: str = "", **fields: Any
-) -> Leader:
+) -> LeaderState:
     log_end = fields.pop("log_end", 0)
     values: dict[str, Any] = {"min_insync_replicas": 1, "high_watermark": 0, "durable": log_end, **fields}
-    return Leader(
+    return LeaderState(
         "r1",
         1,
         state(isr, replicas=replicas, learners=learners),
@@ -36,11 +36,11 @@ def make(
     )
 
 
-def fetch(leader: Leader, node: str, durable: int, now: float = 1.0) -> None:
+def fetch(leader: LeaderState, node: str, durable: int, now: float = 1.0) -> None:
     leader.on_fetch(node, LIVES[node], durable, now)
 
 
-def append(leader: Leader, end: int, now: float = 1.0, *, durable: int | None = None) -> None:
+def append(leader: LeaderState, end: int, now: float = 1.0, *, durable: int | None = None) -> None:
     leader.on_append(end, now)
     leader.on_durable(end if durable is None else durable)
 

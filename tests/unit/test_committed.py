@@ -13,7 +13,7 @@ from test_recovery import check_prefix, damaged
 from test_repair import PATH as COPY
 from test_repair import VALUES, break_header, filled, happened, segments
 from tidelog.types import TopicConfig
-from tidelog_replica.storage.checkpoints import Committed
+from tidelog_replica.storage.checkpoints import HighWatermarkCheckpoint
 from tidelog_replica.storage.log import CorruptLog, Log
 
 LAST = SEGMENTS[-1]
@@ -85,11 +85,11 @@ def test_under_os_a_power_loss_may_have_taken_it_and_what_is_missing_is_known() 
 
 def test_what_was_committed_once_outlives_a_power_loss() -> None:
     disk = build(high_watermark=9)
-    Committed(disk, PATH, disk.listdir(PATH)).lack(4)
+    HighWatermarkCheckpoint(disk, PATH, disk.listdir(PATH)).lack(4)
     for seed in range(30):
         after = disk.clone()
         after.crash(Random(seed))
-        known = Committed(after, PATH, after.listdir(PATH))
+        known = HighWatermarkCheckpoint(after, PATH, after.listdir(PATH))
         assert (known.high_watermark, known.once) == (4, 9)
 
 
@@ -97,10 +97,10 @@ def test_what_was_committed_once_is_known_at_each_step_of_a_loss() -> None:
     """A power loss between any two steps hides nothing of what the log lacks."""
 
     def act(disk: SimDisk) -> partial[None]:
-        return partial(Committed(disk, PATH, disk.listdir(PATH)).lack, 4)
+        return partial(HighWatermarkCheckpoint(disk, PATH, disk.listdir(PATH)).lack, 4)
 
     for after in after_power_losses(lambda: build(high_watermark=9), act, seeds=25, changes=5):
-        assert Committed(after, PATH, after.listdir(PATH)).once == 9
+        assert HighWatermarkCheckpoint(after, PATH, after.listdir(PATH)).once == 9
 
 
 # --- the server ------------------------------------------------------------------------------------------

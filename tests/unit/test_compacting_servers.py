@@ -14,7 +14,7 @@ from tidelog_replica.node import StartJob
 from tidelog_replica.storage.checkpoints import CLEANED
 from tidelog_replica.storage.compaction import Compaction
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.retention import Advance
+from tidelog_replica.storage.retention import DeleteSegments
 
 
 def test_every_replica_compacts_when_enough_is_dirty_and_all_hold_the_same_table():
@@ -188,7 +188,7 @@ def with_a_pass_under_way(monkeypatch: pytest.MonkeyPatch) -> Net:
 def test_retention_has_its_turn_between_passes_that_follow_each_other(monkeypatch: pytest.MonkeyPatch):
     net = with_a_pass_under_way(monkeypatch)
     (next_one,) = after_a_pass(net)
-    assert isinstance(next_one.job, Advance) and len(net.happened("log_start_moved")) == 1
+    assert isinstance(next_one.job, DeleteSegments) and len(net.happened("log_start_moved")) == 1
 
 
 def test_no_log_is_cut_by_retention_after_a_pass_where_its_leader_is_not_known(monkeypatch: pytest.MonkeyPatch):

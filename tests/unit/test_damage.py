@@ -13,7 +13,7 @@ from tidelog.errors import CorruptBatch
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.tail_cache import Tail
+from tidelog_replica.storage.tail_cache import PartitionTail
 
 CONFIG = TopicConfig(segment_max_bytes=400, cleanup="compact,delete")
 COUNT = 18
@@ -45,7 +45,7 @@ def built(durable: int) -> tuple[SimDisk, int]:
 
 
 def stored(log: Log) -> list[bytes]:
-    log._tail = Tail(log.end)
+    log._tail = PartitionTail(log.end)
     found, offset = [], log.start
     while offset < log.end:
         step = log.read(offset, 300)
@@ -160,7 +160,7 @@ def test_a_batch_whose_leader_epoch_the_disk_changed_is_not_read():
     """No CRC covers it, and a follower would take it for its leader's line."""
     disk = build()
     log = open_log(disk)
-    log._tail = Tail(log.end)
+    log._tail = PartitionTail(log.end)
     assert read_header(log.read(0, 1)[0]).leader_epoch == 1
     disk.flip(SEGMENTS[0], 11, 1)
     with pytest.raises(CorruptLog, match="batch at offset 0 names leader epoch 3"):

@@ -18,7 +18,7 @@ from tidelog.wire.messages import Fetch, Read
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.recovery.damage import Close, Fill, Hole, Misfit, SetAside
+from tidelog_replica.storage.recovery.damage import Close, DivergentRepair, FillHole, Hole, Quarantine
 from tidelog_replica.storage.tombstones import Compacted
 
 CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=300, cleanup="compact", tombstone_retention_ms=1000)
@@ -334,7 +334,7 @@ def test_a_server_that_leads_by_now_does_not_start_over() -> None:
     net.deliver(*net.held.pop())
     net.run()
     (job,) = net.slow_job.pop("r3")
-    assert isinstance(job.job, Fill)
+    assert isinstance(job.job, FillHole)
     net.stop("r1")
     net.stop("r2")
     epoch = net.state().leader_epoch + 1
@@ -495,13 +495,13 @@ class Copies:
         flush(log)
         base = self.rng.choice(log.extents()[:-1]).base
         log.close()
-        hole = SetAside(disk, PATH, base).run()
+        hole = Quarantine(disk, PATH, base).run()
         assert isinstance(hole, Hole)
         offset, size = hole.base, 0
         while offset < hole.end:
             batches = b"".join(map(bytes, leader.read(offset, self.rng.choice((1, 4000)), hole.end)))
-            filled = Fill(disk, PATH, hole, offset, size, batches, leader.compacted).run()
-            if isinstance(filled, Misfit):
+            filled = FillHole(disk, PATH, hole, offset, size, batches, leader.compacted).run()
+            if isinstance(filled, DivergentRepair):
                 self.counts["not filled"] += 1
                 for file in disk.listdir(PATH):
                     disk.unlink(f"{PATH}/{file}")

@@ -12,16 +12,16 @@ from itertools import takewhile
 from random import Random
 
 import pytest
-from tidelog_replica.replication.follower import Follower, agreed_end
-from tidelog_replica.replication.leader_epochs import EpochCache, divergence
+from tidelog_replica.replication.follower import FollowerState, agreed_end
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache, divergence
 
 Line = list[int]
 """The leader epoch of each record of a log, by its offset."""
 
 
-def cache_of(line: Line, start: int = 0) -> EpochCache:
+def cache_of(line: Line, start: int = 0) -> LeaderEpochCache:
     """What the log knows of its epochs when it begins at ``start``."""
-    cache = EpochCache()
+    cache = LeaderEpochCache()
     for offset, epoch in enumerate(line):
         cache.assign(epoch, offset)
     cache.advance_to(start)
@@ -91,7 +91,7 @@ def test_the_dialogue_with_a_trimmed_leader_comes_to_the_same() -> None:
     there on is not too small. Where it lies below, the logs may have parted earlier."""
     for leader, start, follower in histories():
         shared, epochs, own = common(leader, follower), cache_of(leader, start), cache_of(follower)
-        core = Follower("r1", 99, 0)
+        core = FollowerState("r1", 99, 0)
         core.begin(own)
         cut: int | None = len(follower)
         while core.asking is not None:
@@ -153,11 +153,11 @@ def test_a_copy_that_was_started_over_knows_the_epoch_of_the_record_before_it(
     epoch: int, expected: tuple[int, int] | None
 ) -> None:
     """Where it began it does not know; it began no later than with that record."""
-    assert divergence(20, epoch, EpochCache([(7, 19)]), 20, 22) == expected
+    assert divergence(20, epoch, LeaderEpochCache([(7, 19)]), 20, 22) == expected
 
 
 def test_a_log_whose_past_is_not_known_contradicts_nobody_at_its_start() -> None:
     """Its epoch file and its log start were both lost: as Kafka, which knows no more."""
-    assert divergence(20, 3, EpochCache([(7, 20)]), 20, 22) is None
-    assert divergence(20, 3, EpochCache(), 20, 20) is None
-    assert divergence(21, 3, EpochCache([(7, 20)]), 20, 22) == (3, 20)
+    assert divergence(20, 3, LeaderEpochCache([(7, 20)]), 20, 22) is None
+    assert divergence(20, 3, LeaderEpochCache(), 20, 20) is None
+    assert divergence(21, 3, LeaderEpochCache([(7, 20)]), 20, 22) == (3, 20)

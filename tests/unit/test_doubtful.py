@@ -26,8 +26,8 @@ from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_pre
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage import log as log_module
-from tidelog_replica.storage.checkpoints import RESET, Checkpoint, Origin
-from tidelog_replica.storage.encryption.files import SealedDisk
+from tidelog_replica.storage.checkpoints import RESET, LogStartCheckpoint, OffsetCheckpoint
+from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, WriteTail, read_place, tail_path
 from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK, recover
@@ -45,7 +45,7 @@ def one_segment() -> SimDisk:
     log.append(HELD)
     flush(log)
     disk.replace(f"{PATH}/{MARK}", b"")
-    Checkpoint(disk, f"{PATH}/{MARK}").write(0)
+    OffsetCheckpoint(disk, f"{PATH}/{MARK}").write(0)
     for name in disk.listdir(PATH):
         disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
     return disk
@@ -117,7 +117,7 @@ def test_what_looks_like_a_batch_within_a_record_is_not_taken_for_one_of_the_log
     log.append([outer])
     flush(log)
     disk.replace(f"{PATH}/{MARK}", b"")
-    Checkpoint(disk, f"{PATH}/{MARK}").write(0)
+    OffsetCheckpoint(disk, f"{PATH}/{MARK}").write(0)
     path = f"{PATH}/{0:020d}.log"
     disk.flip(path, 17, 0)  # the magic of the outer one
     doubt = doubt_of(disk)
@@ -166,7 +166,7 @@ def test_a_settled_tail_without_batches_is_cut():
 def test_a_copy_that_begins_anew_takes_nothing_from_an_earlier_tail_file_whenever_the_power_goes():
     """A log that is damaged, too, is not opened with its tail file: it may be thrown away before that is used."""
     start = read_header(HELD[1]).base_offset
-    origin = Origin(start, 0, b"c" * 16)
+    origin = LogStartCheckpoint(start, 0, b"c" * 16)
 
     def prepare() -> SimDisk:
         disk = one_segment()
@@ -202,12 +202,12 @@ def test_damage_below_the_mark_in_the_tail_is_made_whole_by_a_tail_file_and_neve
 @pytest.mark.parametrize("position", [8192 + 20, 8192 + 150, 8192 + 400])
 def test_a_flip_in_an_encrypted_tail_is_doubtful_too(position):
     disk = SimDisk()
-    sealed = SealedDisk(disk, OF_OLD)
+    sealed = EncryptedDisk(disk, OF_OLD)
     log = Log.open(sealed, PATH, CONFIG)
     log.append(HELD[:4])
     flush(log)
     disk.replace(f"{PATH}/{MARK}", b"")
-    Checkpoint(disk, f"{PATH}/{MARK}").write(0)
+    OffsetCheckpoint(disk, f"{PATH}/{MARK}").write(0)
     path = f"{PATH}/{0:020d}.log"
     disk.flip(path, position, 0)
     with pytest.raises(DoubtfulLog) as raised:
@@ -229,7 +229,7 @@ def test_the_mark_follows_the_durable_end_within_so_many_bytes(monkeypatch):
         flush(log)
         stable = SimDisk()
         stable.replace(f"{PATH}/{MARK}", disk.stable(f"{PATH}/{MARK}"))
-        mark = Checkpoint(stable, f"{PATH}/{MARK}").value or 0
+        mark = OffsetCheckpoint(stable, f"{PATH}/{MARK}").value or 0
         assert mark <= log.durable
         largest = max(largest, log.durable - mark)
     assert largest <= 1000 // len(batch(0, 1, size=40)) + 3

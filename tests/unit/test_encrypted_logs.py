@@ -33,7 +33,7 @@ from tidelog_replica.node import ReplicaNode
 from tidelog_replica.storage.encryption.files import (
     BEGINNING,
     SEGMENT,
-    SealedDisk,
+    EncryptedDisk,
     open_head,
     open_rest,
     read_pages,
@@ -89,7 +89,7 @@ def test_recovery_crashes_a_truncation_may_be_cut_off_at_each_step(end: int) -> 
 
 
 def sealing(disk: Disk) -> Disk:
-    return disk if isinstance(disk, SealedDisk) else SealedDisk(disk, KEYS)
+    return disk if isinstance(disk, EncryptedDisk) else EncryptedDisk(disk, KEYS)
 
 
 FLIP, READ = SimDisk.flip, SimDisk.read

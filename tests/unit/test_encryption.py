@@ -17,16 +17,16 @@ from tidelog.errors import ConfigError
 from tidelog.runtime.disk import RealDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.config import ReplicaConfig
-from tidelog_replica.maintenance.log_opener import HeldBack, OpenLog
+from tidelog_replica.maintenance.log_opener import CannotOpenYet, OpenLog
 from tidelog_replica.server import use_current_key
 from tidelog_replica.storage.encryption import files as sealed
-from tidelog_replica.storage.encryption.files import BEGINNING, PAGE_BYTES, SealedDisk, read_pages, stored_bytes
+from tidelog_replica.storage.encryption.files import BEGINNING, PAGE_BYTES, EncryptedDisk, read_pages, stored_bytes
 from tidelog_replica.storage.encryption.keyring import Cipher, Keyring, load_keys, parse
 from tidelog_replica.storage.encryption.rotation import rekey
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import CorruptLog, Log
 from tidelog_replica.storage.open_files import OpenFiles
-from tidelog_replica.storage.recovery.damage import Close, Fill, SetAside
+from tidelog_replica.storage.recovery.damage import Close, FillHole, Quarantine
 from tidelog_replica.storage.segment_scrub import Scrub, Target
 from tidelog_replica.storage.tail_cache import TailCache
 
@@ -40,7 +40,7 @@ CONFIG = TopicConfig(segment_max_bytes=700)
 
 
 def open_sealed(disk: SimDisk, keys: Keyring = OF_OLD) -> Log:
-    return open_alone(SealedDisk(disk, keys), PATH, CONFIG)
+    return open_alone(EncryptedDisk(disk, keys), PATH, CONFIG)
 
 
 def build(keys: Keyring = OF_OLD) -> SimDisk:
@@ -125,7 +125,7 @@ def test_what_was_in_the_clear_stays_so_to_its_end_and_both_are_read():
 
 def test_closing_files_below_closes_no_segment():
     disk = build()
-    log = Log.open(SealedDisk(OpenFiles(disk, 1), OF_OLD), PATH, CONFIG)
+    log = Log.open(EncryptedDisk(OpenFiles(disk, 1), OF_OLD), PATH, CONFIG)
     log.append(batches(END, 3, [1] * 8))
     assert content(log, from_disk=True) == STORED + batches(END, 3, [1] * 8)
 
@@ -188,13 +188,13 @@ def test_a_flipped_bit_is_never_served_and_the_scrubber_finds_it():
         log.read(0, 300)
     target = Target.of(first)
     with pytest.raises(CorruptLog):
-        Scrub(SealedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
+        Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
 
 
 def test_a_sound_segment_passes_the_scrubber():
     log = open_sealed(disk := build())
     target = Target.of(log._segments[0])
-    place, *_ = Scrub(SealedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
+    place, *_ = Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
     assert place.offset == target.end
 
 
@@ -203,7 +203,7 @@ def test_the_segment_that_is_written_is_scrubbed_and_read_as_far_as_it_is_synced
     written, synced = log._segments[-1], log.end
     log.append([batch(END, 3, size=200)])
     target = Target.of(written, log.synced)
-    place, *_ = Scrub(SealedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
+    place, *_ = Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
     assert place.offset == target.end == synced < written.end_offset
     found = log.begin_reading(written.base, log.end, 1 << 20)
     assert found is not None
@@ -212,7 +212,7 @@ def test_the_segment_that_is_written_is_scrubbed_and_read_as_far_as_it_is_synced
     assert read.next_offset == synced and read.size == sum(map(len, plain))
     assert list(unpack(read.fingerprints)) == [fingerprint_of(read_header(each), each) for each in plain]
     disk.flip(written.path, BEGINNING + 30, 3)
-    for job in (Scrub(SealedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs), found):
+    for job in (Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs), found):
         with pytest.raises(CorruptLog):
             job.run()
 
@@ -274,13 +274,13 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_written_again_and_its_key_
 
 def test_a_hole_is_filled_with_batches_in_the_clear_and_sealed_there():
     disk = build()
-    sealing, path = SealedDisk(disk, OF_OLD), segments(disk)[1]
-    hole = SetAside(sealing, PATH, int(path[-24:-4])).run()
+    sealing, path = EncryptedDisk(disk, OF_OLD), segments(disk)[1]
+    hole = Quarantine(sealing, PATH, int(path[-24:-4])).run()
     assert hole is not None
     missing = [each for each in STORED if hole.base <= read_header(each).base_offset < hole.end]
     offset, size = hole.base, 0
     for each in missing:
-        offset, size = Fill(sealing, PATH, hole, offset, size, each).run()
+        offset, size = FillHole(sealing, PATH, hole, offset, size, each).run()
     Close(sealing, PATH, hole).run()
     assert content(open_sealed(disk), from_disk=True) == STORED
     assert read_pages(disk.read(path))
@@ -293,8 +293,8 @@ def test_a_hole_is_filled_with_batches_in_the_clear_and_sealed_there():
 def test_without_the_key_a_log_is_held_back_and_nothing_is_touched(keys):
     disk = build()
     before = files(disk)
-    job = OpenLog(SealedDisk(disk, keys), PATH, CONFIG, TailCache(1 << 20), IndexCache(1 << 20))
-    with pytest.raises(HeldBack, match="encrypted with key 'old'"):
+    job = OpenLog(EncryptedDisk(disk, keys), PATH, CONFIG, TailCache(1 << 20), IndexCache(1 << 20))
+    with pytest.raises(CannotOpenYet, match="encrypted with key 'old'"):
         job.run()
     assert files(disk) == before
     assert content(open_sealed(disk), from_disk=True) == STORED
@@ -394,7 +394,7 @@ def test_a_random_log_is_read_from_every_offset():
 
 
 def written(data_dir: str, keys: Keyring) -> None:
-    log = Log.open(SealedDisk(RealDisk(), keys), f"{data_dir}/t-0", CONFIG)
+    log = Log.open(EncryptedDisk(RealDisk(), keys), f"{data_dir}/t-0", CONFIG)
     log.append(STORED)
     log.sync_all()
     log.close()
@@ -409,7 +409,7 @@ def test_a_start_wraps_by_the_current_key_and_refuses_where_one_is_missing(tmp_p
         use_current_key(data_dir, OF_NEW)
     use_current_key(data_dir, OF_BOTH)
     use_current_key(data_dir, OF_NEW)
-    log = Log.open(SealedDisk(RealDisk(), OF_NEW), f"{data_dir}/t-0", CONFIG)
+    log = Log.open(EncryptedDisk(RealDisk(), OF_NEW), f"{data_dir}/t-0", CONFIG)
     assert content(log, from_disk=True) == STORED
     log.close()
 

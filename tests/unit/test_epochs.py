@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, EpochCache, divergence
+from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, LeaderEpochCache, divergence
 
 
 def test_an_empty_cache_knows_nothing():
-    cache = EpochCache()
+    cache = LeaderEpochCache()
     assert (cache.latest(), cache.end_of(5, 10), cache.epoch_before(0), cache.epoch_before(7)) == (
         -1,
         (-1, -1),
@@ -19,7 +19,7 @@ def test_an_empty_cache_knows_nothing():
 
 
 def test_an_epoch_ends_where_the_next_begins_and_the_last_at_the_log_end():
-    cache = EpochCache([(1, 0), (3, 10), (7, 25)])
+    cache = LeaderEpochCache([(1, 0), (3, 10), (7, 25)])
     assert cache.end_of(0, 40) == (-1, -1)
     assert cache.end_of(1, 40) == cache.end_of(2, 40) == (1, 10)
     assert cache.end_of(3, 40) == cache.end_of(6, 40) == (3, 25)
@@ -27,14 +27,14 @@ def test_an_epoch_ends_where_the_next_begins_and_the_last_at_the_log_end():
 
 
 def test_an_empty_epoch_is_remembered_but_holds_no_record():
-    cache = EpochCache([(1, 0), (2, 5), (3, 5)])
+    cache = LeaderEpochCache([(1, 0), (2, 5), (3, 5)])
     assert cache.end_of(2, 9) == (2, 5)
     assert cache.end_of(1, 9) == (1, 5)
     assert [cache.epoch_before(offset) for offset in (5, 6)] == [1, 3]
 
 
 def test_the_same_epoch_again_changes_nothing_and_going_back_is_a_bug():
-    cache = EpochCache([(4, 0)])
+    cache = LeaderEpochCache([(4, 0)])
     assert not cache.assign(4, 9)
     assert cache.entries == [(4, 0)]
     with pytest.raises(AssertionError):
@@ -45,7 +45,7 @@ def test_the_same_epoch_again_changes_nothing_and_going_back_is_a_bug():
 
 
 def test_truncation_forgets_empty_epochs_at_the_end_too():
-    cache = EpochCache([(1, 0), (3, 10), (7, 25)])
+    cache = LeaderEpochCache([(1, 0), (3, 10), (7, 25)])
     assert not cache.truncate_to(26)
     assert cache.truncate_to(25)
     assert cache.entries == [(1, 0), (3, 10)]
@@ -66,7 +66,7 @@ steps = st.lists(
 @given(steps, st.integers(0, 40))
 @settings(max_examples=200, deadline=None)
 def test_it_answers_as_a_list_of_every_record_does(steps, asked):
-    cache, epoch = EpochCache([(0, 0)]), 0
+    cache, epoch = LeaderEpochCache([(0, 0)]), 0
     row: list[int] = []
     for kind, number in steps:
         if kind == "append":
@@ -85,28 +85,28 @@ def test_it_answers_as_a_list_of_every_record_does(steps, asked):
         assert known <= asked
         assert max(end, 0) == (below[-1] if below else 0)  # where the records of epochs <= asked end
         assert all(e <= known for e in row if e <= asked)
-        assert EpochCache.from_bytes(cache.to_bytes()) == (cache, True)
+        assert LeaderEpochCache.from_bytes(cache.to_bytes()) == (cache, True)
 
 
 def test_a_cut_or_flip_anywhere_leaves_the_valid_beginning():
-    cache = EpochCache([(1, 0), (3, 10), (7, 25)])
+    cache = LeaderEpochCache([(1, 0), (3, 10), (7, 25)])
     data = cache.to_bytes()
     for cut in range(len(data)):
-        found, whole = EpochCache.from_bytes(data[:cut])
+        found, whole = LeaderEpochCache.from_bytes(data[:cut])
         assert found.entries == cache.entries[: cut // ENTRY_BYTES] and not whole
     for position in range(len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 0x10
-        found, whole = EpochCache.from_bytes(damaged)
+        found, whole = LeaderEpochCache.from_bytes(damaged)
         assert found.entries == cache.entries[: position // ENTRY_BYTES] and not whole
     for more in (b"\0", data, data[:ENTRY_BYTES], data[-ENTRY_BYTES:]):
-        assert EpochCache.from_bytes(data + more) == (cache, False)
+        assert LeaderEpochCache.from_bytes(data + more) == (cache, False)
     going_back = data[: 2 * ENTRY_BYTES] + data
-    assert EpochCache.from_bytes(going_back) == (EpochCache(cache.entries[:2]), False)
+    assert LeaderEpochCache.from_bytes(going_back) == (LeaderEpochCache(cache.entries[:2]), False)
 
 
 def test_the_end_of_the_file_is_enough_to_write_a_new_epoch():
-    cache = EpochCache([(1, 0), (3, 10)])
+    cache = LeaderEpochCache([(1, 0), (3, 10)])
     data = bytearray(cache.to_bytes())
     cache.assign(7, 25)
     data[cache.position() :] = cache.last_bytes()
@@ -118,7 +118,7 @@ def test_the_end_of_the_file_is_enough_to_write_a_new_epoch():
 
 def test_an_epoch_older_than_all_that_a_trimmed_log_knows_ended_before_the_log_starts():
     """The record before the start, 14, is of epoch 5, which began at 11: epoch 0 ended there at the latest."""
-    trimmed = EpochCache([(5, 11), (6, 20)])
+    trimmed = LeaderEpochCache([(5, 11), (6, 20)])
     assert divergence(18, 0, trimmed, 15, 30) == (0, 11)
     assert divergence(15, 0, trimmed, 15, 30) == (0, 11), "it is of another line"
     assert divergence(15, 5, trimmed, 15, 30) is None

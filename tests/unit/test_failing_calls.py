@@ -25,14 +25,14 @@ from logs import (
 from simulation.sim_disk import SimDisk
 from tidelog.batch.format import read_header
 from tidelog.types import TopicConfig
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import Origin
+from tidelog_replica.storage.checkpoints import LogStartCheckpoint
 from tidelog_replica.storage.compaction import Compaction, LatestOffsets, source_of
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.producer_snapshots import Recall
+from tidelog_replica.storage.producer_snapshots import RebuildProducerState
 from tidelog_replica.storage.recovery import reset
-from tidelog_replica.storage.recovery.damage import BeginBehind, Close, Fill, Hole, SetAside, StartOver
+from tidelog_replica.storage.recovery.damage import BeginBehind, Close, FillHole, Hole, Quarantine, StartOver
 from tidelog_replica.storage.segment_scrub import Scrub, Target
 
 CALLS = ("open", "read", "write_atomic", "rename", "unlink", "listdir", "mkdir", "rmtree", "sync_dir")
@@ -95,7 +95,7 @@ def without(*names: str) -> Callable[[], SimDisk]:
 
 def to_be_reset() -> SimDisk:
     disk = build()
-    reset.begin(disk, PATH, Origin(20, 3), ProducerState().to_bytes())
+    reset.begin(disk, PATH, LogStartCheckpoint(20, 3), ProducerState().to_bytes())
     return disk
 
 
@@ -162,43 +162,43 @@ def test_an_opening_whose_call_fails_leaves_no_file_open_and_is_done_again(state
 
 
 def hole(disk: SimDisk) -> Hole:
-    found = SetAside(disk, PATH, 6).run()
+    found = Quarantine(disk, PATH, 6).run()
     assert isinstance(found, Hole)
     return found
 
 
 def filled(disk: SimDisk) -> Hole:
     found = hole(disk)
-    Fill(disk, PATH, found, 6, 0, b"".join(STORED[5:9])).run()
+    FillHole(disk, PATH, found, 6, 0, b"".join(STORED[5:9])).run()
     return found
 
 
-def behind(disk: SimDisk) -> Origin:
+def behind(disk: SimDisk) -> LogStartCheckpoint:
     """The first segment is set aside; where the second begins."""
     log = open_log(disk)
     _, chain = log.chain_at(6)
-    assert isinstance(SetAside(disk, PATH, 0).run(), Hole)
-    return Origin(6, log.epochs.epoch_before(6), chain)
+    assert isinstance(Quarantine(disk, PATH, 0).run(), Hole)
+    return LogStartCheckpoint(6, log.epochs.epoch_before(6), chain)
 
 
-def epochs_of(disk: Counted) -> EpochCache:
-    return EpochCache(open_log(disk.disk).epochs.entries)
+def epochs_of(disk: Counted) -> LeaderEpochCache:
+    return LeaderEpochCache(open_log(disk.disk).epochs.entries)
 
 
 Prepare = Callable[[SimDisk], Any]
 Run = Callable[[Any, Any], object]
 
 JOBS: dict[str, tuple[Prepare, Run]] = {
-    "set aside": (lambda disk: None, lambda disk, given: SetAside(disk, PATH, 6).run()),
-    "set aside the last": (lambda disk: None, lambda disk, given: SetAside(disk, PATH, 12).run()),
+    "set aside": (lambda disk: None, lambda disk, given: Quarantine(disk, PATH, 6).run()),
+    "set aside the last": (lambda disk: None, lambda disk, given: Quarantine(disk, PATH, 12).run()),
     "start over": (lambda disk: None, lambda disk, given: StartOver(disk, PATH).run()),
-    "fill": (hole, lambda disk, given: Fill(disk, PATH, given, 6, 0, b"".join(STORED[5:9])).run()),
+    "fill": (hole, lambda disk, given: FillHole(disk, PATH, given, 6, 0, b"".join(STORED[5:9])).run()),
     "close": (filled, lambda disk, given: Close(disk, PATH, given).run()),
     "begin behind": (behind, lambda disk, given: BeginBehind(disk, PATH, given, ProducerState().to_bytes()).run()),
     "scrub": (
         lambda disk: Target.of(open_log(disk)._segments[1]),
         lambda disk, given: Scrub(
-            disk, given, given.beginning, 1 << 20, EpochCache(open_log(disk.disk).epochs.entries)
+            disk, given, given.beginning, 1 << 20, LeaderEpochCache(open_log(disk.disk).epochs.entries)
         ).run(),
     ),
 }
@@ -228,7 +228,7 @@ def jobs_of(log: Log) -> Sequence[Any]:
     compaction = Compaction(log._disk, PATH, segments, 0, 12, 9000, 0, LatestOffsets(99), (), log.generation)
     log._snapshots.write(7, log.chain_at(7)[1], log.producers.to_bytes())
     twins = tuple(segment.twin() for segment in log._segments[:2])
-    recall = Recall(log._disk, PATH, twins, 8, log.producers.copy(), log.generation)
+    recall = RebuildProducerState(log._disk, PATH, twins, 8, log.producers.copy(), log.generation)
     return [snapshot, compaction, recall, log.begin_advance(9)]
 
 

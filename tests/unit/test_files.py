@@ -11,9 +11,9 @@ from random import Random
 import pytest
 from simulation.sim_disk import SimDisk
 from tidelog.runtime.disk import File, RealDisk
-from tidelog_replica.effects import Outbox, StartJob, Stop
+from tidelog_replica.effects import Effects, StartJob, Stop
 from tidelog_replica.jobs import run_job
-from tidelog_replica.maintenance.file_pool import KEY, Tidying
+from tidelog_replica.maintenance.file_pool import KEY, FilePoolFlusher
 from tidelog_replica.storage.open_files import OpenFiles
 
 
@@ -214,8 +214,8 @@ def test_where_most_are_unsynced_a_job_syncs_those_that_were_not_used_for_longes
     pool.open("/d/6", create=True).pwritev([b"6"], 0)
     files[0].pwritev([b"x"], 1)
     assert pool.crowded and disk.stable_size("/d/1") == 0
-    outbox = Outbox()
-    tidying = Tidying(pool, outbox)
+    outbox = Effects()
+    tidying = FilePoolFlusher(pool, outbox)
     tidying.on_input_over()
     tidying.on_input_over()
     (effect,) = outbox.drain()
@@ -253,8 +253,8 @@ def test_a_sync_that_fails_for_nobody_in_particular_ends_the_server_and_is_never
     with pytest.raises(OSError, match="failed earlier"):
         files[0].sync()
     assert pool.opened >= 20, "it is not closed either"
-    outbox = Outbox()
-    tidying = Tidying(pool, outbox)
+    outbox = Effects()
+    tidying = FilePoolFlusher(pool, outbox)
     tidying.on_input_over()
     tidying.on_input_over()
     (effect,) = outbox.drain()

@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 from tidelog.batch.format import BatchHeader, NewRecord, encode_batch, read_header
-from tidelog_replica.replication.follower import Follower, agreed_end, fault_of
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.follower import FollowerState, agreed_end, fault_of
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 
 Log = tuple[list[tuple[int, int]], int]
 """Epoch entries and log end."""
@@ -15,14 +15,14 @@ Log = tuple[list[tuple[int, int]], int]
 
 def dialogue(own: Log, leader: Log) -> tuple[int, int]:
     """Have a follower agree with a leader; returns where its log must end, and the rounds that it took."""
-    epochs, log_end = EpochCache(own[0]), own[1]
-    follower = Follower("r1", 9, 0)
+    epochs, log_end = LeaderEpochCache(own[0]), own[1]
+    follower = FollowerState("r1", 9, 0)
     follower.begin(epochs)
     rounds = 0
     while follower.asking is not None:
         rounds += 1
         assert rounds <= len(own[0]), "each round asks for an older epoch"
-        answer = EpochCache(leader[0]).end_of(follower.asking, leader[1])
+        answer = LeaderEpochCache(leader[0]).end_of(follower.asking, leader[1])
         end = follower.on_epoch_end(follower.asking, *answer, epochs, 0, log_end)
         if end is not None:
             assert follower.asking is None
@@ -67,14 +67,14 @@ def test_A8_an_epoch_starts_at_the_next_offset_not_at_the_last() -> None:
 
 
 def test_A9_without_an_answer_the_dialogue_stays_open() -> None:
-    follower = Follower("r1", 2, high_watermark=3)
-    follower.begin(EpochCache([(1, 0)]))
+    follower = FollowerState("r1", 2, high_watermark=3)
+    follower.begin(LeaderEpochCache([(1, 0)]))
     assert follower.asking == 1
 
 
 def test_a_late_answer_to_another_question_changes_nothing() -> None:
-    follower = Follower("r1", 9, 0)
-    epochs = EpochCache([(1, 0), (3, 4)])
+    follower = FollowerState("r1", 9, 0)
+    epochs = LeaderEpochCache([(1, 0), (3, 4)])
     follower.begin(epochs)
     assert follower.on_epoch_end(1, 1, 2, epochs, 0, 9) is None
     assert follower.on_epoch_end(3, 4, 2, epochs, 0, 9) is None, "an epoch larger than the one asked makes no sense"
@@ -82,7 +82,7 @@ def test_a_late_answer_to_another_question_changes_nothing() -> None:
 
 
 def test_a_diverging_fetch_answer_cuts_to_the_smaller_end() -> None:
-    epochs = EpochCache([(1, 0), (2, 4)])
+    epochs = LeaderEpochCache([(1, 0), (2, 4)])
     assert agreed_end(1, 6, epochs, 0, 9) == 4
     assert agreed_end(1, 3, epochs, 0, 9) == 3
     assert agreed_end(0, 3, epochs, 0, 9) == 0
@@ -90,7 +90,7 @@ def test_a_diverging_fetch_answer_cuts_to_the_smaller_end() -> None:
 
 
 def test_B13_the_high_watermark_is_never_above_the_own_log_end_and_never_goes_back() -> None:
-    follower = Follower("r1", 1, 2)
+    follower = FollowerState("r1", 1, 2)
     assert follower.on_high_watermark(10, log_end=5)
     assert follower.high_watermark == 5
     assert not follower.on_high_watermark(3, log_end=5)
@@ -115,7 +115,7 @@ def test_R6_epochs_that_go_back_or_are_newer_than_the_leader_are_refused() -> No
 
 
 def test_E9_a_follower_is_as_fresh_as_a_proof_says_when_it_has_reached_the_hw_of_that_proof() -> None:
-    follower = Follower("r1", 9, 3)
+    follower = FollowerState("r1", 9, 3)
     follower.on_proof(5, 100.0)
     assert follower.confirmed_at == -inf, "what was committed until then may be at 3 and 4"
     follower.on_high_watermark(5, log_end=4)
@@ -131,16 +131,16 @@ def test_E9_a_follower_is_as_fresh_as_a_proof_says_when_it_has_reached_the_hw_of
     ("follower", "after", "lost"),
     [
         pytest.param(
-            Follower("r1", 3, 10, commit_rule="leader", once=10), [(1, 0), (3, 6)], (6, 10), id="rule leader"
+            FollowerState("r1", 3, 10, commit_rule="leader", once=10), [(1, 0), (3, 6)], (6, 10), id="rule leader"
         ),
         pytest.param(
-            Follower("r1", 8, 10, unclean_epoch=7, once=10), [(1, 0), (4, 5), (7, 6)], (6, 10), id="unclean"
+            FollowerState("r1", 8, 10, unclean_epoch=7, once=10), [(1, 0), (4, 5), (7, 6)], (6, 10), id="unclean"
         ),
     ],
 )
 def test_what_is_missing_begins_with_the_first_epoch_that_may_lack_it(
-    follower: Follower, after: list[tuple[int, int]], lost: tuple[int, int]
+    follower: FollowerState, after: list[tuple[int, int]], lost: tuple[int, int]
 ) -> None:
     """Its log, of epoch 1, has lost its end by itself; epoch 4 began in order, and has all that was committed."""
-    follower.begin(EpochCache([(1, 0)]))
-    assert follower.loss(EpochCache(after), 8, is_all=False) == lost
+    follower.begin(LeaderEpochCache([(1, 0)]))
+    assert follower.loss(LeaderEpochCache(after), 8, is_all=False) == lost

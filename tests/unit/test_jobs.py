@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tidelog.types import TopicPartition
-from tidelog_replica.effects import Outbox, StartJob
+from tidelog_replica.effects import Effects, StartJob
 from tidelog_replica.jobs import run_job
 
 ONE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -27,7 +27,7 @@ class Desk:
     """An outbox, and who has heard of what."""
 
     def __init__(self) -> None:
-        self.outbox = Outbox()
+        self.outbox = Effects()
         self.jobs = self.outbox.jobs
         self.heard: list[tuple[object, float]] = []
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tidelog.types import PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
-from tidelog_replica.replication.leader import Leader
-from tidelog_replica.replication.leader_epochs import EpochCache, divergence
+from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache, divergence
 
 LAG = 10.0
 
@@ -27,8 +27,8 @@ def make(
     high_watermark: int = 0,
     minimum: int = 2,
     known: dict[str, ServerState] | None = None,
-) -> Leader:
-    return Leader(
+) -> LeaderState:
+    return LeaderState(
         "r1",
         1,
         state(isr),
@@ -267,7 +267,7 @@ def test_B17_the_end_is_known_when_the_high_watermark_reaches_the_start_of_the_e
 
 
 def test_divergence_names_the_epoch_and_its_end() -> None:
-    epochs = EpochCache([(1, 0), (3, 5)])
+    epochs = LeaderEpochCache([(1, 0), (3, 5)])
     assert divergence(7, 3, epochs, 0, 9) is None
     assert divergence(5, 1, epochs, 0, 9) is None
     assert divergence(6, 1, epochs, 0, 9) == (1, 5)
@@ -296,7 +296,7 @@ def test_who_has_left_the_isr_counts_for_nothing_until_it_has_fetched_again() ->
 # --- who joins under a steady load -----------------------------------------------------------------------
 
 
-def steady(leader: Leader, seconds: float, *, behind: int = 5, begin: float = 1.0) -> float:
+def steady(leader: LeaderState, seconds: float, *, behind: int = 5, begin: float = 1.0) -> float:
     """A record every 10 ms, flushed at once; r2 fetches as often, and what it says is ``behind`` records old. Returns
     when it was proposed, or the end."""
     first, now = leader.epoch_start, begin

@@ -9,17 +9,17 @@ from random import Random
 import pytest
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.errors import ConfigError
-from tidelog_replica.registration.incarnations import IDS_AHEAD, KEPT, KEPT_OLDER, Lives
+from tidelog_replica.registration.incarnations import IDS_AHEAD, KEPT, KEPT_OLDER, Incarnations
 
 
-def begin(disk: SimDisk, name: str, *, boot: str = "monday", cluster: str = "c", node: str = "r1") -> Lives:
+def begin(disk: SimDisk, name: str, *, boot: str = "monday", cluster: str = "c", node: str = "r1") -> Incarnations:
     """A process starts on this disk."""
-    lives = Lives(disk, "/data", node, cluster, boot)
+    lives = Incarnations(disk, "/data", node, cluster, boot)
     lives.begin(name)
     return lives
 
 
-def registered(disk: SimDisk, name: str, boot: str = "monday") -> Lives:
+def registered(disk: SimDisk, name: str, boot: str = "monday") -> Incarnations:
     """One that was registered, too."""
     lives = begin(disk, name, boot=boot)
     lives.on_registered("c")

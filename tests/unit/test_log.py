@@ -14,7 +14,7 @@ from tidelog.runtime.disk import RealDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.tail_cache import Tail
+from tidelog_replica.storage.tail_cache import PartitionTail
 
 OS = TopicConfig(segment_max_bytes=500, flush="os")
 
@@ -56,7 +56,7 @@ def test_a_read_is_whole_batches_from_the_one_that_holds_the_offset():
         log, made = filled(SimDisk())
         size = len(made[0])
         if from_disk:
-            log._tail = Tail(log.end)
+            log._tail = PartitionTail(log.end)
         assert log.read(5, 0) == [made[2]]
         assert log.read(4, 2 * size) == made[2:4]
         assert log.read(4, 2 * size + 1, 7) == [made[2]]
@@ -67,14 +67,14 @@ def test_a_read_is_whole_batches_from_the_one_that_holds_the_offset():
 def test_a_batch_larger_than_a_segment_or_than_the_memory_is_stored_all_the_same(monkeypatch):
     log = open_log(SimDisk())
     large = [batch(0, 1, size=2000), batch(1, 1), batch(2, 1, size=2000)]
-    log._tail = Tail(0, limit=100)
+    log._tail = PartitionTail(0, limit=100)
     log.append(large)
     assert content(log) == large
     assert [segment.base for segment in log._segments] == [0, 1, 2]
 
 
 def test_memory_is_bounded_and_gives_the_same_bytes_as_the_disk():
-    tail, log = Tail(0, limit=1000), open_log(SimDisk())
+    tail, log = PartitionTail(0, limit=1000), open_log(SimDisk())
     log._tail = tail
     made = batches(0, 1, [1, 2, 3] * 20)
     for each in made:
@@ -305,7 +305,7 @@ def test_a_flush_that_failed_makes_nothing_durable():
 def test_a_read_error_is_raised_and_changes_nothing():
     disk = SimDisk()
     log, made = filled(disk)
-    log._tail = Tail(log.end)
+    log._tail = PartitionTail(log.end)
     disk.fail_reads()
     with pytest.raises(OSError):
         log.read(0, 100)

@@ -15,7 +15,7 @@ from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CorruptLog, Log
 from tidelog_replica.storage.producer_snapshots import Snapshots
 from tidelog_replica.storage.segment import Segment
-from tidelog_replica.storage.tail_cache import Tail
+from tidelog_replica.storage.tail_cache import PartitionTail
 
 # --- producers -------------------------------------------------------------------------------------------
 
@@ -379,4 +379,4 @@ def test_memory_forgets_what_retention_took():
     log.advance_start(15)
     assert log._tail.read(log.start - 1, 100, COUNT) is None
     assert log._tail.read(log.start, 100, COUNT) is not None
-    assert isinstance(log._tail, Tail)
+    assert isinstance(log._tail, PartitionTail)

@@ -11,7 +11,7 @@ from simulation.sim_disk import SimDisk
 from tidelog.batch.format import NO_CHAIN
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import LOG_START, RESET, Origin
+from tidelog_replica.storage.checkpoints import LOG_START, RESET, LogStartCheckpoint
 from tidelog_replica.storage.log import CorruptLog, Log
 from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK
 from tidelog_replica.storage.segment import Segment
@@ -140,7 +140,13 @@ def test_D5_no_damage_to_the_file_of_the_log_start_changes_the_log():
     data = disk.read(path)
     changed = [data[:cut] for cut in range(len(data))]
     changed += [data[:p] + bytes([data[p] ^ 1 << p % 8]) + data[p + 1 :] for p in range(len(data))]
-    changed += [b"", data + b"x", bytes(len(data)), Origin(17, 5).to_bytes(PATH), Origin(1000, 7).to_bytes(PATH)]
+    changed += [
+        b"",
+        data + b"x",
+        bytes(len(data)),
+        LogStartCheckpoint(17, 5).to_bytes(PATH),
+        LogStartCheckpoint(1000, 7).to_bytes(PATH),
+    ]
     for each in changed:
         after = disk.clone()
         after.replace(path, each)
@@ -244,7 +250,7 @@ def test_starting_over_goes_on_where_a_flush_is_under_way():
 
 def test_a_damaged_wish_to_start_over_is_passed_over():
     disk = built()
-    for data in (b"", b"garbage", Origin(3, 1).to_bytes(PATH), bytes(100)):
+    for data in (b"", b"garbage", LogStartCheckpoint(3, 1).to_bytes(PATH), bytes(100)):
         disk.replace(f"{PATH}/{RESET}", data)
         check(open_log(disk), 0)
         assert RESET not in disk.listdir(PATH)

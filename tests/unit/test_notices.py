@@ -10,7 +10,7 @@ from tidelog.sansio.effects import CONTROLLER, Call, Post
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, Message, Notify, NotifyPart
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import NOTICE_MAX_BYTES, Outbox
+from tidelog_replica.effects import NOTICE_MAX_BYTES, Effects
 
 
 def notices_of(net: Net, deaf: str = "") -> list[tuple[str, Notify]]:
@@ -186,7 +186,7 @@ def test_what_is_too_large_for_a_notice_is_fetched() -> None:
 
 
 def test_one_notice_holds_a_bounded_number_of_bytes_for_all_partitions() -> None:
-    outbox = Outbox()
+    outbox = Effects()
     batch = b"x" * (NOTICE_MAX_BYTES // 2)
     for number in range(3):
         outbox.notify("r2", 7, NotifyPart("t", number, 0, 5, len(batch)), [batch])

@@ -14,8 +14,8 @@ from tidelog.batch.format import MAX_OFFSET, BatchHeader, Codec, NewRecord, enco
 from tidelog.errors import ProtocolError
 from tidelog.types import SHARE_IDS
 from tidelog_replica.replication import producer_state as producers
-from tidelog_replica.replication.producer_state import ProducerState, Refused, Written
-from tidelog_replica.replication.transaction_index import Open
+from tidelog_replica.replication.producer_state import AppendedBatch, ProducerState, SequenceRefusal
+from tidelog_replica.replication.transaction_index import OpenTransaction
 
 
 def header(
@@ -35,12 +35,12 @@ def header(
     return read_header(batch)._replace(base_offset=offset)
 
 
-def written(header: BatchHeader, offset: int) -> Written:
-    return Written(header.base_sequence, header.record_count, offset, header.crc32c, header.is_transactional)
+def written(header: BatchHeader, offset: int) -> AppendedBatch:
+    return AppendedBatch(header.base_sequence, header.record_count, offset, header.crc32c, header.is_transactional)
 
 
-def code(verdict: Written | Refused | None) -> str:
-    assert isinstance(verdict, Refused)
+def code(verdict: AppendedBatch | SequenceRefusal | None) -> str:
+    assert isinstance(verdict, SequenceRefusal)
     return verdict.code
 
 
@@ -112,9 +112,9 @@ def test_a_batch_before_those_that_are_remembered_cannot_be_compared() -> None:
 
 def test_an_unknown_crc_matches_nothing_until_the_log_tells_it() -> None:
     state = ProducerState.from_bytes(of_an_earlier_release(filled(0, 1)))
-    assert state.snapshot() == {7: (0, (Written(0, 1, 100, None), Written(1, 1, 101, None)))}
+    assert state.snapshot() == {7: (0, (AppendedBatch(0, 1, 100, None), AppendedBatch(1, 1, 101, None)))}
     verdict = state.check(header(1))
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, SequenceRefusal)
     assert (verdict.code, verdict.unverified_at) == ("UNVERIFIED_SEQUENCE", 101)
     assert code(state.check(header(1, value=b"w"))) == "UNVERIFIED_SEQUENCE"
     assert code(state.check(header(1, 2))) == "SEQUENCE_CONFLICT"
@@ -144,7 +144,7 @@ def test_a_batch_of_unknown_kind_matches_nothing_until_the_log_tells_it() -> Non
     rows = of_an_earlier_release(filled(0))
     state = ProducerState.from_bytes(rows + cbor2.dumps({"crcs": [[header(0).crc32c]]}))
     verdict = state.check(header(0))
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, SequenceRefusal)
     assert (verdict.code, verdict.unverified_at) == ("UNVERIFIED_SEQUENCE", 100)
     state.learn(header(0, offset=100))
     assert state.check(header(0)) == written(header(0), 100)
@@ -236,7 +236,7 @@ def test_a_batch_is_not_appended_that_would_push_out_one_without_an_ack() -> Non
 CRCS = st.integers(0, 2**32 - 1) | st.none()
 BATCHES = st.lists(
     st.builds(
-        Written,
+        AppendedBatch,
         st.integers(0, 2**32 - 1),
         st.integers(1, 2**32 - 1),
         st.integers(0, MAX_OFFSET),
@@ -251,18 +251,18 @@ STATES = st.dictionaries(
 )
 
 
-def state_with(known: dict[int, tuple[int, tuple[Written, ...]]], open: bool = False) -> ProducerState:
+def state_with(known: dict[int, tuple[int, tuple[AppendedBatch, ...]]], open: bool = False) -> ProducerState:
     state = ProducerState()
     for id, (epoch, batches) in known.items():
         state._put(id, producers._Producer(epoch, batches))
     if open:
-        state.transactions.open[7] = Open(1, 3)
+        state.transactions.open[7] = OpenTransaction(1, 3)
     return state
 
 
 @given(STATES, st.booleans())
 def test_a_state_is_the_same_when_it_is_read_again(
-    known: dict[int, tuple[int, tuple[Written, ...]]], open: bool
+    known: dict[int, tuple[int, tuple[AppendedBatch, ...]]], open: bool
 ) -> None:
     state = state_with(known, open)
     again = ProducerState.from_bytes(state.to_bytes())
@@ -273,7 +273,7 @@ def test_a_state_is_the_same_when_it_is_read_again(
 
 @given(STATES, st.booleans())
 def test_an_earlier_release_reads_the_same_state_without_crcs(
-    known: dict[int, tuple[int, tuple[Written, ...]]], open: bool
+    known: dict[int, tuple[int, tuple[AppendedBatch, ...]]], open: bool
 ) -> None:
     """It reads the first item, with ``cbor2.loads``, and passes over the rest."""
     state = state_with(known, open)
@@ -282,7 +282,7 @@ def test_an_earlier_release_reads_the_same_state_without_crcs(
 
 @settings(max_examples=20, deadline=None)
 @given(STATES.filter(len))
-def test_the_crcs_are_what_the_cddl_file_says(known: dict[int, tuple[int, tuple[Written, ...]]]) -> None:
+def test_the_crcs_are_what_the_cddl_file_says(known: dict[int, tuple[int, tuple[AppendedBatch, ...]]]) -> None:
     stream = BytesIO(state_with(known).to_bytes())
     cbor2.load(stream)
     schema("producer-crcs").validate_cbor(stream.read())
@@ -290,11 +290,13 @@ def test_the_crcs_are_what_the_cddl_file_says(known: dict[int, tuple[int, tuple[
 
 @given(STATES, st.booleans())
 def test_the_state_of_an_earlier_release_has_no_crcs(
-    known: dict[int, tuple[int, tuple[Written, ...]]], open: bool
+    known: dict[int, tuple[int, tuple[AppendedBatch, ...]]], open: bool
 ) -> None:
     state = state_with(known, open)
     again = ProducerState.from_bytes(of_an_earlier_release(state)).snapshot()
-    unknown = {id: (epoch, tuple(Written(*b[:3], None) for b in batches)) for id, (epoch, batches) in known.items()}
+    unknown = {
+        id: (epoch, tuple(AppendedBatch(*b[:3], None) for b in batches)) for id, (epoch, batches) in known.items()
+    }
     assert again == unknown
 
 
@@ -327,7 +329,7 @@ def test_any_bytes_are_a_state_or_a_protocol_error(data: bytes) -> None:
 def test_crcs_that_do_not_belong_to_the_batches_are_refused(more: object) -> None:
     rows = of_an_earlier_release(filled(0, 1))
     assert ProducerState.from_bytes(rows + cbor2.dumps({"crcs": [[1, None]], "later": 1})).snapshot() == {
-        7: (0, (Written(0, 1, 100, 1), Written(1, 1, 101, None)))
+        7: (0, (AppendedBatch(0, 1, 100, 1), AppendedBatch(1, 1, 101, None)))
     }
     with pytest.raises(ProtocolError):
         ProducerState.from_bytes(rows + cbor2.dumps(more))

@@ -113,7 +113,7 @@ def test_where_readers_wait_at_a_follower_it_asks() -> None:
 
 
 def test_a_follower_that_is_behind_by_just_as_many_records_as_it_may_is_not_overdue() -> None:
-    follower = progress.Progress(
+    follower = progress.FollowerProgress(
         caught_up_at=50.0, mark_end=0, mark_time=0.0, durable=90, asked_end=100, asked_at=1.0
     )
     assert follower.overdue_at(10.0, 10) == 60.0

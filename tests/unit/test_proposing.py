@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tidelog.types import PartitionState, ServerState
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.leader import LeaderState
 
 SERVERS = {n: ServerState(n, f"ws://{n}", 1, fenced=False) for n in ("r1", "r2", "r3", "r4", "r5")}
 
@@ -16,8 +16,8 @@ def state(replicas: str, isr: str = "", *, epoch: int = 5, **more: object) -> Pa
     return PartitionState(nodes, tuple((isr or replicas).split()), "r1", 2, epoch, **more)  # type: ignore[arg-type]
 
 
-def leader(at: PartitionState, rule: str = "isr") -> Leader:
-    return Leader(
+def leader(at: PartitionState, rule: str = "isr") -> LeaderState:
+    return LeaderState(
         "r1",
         1,
         at,
@@ -33,18 +33,18 @@ def leader(at: PartitionState, rule: str = "isr") -> Leader:
     )
 
 
-def proposed(core: Leader) -> tuple[str, tuple[str, ...]]:
+def proposed(core: LeaderState) -> tuple[str, tuple[str, ...]]:
     """Cause and members; ("", ()) where there is none."""
     found = core.proposal
     return ("", ()) if found is None else (found.cause, tuple(member.node for member in found.isr))
 
 
-def fetch(core: Leader, *nodes: str, now: float = 1.0, to: int = 5) -> None:
+def fetch(core: LeaderState, *nodes: str, now: float = 1.0, to: int = 5) -> None:
     for node in nodes:
         core.on_fetch(node, 1, to, now, stamp=1 << 40)
 
 
-def begin_epoch(core: Leader) -> None:
+def begin_epoch(core: LeaderState) -> None:
     """The control batch of the leader's epoch is in its log."""
     core.on_append(6, 1.0)
     core.on_durable(6)

@@ -11,7 +11,7 @@ from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import EpochOffset, Fetch
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage import log as log_module
-from tidelog_replica.storage.producer_snapshots import Recall
+from tidelog_replica.storage.producer_snapshots import RebuildProducerState
 from tidelog_replica.storage.segment import CorruptLog, Segment
 
 CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=400)
@@ -107,7 +107,7 @@ def parted() -> Net:
     net.drop_notify, net.hold = False, lambda name, call: False
     net.slow_job["r1"] = []
     net.lead("r2", "r2 r3")
-    assert [type(effect.job) for effect in net.slow_job["r1"]] == [Recall]
+    assert [type(effect.job) for effect in net.slow_job["r1"]] == [RebuildProducerState]
     return net
 
 

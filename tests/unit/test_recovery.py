@@ -24,8 +24,8 @@ from logs import (
 )
 from simulation.sim_disk import SimDisk
 from tidelog.batch.format import read_header
-from tidelog_replica.replication.leader_epochs import EpochCache
-from tidelog_replica.storage.checkpoints import Checkpoint, seed_of
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
+from tidelog_replica.storage.checkpoints import OffsetCheckpoint, seed_of
 from tidelog_replica.storage.log import CorruptLog, Log
 from tidelog_replica.storage.recovery.recovery import EPOCHS, HIGH_WATERMARK, MARK
 
@@ -248,7 +248,7 @@ def test_the_epoch_file_is_made_again_where_it_is_damaged():
 
 def test_an_epoch_that_begins_past_the_log_end_is_forgotten_and_one_at_the_end_is_not():
     disk = build(durable=0)
-    cache = EpochCache([*epochs_of(STORED), (5, END), (6, END + 1)], seed_of(PATH))
+    cache = LeaderEpochCache([*epochs_of(STORED), (5, END), (6, END + 1)], seed_of(PATH))
     disk.replace(f"{PATH}/{EPOCHS}", cache.to_bytes())
     assert open_log(disk).epochs.entries == [*epochs_of(STORED), (5, END)]
 
@@ -272,7 +272,7 @@ def test_power_that_goes_takes_no_full_segment_from_below_the_mark():
                 pending.run()
                 log.complete_flush(pending)
         disk.crash(Random(seed))
-        assert (Checkpoint(disk, f"{PATH}/{MARK}").value or 0) >= int(LAST[-24:-4])
+        assert (OffsetCheckpoint(disk, f"{PATH}/{MARK}").value or 0) >= int(LAST[-24:-4])
         disk.flip(SEGMENTS[1], 50, 3)
         with pytest.raises(CorruptLog):
             log = open_log(disk)

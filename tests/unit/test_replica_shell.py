@@ -13,7 +13,7 @@ from tidelog.net.link import PROTOCOL_VERSION
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Hello
 from tidelog_replica.effects import StartFlush, StartJob, Stop
-from tidelog_replica.shell import Shell
+from tidelog_replica.shell import ReplicaShell
 from trio.testing import wait_all_tasks_blocked
 
 WORKERS = 3
@@ -31,14 +31,14 @@ class _Flush:
         self._together.wait(timeout=10)
 
 
-def make_shell(**inputs: Any) -> Shell:
+def make_shell(**inputs: Any) -> ReplicaShell:
     """A shell whose node has only these inputs."""
     node: Any = SimpleNamespace(
         on_controller_up=lambda now: [], on_controller_down=lambda now: [], deadline=lambda: None, **inputs
     )
     transport: Any = None  # nothing is sent
     hello = Hello(PROTOCOL_VERSION, "replica", "r1", "c")
-    return Shell("r1", node, transport, hello, [], trio.current_time, Patience(2.0, 2.0))
+    return ReplicaShell("r1", node, transport, hello, [], trio.current_time, Patience(2.0, 2.0))
 
 
 async def test_no_flushing_worker_is_lost_when_others_take_its_work() -> None:

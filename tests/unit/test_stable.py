@@ -11,7 +11,7 @@ from tidelog.batch.format import NewRecord, decode_batch, encode_batch, encode_m
 from tidelog.errors import ProtocolError
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.replication.transaction_index import LogTransactions, is_aborted
+from tidelog_replica.replication.transaction_index import TransactionIndex, is_aborted
 from tidelog_replica.storage.log import Log
 
 CONFIG = TopicConfig(cleanup="compact", segment_max_bytes=1024)
@@ -48,7 +48,7 @@ class Bench:
         self.log = Log.open(self.disk, "/log", self.config)
 
     @property
-    def transactions(self) -> LogTransactions:
+    def transactions(self) -> TransactionIndex:
         return self.log.producers.transactions
 
     def seen(self, high_watermark: int | None = None) -> list[bytes | None]:

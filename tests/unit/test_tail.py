@@ -6,10 +6,10 @@ from logs import PATH, batch, content
 from simulation.sim_disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.tail_cache import Tail, TailCache
+from tidelog_replica.storage.tail_cache import PartitionTail, TailCache
 
 
-def grow(tail: Tail, base: int, count: int) -> int:
+def grow(tail: PartitionTail, base: int, count: int) -> int:
     for offset in range(base, base + count):
         tail.append(offset, offset + 1, bytes(10))
     return base + count
@@ -17,7 +17,7 @@ def grow(tail: Tail, base: int, count: int) -> int:
 
 def test_the_log_that_was_not_appended_to_for_the_longest_time_loses_its_tail():
     cache = TailCache(100)
-    tails = [Tail(0, cache=cache) for _ in range(3)]
+    tails = [PartitionTail(0, cache=cache) for _ in range(3)]
     for tail in tails:
         grow(tail, 0, 3)
     grow(tails[0], 3, 1)
@@ -31,7 +31,7 @@ def test_the_log_that_was_not_appended_to_for_the_longest_time_loses_its_tail():
 
 def test_one_busy_log_may_have_it_all_and_then_loses_its_oldest():
     cache = TailCache(100)
-    tail, other = Tail(0, cache=cache), Tail(0, cache=cache)
+    tail, other = PartitionTail(0, cache=cache), PartitionTail(0, cache=cache)
     grow(other, 0, 1)
     grow(tail, 0, 10)
     assert (tail._bytes, other._bytes) == (100, 0)
@@ -47,7 +47,7 @@ def test_one_busy_log_may_have_it_all_and_then_loses_its_oldest():
 
 def test_what_is_truncated_or_closed_is_given_back():
     cache = TailCache(1000)
-    tail = Tail(0, cache=cache)
+    tail = PartitionTail(0, cache=cache)
     grow(tail, 0, 5)
     tail.truncate_to(2)
     assert cache.bytes == tail._bytes == 20

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidelog.types import PartitionState, ServerState
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.read_index import ASKED_S
 
 LIVES = {"r1": 1, "r2": 2, "r3": 3}
@@ -20,8 +20,8 @@ def state(isr: str, elr: str = "", epoch: int = 5) -> PartitionState:
 
 def make(
     isr: str = "r1 r2 r3", *, elr: str = "", log_end: int = 0, replicas: tuple[str, ...] = tuple(LIVES), **fields: Any
-) -> Leader:
-    return Leader(
+) -> LeaderState:
+    return LeaderState(
         "r1",
         1,
         replace(state(isr, elr), replicas=replicas),
@@ -38,7 +38,7 @@ def make(
     )
 
 
-def fetch(leader: Leader, node: str, stamp: int, now: float) -> None:
+def fetch(leader: LeaderState, node: str, stamp: int, now: float) -> None:
     """A fetch whose sender has seen ``stamp`` arrives, and is to wait."""
     leader.on_fetch(node, LIVES[node], 0, now, stamp)
     leader.wait(node, LIVES[node])
@@ -186,7 +186,7 @@ def test_followers_that_vouch_in_time_spare_the_controller() -> None:
 def test_under_rule_quorum_who_is_about_to_be_a_replica_has_no_vote_yet() -> None:
     """Of three replicas two may elect without this leader while it hears of the fourth alone."""
     joining = replace(state("r1 r2 r3"), learners=("r4",), target=("r1", "r2", "r3", "r4"))
-    leader = Leader(
+    leader = LeaderState(
         "r1",
         1,
         joining,

@@ -15,8 +15,8 @@ from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.sansio.effects import Post
 from tidelog.types import PRODUCER_WINDOW, Acks
 from tidelog.wire.messages import ProduceAck, Produced, ProducePart
-from tidelog_replica.partition.leader import Leading
-from tidelog_replica.replication.producer_state import ProducerState, Refused
+from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.replication.producer_state import ProducerState, SequenceRefusal
 
 WINDOW = [batch(sequence) for sequence in range(PRODUCER_WINDOW)]
 DEATHS = 1000
@@ -70,7 +70,7 @@ def test_an_ack_says_duplicate_only_where_the_client_has_sent_the_batch_before(r
 # --- at the leader ---------------------------------------------------------------------------------------
 
 
-def send(leading: Leading, source: int, sequence: int, acks: Acks, producer_id: int = 7) -> str:
+def send(leading: LeaderReplica, source: int, sequence: int, acks: Acks, producer_id: int = 7) -> str:
     """Produce a batch; the code of its refusal, "" if it is taken."""
     data = batch(sequence, producer_id=producer_id)
     leading.produce(source, ProducePart(1, *KEY, acks, 0, len(data), leading.core.leader_epoch), data, 0.0)
@@ -129,12 +129,12 @@ class Leaders:
         return [self.acks.popleft() for _ in range(self.rng.randint(0, len(self.acks)))]
 
     def produce(self, part: ProducePart, data: bytes) -> None:
-        """Take a batch as ``Leading`` does, or refuse it."""
+        """Take a batch as ``LeaderReplica`` does, or refuse it."""
         header = read_header(data)
         found = self.state.check(header)
         if found is None and self.state.would_push_out(header, self.committed):
-            found = Refused("OVERLOADED", "the window is full")
-        if isinstance(found, Refused):
+            found = SequenceRefusal("OVERLOADED", "the window is full")
+        if isinstance(found, SequenceRefusal):
             self.acks.append(ProduceAck(part.id, error=refuse(found.code, found.message).to_info()))
             return
         base = len(self.log) if found is None else found.base_offset

@@ -19,7 +19,7 @@ from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produ
 
 from tidelog_replica.counters import Counts
 from tidelog_replica.jobs import Job, Jobs
-from tidelog_replica.replication.idle_followers import News
+from tidelog_replica.replication.idle_followers import IdleFollowers
 from tidelog_replica.storage.log import Flush
 
 LOOP = -1
@@ -71,7 +71,7 @@ class _Notices:
     size: int = 0
 
 
-class Outbox:
+class Effects:
     """Effects under way, the calls that are not answered yet, the jobs that have not ended."""
 
     def __init__(self, own: NodeId = "") -> None:
@@ -95,7 +95,7 @@ class Outbox:
         """Why nothing may be appended for want of room (``maintenance/disk_space.py``); "": it may."""
         self.jobs = Jobs(lambda key, job: self._effects.append(StartJob(key, job)))
         """Long disk work in threads: ``outbox.jobs.start(key, job, done)``."""
-        self.news = News()
+        self.news = IdleFollowers()
         """What followers that idle have to ask for."""
 
     def answer(self, source: int, id: int | None, message: Message | TidelogError) -> None:

@@ -2,29 +2,28 @@
 
 Inputs are methods that take ``now`` (seconds); each returns the effects it brings about, in order. The parts:
 
-    Session      registration, broker epoch, heartbeats          ``registration/session.py``
-    Assignment   metadata to partitions and their roles          ``assignment/assignment.py``
-    Changes      of them, those that are not acted on yet        ``assignment/assignment.py``
-    Partition    one log, its producers and its role             ``partition/partition.py``, ``leader.py``, …
-    Upstreams    the fetch loops to the leaders' servers         ``fetcher/fetcher.py``
-    Repairs      logs that are damaged                           ``maintenance/log_repairer.py``
-    Requests     what followers and clients ask                  ``requests.py``
-    Leadership   whether leaders here may serve clients          ``assignment/leadership.py``
-    Isolation    what they took without controllers              ``assignment/isolation.py``
-    Outbox       effects and unanswered calls                    ``effects.py``
-    Petitions    what the controller is asked for partitions     ``assignment/controller_reports.py``
-    Proposals    what a leader asks the controller               ``assignment/isr_proposals.py``
-    Groups       consumer groups                                 ``coordinators/groups/service.py``
-    Transactions their coordinator                               ``coordinators/transactions/service.py``
-    Marking      their part at the leaders                       ``coordinators/transactions/markers.py``
-    Checkpoints  high watermarks on their way to the disk        ``maintenance/checkpointer.py``
-    Jobs         long disk work in threads                       ``jobs.py``
-    Cleaning     retention, compaction                           ``maintenance/log_cleaner.py``
-    Scrubbing    segments are read again                         ``maintenance/scrubber.py``
-    CopyChecks   copies are compared with the other replicas'    ``copies/checks.py``
-    CopyReads    copies are read for a client's comparison       ``copies/reads.py``
-    Tidying      files that are never flushed are                ``maintenance/file_pool.py``
-    Room         what becomes of a full disk                     ``maintenance/disk_space.py``
+    BrokerSession                 registration, broker epoch, heartbeats      ``registration/session.py``
+    Assignment                    metadata to partitions and their roles      ``assignment/assignment.py``
+    Partition                     one log, its producers and its role         ``partition/partition.py``
+    Fetchers                      the fetch loops to the leaders' servers     ``fetcher/fetchers.py``
+    LogRepairer                   logs that are damaged                       ``maintenance/log_repairer.py``
+    RequestHandler                what followers and clients ask              ``requests.py``
+    Leadership                    whether leaders here may serve clients      ``assignment/leadership.py``
+    Isolation                     what they took without controllers          ``assignment/isolation.py``
+    Effects                       effects and unanswered calls                ``effects.py``
+    ControllerReports             what the controller is asked for partitions ``assignment/controller_reports.py``
+    IsrProposals                  what a leader asks the controller           ``assignment/isr_proposals.py``
+    GroupCoordinatorService       consumer groups                             ``coordinators/groups/service.py``
+    TransactionCoordinatorService transactions                                ``coordinators/transactions/service.py``
+    TransactionMarkers            their part at the leaders                   ``coordinators/transactions/markers.py``
+    HighWatermarkCheckpointer     high watermarks on their way to the disk    ``maintenance/checkpointer.py``
+    Jobs                          long disk work in threads                   ``jobs.py``
+    LogCleaner                    retention, compaction                       ``maintenance/log_cleaner.py``
+    Scrubber                      segments are read again                     ``maintenance/scrubber.py``
+    CopyChecks                    copies are compared with the other replicas' ``copies/checks.py``
+    CopyReads                     copies are read for a client's comparison   ``copies/reads.py``
+    FilePoolFlusher               files that are never flushed are            ``maintenance/file_pool.py``
+    DiskSpace                     what becomes of a full disk                 ``maintenance/disk_space.py``
 
 Every input that may have moved a partition touches it; when the input is over each touched partition is settled
 once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set.
@@ -60,44 +59,44 @@ from tidelog.wire.messages import (
 from tidelog_replica.assignment.assignment import TIMER as CHANGES_TIMER
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.controller_reports import TIMER as PETITIONS_TIMER
-from tidelog_replica.assignment.controller_reports import Petitions
+from tidelog_replica.assignment.controller_reports import ControllerReports
 from tidelog_replica.assignment.isolation import Isolation
 from tidelog_replica.assignment.isr_proposals import TIMER as PROPOSALS_TIMER
-from tidelog_replica.assignment.isr_proposals import Proposals
+from tidelog_replica.assignment.isr_proposals import IsrProposals
 from tidelog_replica.assignment.leadership import TIMER as LEADERSHIP_TIMER
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.coordinators.groups.group import Group
 from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
-from tidelog_replica.coordinators.groups.service import Groups
+from tidelog_replica.coordinators.groups.service import GroupCoordinatorService
 from tidelog_replica.coordinators.transactions.markers import TIMER as MARKERS_TIMER
-from tidelog_replica.coordinators.transactions.markers import Marking
+from tidelog_replica.coordinators.transactions.markers import TransactionMarkers
 from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
-from tidelog_replica.coordinators.transactions.service import Transactions
+from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
 from tidelog_replica.copies.checks import TIMER as COPY_CHECKS_TIMER
 from tidelog_replica.copies.checks import CopyChecks
 from tidelog_replica.copies.reads import CopyReads
-from tidelog_replica.effects import LOOP, Effect, Outbox, StartFlush, StartJob
+from tidelog_replica.effects import LOOP, Effect, Effects, StartFlush, StartJob
 from tidelog_replica.fetcher.fetcher import TIMER as LEADER_TIMER
-from tidelog_replica.fetcher.fetchers import Upstreams
+from tidelog_replica.fetcher.fetchers import Fetchers
 from tidelog_replica.jobs import Job
 from tidelog_replica.maintenance.checkpointer import TIMER as CHECKPOINT_TIMER
-from tidelog_replica.maintenance.checkpointer import Checkpoints
+from tidelog_replica.maintenance.checkpointer import HighWatermarkCheckpointer
 from tidelog_replica.maintenance.disk_space import TIMER as ROOM_TIMER
-from tidelog_replica.maintenance.disk_space import Room
+from tidelog_replica.maintenance.disk_space import DiskSpace
 from tidelog_replica.maintenance.doubtful_tails import TIMER as DOUBTS_TIMER
-from tidelog_replica.maintenance.file_pool import Tidying
+from tidelog_replica.maintenance.file_pool import FilePoolFlusher
 from tidelog_replica.maintenance.log_cleaner import TIMER as CLEANING_TIMER
-from tidelog_replica.maintenance.log_cleaner import Cleaning
+from tidelog_replica.maintenance.log_cleaner import LogCleaner
 from tidelog_replica.maintenance.log_opener import TIMER as OPENING_TIMER
 from tidelog_replica.maintenance.log_repairer import TIMER as REPAIR_TIMER
 from tidelog_replica.maintenance.scrubber import TIMER as SCRUBBING_TIMER
-from tidelog_replica.maintenance.scrubber import Scrubbing
+from tidelog_replica.maintenance.scrubber import Scrubber
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.registration.session import TIMER as SESSION_TIMER
-from tidelog_replica.registration.session import Random, Session
-from tidelog_replica.requests import Requests
+from tidelog_replica.registration.session import BrokerSession, Random
+from tidelog_replica.requests import RequestHandler
 from tidelog_replica.storage.log import Flush
 from tidelog_replica.timers import Timers
 
@@ -126,53 +125,59 @@ class ReplicaNode:
         self.node_id = node_id
         self._settings = settings
         self._wall_ms = wall_ms
-        self._outbox = outbox = Outbox(node_id)
+        self._outbox = outbox = Effects(node_id)
         self._timers = Timers()
         self._touched: dict[TopicPartition, Partition] = {}
-        self._lives = Lives(disk, directory, node_id, cluster, boot)
-        self._session = Session(
+        self._lives = Incarnations(disk, directory, node_id, cluster, boot)
+        self._session = BrokerSession(
             node_id, url, self._lives, settings, rng, outbox, self._timers, self._begin_life, self._end_life, rack
         )
-        self._upstreams = Upstreams(node_id, self._session, settings, outbox, self._timers, self._touch)
+        self._upstreams = Fetchers(node_id, self._session, settings, outbox, self._timers, self._touch)
         self._assignment = Assignment(
             node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._timers, self._touch
         )
         interval_s = settings.checkpoint_interval_s
-        self._checkpoints = Checkpoints(self._assignment.partitions, interval_s, self._timers, self._touch)
+        self._checkpoints = HighWatermarkCheckpointer(
+            self._assignment.partitions, interval_s, self._timers, self._touch
+        )
         self.copy_checks = CopyChecks(node_id, self._assignment, settings, outbox, self._timers, self._touch)
         self._copy_reads = CopyReads(node_id, self._assignment, outbox, self._touch)
-        self.scrubbing = Scrubbing(
+        self.scrubbing = Scrubber(
             self._assignment.partitions, disk, settings, outbox, self._timers, self._touch, self.copy_checks.want
         )
-        self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, self._timers, wall_ms)
-        self._tidying = Tidying(disk, outbox)
-        self.room = Room(disk, directory, settings.reserve_bytes, outbox, self._timers)
-        self._petitions = Petitions(
+        self._cleaning = LogCleaner(self._assignment.partitions, settings, outbox, self._timers, wall_ms)
+        self._tidying = FilePoolFlusher(disk, outbox)
+        self.room = DiskSpace(disk, directory, settings.reserve_bytes, outbox, self._timers)
+        self._petitions = ControllerReports(
             node_id, self._session, settings, outbox, self._timers, self._assignment.partitions
         )
         self.leadership = leadership = Leadership(
             node_id, self._assignment, self._session, outbox, self._timers, self._touch
         )
         self._isolation = Isolation(self._session, outbox)
-        self._requests = Requests(
+        self._requests = RequestHandler(
             node_id, self._assignment, self._session, leadership, self._isolation, settings, outbox, self._touch
         )
-        self._proposals = Proposals(node_id, self._session, settings, outbox, self._timers, self._touch)
+        self._proposals = IsrProposals(node_id, self._session, settings, outbox, self._timers, self._touch)
         about = (node_id, self._assignment, leadership, settings, outbox, self._timers, self._touch, wall_ms)
-        self.transactions = Transactions(*about)
-        self._groups = Groups(*about, transactions=self.transactions)
-        self._marking = Marking(*about, self.transactions)
-        self._by_timer: dict[str, Groups | Transactions | Marking] = {Groups.TIMER: self._groups}
-        self._by_timer |= {Transactions.TIMER: self.transactions, MARKERS_TIMER: self._marking}
+        self.transactions = TransactionCoordinatorService(*about)
+        self._groups = GroupCoordinatorService(*about, transactions=self.transactions)
+        self._marking = TransactionMarkers(*about, self.transactions)
+        self._by_timer: dict[str, GroupCoordinatorService | TransactionCoordinatorService | TransactionMarkers] = {
+            GroupCoordinatorService.TIMER: self._groups
+        }
+        self._by_timer |= {TransactionCoordinatorService.TIMER: self.transactions, MARKERS_TIMER: self._marking}
         self._by_key = {CHANGES_TIMER: self._assignment.go_on, CHECKPOINT_TIMER: self._checkpoints.on_tick}
         self._by_key |= {PROPOSALS_TIMER: self._proposals.on_tick, LEADERSHIP_TIMER: leadership.on_tick}
-        self._periodic: dict[tuple[str, str], Session | Cleaning | Scrubbing | CopyChecks] = {
+        self._periodic: dict[tuple[str, str], BrokerSession | LogCleaner | Scrubber | CopyChecks] = {
             SESSION_TIMER: self._session,
             CLEANING_TIMER: self._cleaning,
             SCRUBBING_TIMER: self.scrubbing,
             COPY_CHECKS_TIMER: self.copy_checks,
         }
-        self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
+        self._coordinating: dict[
+            str, GroupCoordinatorService | TransactionCoordinatorService
+        ] = {}  # by the id of their topic
 
     @property
     def partitions(self) -> dict[TopicPartition, Partition]:

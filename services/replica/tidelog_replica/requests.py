@@ -44,12 +44,12 @@ from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.isolation import Isolation
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.fetcher.throttle import BITE_BYTES
-from tidelog_replica.partition.leader import Leading
+from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import FAULTS, Partition
-from tidelog_replica.partition.reads import Reading
-from tidelog_replica.registration.session import Session
+from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.registration.session import BrokerSession
 
 SHARE_MIN_BYTES = 64 << 10
 """A fetch answer gives a partition this much at least, while there is room at all."""
@@ -70,18 +70,18 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class Requests:
+class RequestHandler:
     """``touch`` tells the owner that a partition's input has to be settled."""
 
     def __init__(
         self,
         node: NodeId,
         assignment: Assignment,
-        session: Session,
+        session: BrokerSession,
         leadership: Leadership,
         isolation: Isolation,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         touch: Callable[[Partition], None],
     ) -> None:
         self._node = node
@@ -118,7 +118,9 @@ class Requests:
         refusal.unknown_outcome = True
         return refusal
 
-    def _lead(self, topic_id: str, number: int, action: Callable[[Leading, *Ts], T], *args: *Ts) -> T | TidelogError:
+    def _lead(
+        self, topic_id: str, number: int, action: Callable[[LeaderReplica, *Ts], T], *args: *Ts
+    ) -> T | TidelogError:
         """Have the partition's leader do something; or why it cannot."""
         return self._serve(topic_id, number, _leading, action, *args)
 
@@ -155,7 +157,7 @@ class Requests:
         count(self._outbox.counts.fetches, node)
         for part in message.parts:
             recorded = self._lead(
-                part.topic_id, part.partition, Leading.progress, node, broker_epoch, source, part, now
+                part.topic_id, part.partition, LeaderReplica.progress, node, broker_epoch, source, part, now
             )
             if recorded is not True:
                 self._outbox.notify(node, source, NotifyPart(part.topic_id, part.partition, part.leader_epoch))
@@ -175,7 +177,7 @@ class Requests:
         self, source: int, fetch: Fetch, part: FetchPart, share: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]]:
         node, life = fetch.node, fetch.broker_epoch
-        result = self._lead(part.topic_id, part.partition, Leading.fetch, node, life, source, part, share, now)
+        result = self._lead(part.topic_id, part.partition, LeaderReplica.fetch, node, life, source, part, share, now)
         if isinstance(result, TidelogError):
             info = result.to_info()
             return FetchedPart(part.topic_id, part.partition, part.leader_epoch, 0, 0, error=info), []
@@ -189,7 +191,7 @@ class Requests:
 
     def _epoch_end(self, asked: EpochOffset, part: EpochPart) -> EpochEnd:
         node, life = asked.node, asked.broker_epoch
-        result = self._lead(part.topic_id, part.partition, Leading.epoch_end, node, life, part)
+        result = self._lead(part.topic_id, part.partition, LeaderReplica.epoch_end, node, life, part)
         if isinstance(result, TidelogError):
             return EpochEnd(part.topic_id, part.partition, error=result.to_info())
         return result
@@ -198,7 +200,9 @@ class Requests:
         """How a follower whose copy was overtaken by retention starts over."""
         node, life = asked.node, asked.broker_epoch
         if not self._is_fenced(source, id, node, life):
-            answer = self._lead(asked.topic_id, asked.partition, Leading.snapshot, node, life, asked.leader_epoch)
+            answer = self._lead(
+                asked.topic_id, asked.partition, LeaderReplica.snapshot, node, life, asked.leader_epoch
+            )
             self._outbox.answer(source, id, answer)
 
     def read_tail(self, source: int, id: int | None, asked: ReadTail) -> None:
@@ -238,7 +242,9 @@ class Requests:
             batch = data[position : position + part.size]
             position += part.size
             result = None if live else self._refuse_batch(part, now)
-            result = result or self._lead(part.topic_id, part.partition, Leading.produce, source, part, batch, now)
+            result = result or self._lead(
+                part.topic_id, part.partition, LeaderReplica.produce, source, part, batch, now
+            )
             if result is not None:
                 info = result.to_info()
                 self._outbox.ack(source, ProduceAck(part.id, error=info))
@@ -250,7 +256,7 @@ class Requests:
         anybody = isinstance(message, Read) and message.any_replica and message.consistency != "linearizable"
         refused = None if anybody else self._refuse_leader(message.topic_id, message.partition, now)
 
-        def serve(reading: Reading) -> None:
+        def serve(reading: PendingReads) -> None:
             if isinstance(message, Read):
                 reading.read(source, id, message, now)
             else:
@@ -297,7 +303,7 @@ class Requests:
         return None if partition is None else self._leadership.refuse(partition, now)
 
 
-def _leading(partition: Partition) -> Leading | None:
+def _leading(partition: Partition) -> LeaderReplica | None:
     return partition.leading
 
 

@@ -52,8 +52,8 @@ from tidelog_replica.maintenance.file_pool import open_files_of
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.observability.health import why_not_ready
 from tidelog_replica.observability.metrics import metrics_page
-from tidelog_replica.shell import DiskFailed, Shell
-from tidelog_replica.storage.encryption.files import SealedDisk
+from tidelog_replica.shell import DiskFailed, ReplicaShell
+from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.encryption.keyring import Keyring, load_keys
 from tidelog_replica.storage.encryption.rotation import rekey
 from tidelog_replica.storage.open_files import OpenFiles
@@ -89,7 +89,7 @@ async def serve(
             await trio.to_thread.run_sync(use_current_key, config.data_dir, keys)
             disk = RealDisk(config.cached_bytes_per_file)
             files = OpenFiles(disk, config.max_open_files or default_max_open_files())
-            run = partial(_run, config, transport, SealedDisk(files, keys), clock)
+            run = partial(_run, config, transport, EncryptedDisk(files, keys), clock)
             await serve_in_order(run, config.settings.shutdown_s, task_status)
     else:
         run = partial(_run, config, transport, disk, clock)
@@ -104,7 +104,7 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
-    shell: Shell | None = None
+    shell: ReplicaShell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
         if config.cluster and hello.cluster not in ("", config.cluster):
@@ -139,13 +139,13 @@ async def _run(
         shell.close()
 
 
-def _unreadable(shell: Shell) -> tuple[UnreadablePlace, ...]:
+def _unreadable(shell: ReplicaShell) -> tuple[UnreadablePlace, ...]:
     return shell.node.scrubbing.unreadable()[1]
 
 
 def _make_shell(
     config: ReplicaConfig, transport: Transport, disk: Disk, clock: Callable[[], float], url: str
-) -> Shell:
+) -> ReplicaShell:
     node = ReplicaNode(
         config.node,
         url,
@@ -161,10 +161,10 @@ def _make_shell(
     hello = service_hello("replica", config.node, config.cluster, config.levels)
     settings = config.settings
     patience = Patience(settings.replica_min_leader_timeout_s, settings.replica_max_leader_timeout_s)
-    return Shell(config.node, node, transport, hello, config.controllers, clock, patience, config.job_threads)
+    return ReplicaShell(config.node, node, transport, hello, config.controllers, clock, patience, config.job_threads)
 
 
-async def _start(shell: Shell, nursery: trio.Nursery, flush_threads: int) -> None:
+async def _start(shell: ReplicaShell, nursery: trio.Nursery, flush_threads: int) -> None:
     await nursery.start(shell.peers.run)
     for _ in range(flush_threads):
         nursery.start_soon(shell.run_flushes)

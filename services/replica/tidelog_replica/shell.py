@@ -42,7 +42,7 @@ class DiskFailed(Exception):
     """The disk failed: the server must not go on. A supervisor starts it again."""
 
 
-class Shell:
+class ReplicaShell:
     """Drives one node. The owner runs ``peers``, ``controllers``, ``run_timer``, ``run_flushes`` and
     ``run_jobs``."""
 

@@ -39,14 +39,14 @@ from tidelog.wire.messages import MetadataUpdate
 from tidelog.wire.metadata_image import apply_update
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.fetcher.fetchers import Upstreams
-from tidelog_replica.maintenance.doubtful_tails import Doubts
-from tidelog_replica.maintenance.log_opener import Opened, Openings
-from tidelog_replica.maintenance.log_repairer import Repairs
+from tidelog_replica.effects import Effects
+from tidelog_replica.fetcher.fetchers import Fetchers
+from tidelog_replica.maintenance.doubtful_tails import DoubtfulTails
+from tidelog_replica.maintenance.log_opener import LogOpener, Opened
+from tidelog_replica.maintenance.log_repairer import LogRepairer
 from tidelog_replica.partition.lag import follower_lags
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.registration.session import Session
+from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import Flush
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
@@ -59,7 +59,7 @@ PAUSE_S = 0.001
 """Between two shares: time for whatever else is ready."""
 
 
-class Changes:
+class PendingChanges:
     """``at_once``: most partitions of a share. The owner asks for the next one when ``TIMER`` is due."""
 
     def __init__(self, at_once: int, timers: Timers) -> None:
@@ -96,10 +96,10 @@ class Assignment:
         node: NodeId,
         disk: Disk,
         directory: str,
-        session: Session,
-        upstreams: Upstreams,
+        session: BrokerSession,
+        upstreams: Fetchers,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
@@ -109,7 +109,7 @@ class Assignment:
         self._node = node
         tails = TailCache(settings.tail_cache_bytes)
         indexes = IndexCache(settings.index_cache_bytes)
-        self.openings = Openings(
+        self.openings = LogOpener(
             node,
             disk,
             directory,
@@ -122,8 +122,8 @@ class Assignment:
             session,
             self._level,
         )
-        self.repairs = Repairs(node, disk, self.openings.path, session, settings, outbox, timers, self._reopen)
-        self.doubts = Doubts(
+        self.repairs = LogRepairer(node, disk, self.openings.path, session, settings, outbox, timers, self._reopen)
+        self.doubts = DoubtfulTails(
             node,
             disk,
             self.openings.path,
@@ -148,7 +148,7 @@ class Assignment:
         """Raft's, of the image."""
         self._acted_on: dict[str, TopicState] = {}
         """Topics as the partitions here know them, but for what is in ``_changes``."""
-        self._changes = Changes(settings.changes_at_once, timers)
+        self._changes = PendingChanges(settings.changes_at_once, timers)
         self._ending: dict[TopicPartition, Partition] = {}
         """Deleted or damaged, with a flush under way in a thread."""
         self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}

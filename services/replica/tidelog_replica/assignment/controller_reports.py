@@ -27,9 +27,9 @@ from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import HandOver, Message, ReportLoss, Seal, SealPart, SuspectPart
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.registration.session import Session
+from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.recovery.pending_losses import LostRange
 from tidelog_replica.timers import Timers
 
@@ -44,16 +44,16 @@ metadata have gone back, or a release does not match."""
 Loss = tuple[TopicPartition, LostRange]
 
 
-class Petitions:
+class ControllerReports:
     """The owner calls ``gather`` for every partition that an input touched, then ``send``. ``partitions``: a live
     view of all that are open."""
 
     def __init__(
         self,
         node: NodeId,
-        session: Session,
+        session: BrokerSession,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         partitions: Mapping[TopicPartition, Partition],
     ) -> None:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from tidelog.types import ClusterImage, TopicPartition, TopicState
 
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.registration.session import Session
+from tidelog_replica.registration.session import BrokerSession
 
 NEWS_S = 30.0
 """Seconds after the session was resumed from which on newer metadata are taken for changes that were made since."""
@@ -26,7 +26,7 @@ NEWS_S = 30.0
 class Isolation:
     """Of one server. The owner calls ``on_batch`` for every batch that a leader here takes without a session."""
 
-    def __init__(self, session: Session, outbox: Outbox) -> None:
+    def __init__(self, session: BrokerSession, outbox: Effects) -> None:
         self._session = session
         self._outbox = outbox
         self._taken: dict[TopicPartition, tuple[Partition, int]] = {}

@@ -19,10 +19,10 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import AlterIsr, AlterIsrAnswer, ConfirmLeader, Done, Message
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.partition.leader import Leading
+from tidelog_replica.effects import Effects
+from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.registration.session import Session
+from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.isr import Proposal
 from tidelog_replica.timers import Timers
 
@@ -32,15 +32,15 @@ NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QU
 """Answers that tell nothing of the proposal: another one would get the same."""
 
 
-class Proposals:
+class IsrProposals:
     """The owner calls ``on_tick`` when ``TIMER`` is due; ``touch`` tells it whose input has to be settled."""
 
     def __init__(
         self,
         node: NodeId,
-        session: Session,
+        session: BrokerSession,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
@@ -52,9 +52,9 @@ class Proposals:
         self._touch = touch
         self._unanswered = 0
         self._held_until = -inf
-        self._waiting: deque[tuple[Partition, Leading, Proposal]] = deque()
+        self._waiting: deque[tuple[Partition, LeaderReplica, Proposal]] = deque()
 
-    def on_settled(self, partition: Partition, leading: Leading, now: float) -> None:
+    def on_settled(self, partition: Partition, leading: LeaderReplica, now: float) -> None:
         """The leader's input is over. Put an ISR proposal that is due to the controller, when its turn comes, and
         have the controller say that this is still the leader, where no follower can."""
         if (proposal := leading.core.due_proposal(now)) is not None:
@@ -80,7 +80,7 @@ class Proposals:
             if partition.leading is leading and leading.core.proposal is proposal:  # else it is settled
                 self._call(partition, leading, proposal)
 
-    def _call(self, partition: Partition, leading: Leading, proposal: Proposal) -> None:
+    def _call(self, partition: Partition, leading: LeaderReplica, proposal: Proposal) -> None:
         self._unanswered += 1
         message = AlterIsr(
             self._node,
@@ -96,7 +96,12 @@ class Proposals:
         self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_isr_answer(
-        self, partition: Partition, leading: Leading, proposal: Proposal, answer: Message | TidelogError, now: float
+        self,
+        partition: Partition,
+        leading: LeaderReplica,
+        proposal: Proposal,
+        answer: Message | TidelogError,
+        now: float,
     ) -> None:
         self._unanswered -= 1
         if isinstance(answer, TidelogError) and answer.code in NOT_HEARD:
@@ -117,7 +122,7 @@ class Proposals:
         self._touch(partition)
 
     def _on_confirmation(
-        self, partition: Partition, leading: Leading, sent: float, answer: Message | TidelogError, now: float
+        self, partition: Partition, leading: LeaderReplica, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
         if partition.leading is leading:
             leading.core.on_confirmation(sent, isinstance(answer, Done), now)

@@ -32,10 +32,10 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, TopicPartition
 
 from tidelog_replica.assignment.assignment import Assignment
-from tidelog_replica.effects import Outbox
-from tidelog_replica.partition.leader import Leading
+from tidelog_replica.effects import Effects
+from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.registration.session import Session
+from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.timers import Timers
 
 TIMER = ("leadership", "")
@@ -52,8 +52,8 @@ class Leadership:
         self,
         node: NodeId,
         assignment: Assignment,
-        session: Session,
-        outbox: Outbox,
+        session: BrokerSession,
+        outbox: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
@@ -116,7 +116,7 @@ class Leadership:
         )
         return refuse("NOT_LEADER", text, leader="")
 
-    def _report(self, key: TopicPartition, leading: Leading, now: float) -> None:
+    def _report(self, key: TopicPartition, leading: LeaderReplica, now: float) -> None:
         """Log which voters are silent, each once."""
         since = self._refused.get(key)
         if since is None or not leading.core.unconfirmed(since):

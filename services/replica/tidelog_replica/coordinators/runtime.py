@@ -29,10 +29,10 @@ from tidelog.wire.messages import Message
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.partition.leader import Leading
+from tidelog_replica.effects import Effects
+from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.partition.purgatory import Waiters, earlier
+from tidelog_replica.partition.purgatory import Purgatory, earlier
 from tidelog_replica.timers import Timers
 
 BITE_BYTES = 256 << 10
@@ -45,7 +45,7 @@ Entry = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
 
-class Core(Protocol):
+class Coordinator(Protocol):
     """The state machine of one partition, for one leader epoch of it."""
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
@@ -71,7 +71,7 @@ class Store(Protocol):
         """The next one. Raises ``ValueError``: it is of a newer version."""
 
 
-C = TypeVar("C", bound=Core)
+C = TypeVar("C", bound=Coordinator)
 S = TypeVar("S", bound=Store)
 
 
@@ -88,11 +88,11 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Led(Generic[C, S]):
+class CoordinatorShard(Generic[C, S]):
     """A partition of the topic that this server leads."""
 
     partition: Partition
-    leading: Leading
+    leading: LeaderReplica
     read_to: int
     """The log is known up to here."""
     written: int
@@ -102,7 +102,7 @@ class Led(Generic[C, S]):
     """None: the log is not read yet."""
     broken: str = ""
     """Why it cannot be read."""
-    waiting: Waiters[Waiting] = field(default_factory=Waiters)
+    waiting: Purgatory[Waiting] = field(default_factory=Purgatory)
     unproved: list[Waiting] = field(default_factory=list)
 
     @property
@@ -111,7 +111,7 @@ class Led(Generic[C, S]):
         return self.partition.leading is self.leading
 
 
-class Coordinated(ABC, Generic[C, S]):
+class CoordinatorRuntime(ABC, Generic[C, S]):
     """``touch`` tells the owner that a partition's input has to be settled."""
 
     TOPIC: ClassVar[str]
@@ -123,7 +123,7 @@ class Coordinated(ABC, Generic[C, S]):
         assignment: Assignment,
         leadership: Leadership,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
         wall_ms: Callable[[], int],
@@ -136,7 +136,7 @@ class Coordinated(ABC, Generic[C, S]):
         self._timers = timers
         self._touch = touch
         self._wall_ms = wall_ms
-        self._led: dict[TopicPartition, Led[C, S]] = {}
+        self._led: dict[TopicPartition, CoordinatorShard[C, S]] = {}
         self.topic_id = ""
         """Of the internal topic; "": there is none yet."""
         self.partitions = 0
@@ -148,15 +148,15 @@ class Coordinated(ABC, Generic[C, S]):
         """For the records of a log."""
 
     @abstractmethod
-    def _make(self, led: Led[C, S], now: float) -> C:
+    def _make(self, led: CoordinatorShard[C, S], now: float) -> C:
         """A core that begins with what was stored."""
 
     @abstractmethod
-    def _on_begun(self, led: Led[C, S], core: C) -> None:
+    def _on_begun(self, led: CoordinatorShard[C, S], core: C) -> None:
         """It has read its log: say so."""
 
     @abstractmethod
-    def _on_unreadable(self, led: Led[C, S]) -> None:
+    def _on_unreadable(self, led: CoordinatorShard[C, S]) -> None:
         """It cannot: say so."""
 
     @abstractmethod
@@ -171,15 +171,15 @@ class Coordinated(ABC, Generic[C, S]):
         """Only who leads may answer it, and what it wrote does not prove that."""
         return not self._changes(message)
 
-    def _holds_back(self, led: Led[C, S], message: Message, waiting: Waiting, now: float) -> bool:
+    def _holds_back(self, led: CoordinatorShard[C, S], message: Message, waiting: Waiting, now: float) -> bool:
         """Whether the subclass keeps the answer, until something else than the log has come so far."""
         return False
 
-    def _on_due(self, led: Led[C, S], core: C, now: float) -> None:
+    def _on_due(self, led: CoordinatorShard[C, S], core: C, now: float) -> None:
         """Everything that is due, while something can be written."""
         core.on_tick(now, self._wall_ms())
 
-    def _on_moved(self, led: Led[C, S], core: C, now: float) -> None:
+    def _on_moved(self, led: CoordinatorShard[C, S], core: C, now: float) -> None:
         """The log is committed further, perhaps."""
 
     def _due(self) -> float | None:
@@ -210,7 +210,7 @@ class Coordinated(ABC, Generic[C, S]):
         elif partition.leading is not None:
             leading = partition.leading
             end = leading.core.epoch_start
-            self._led[partition.key] = Led(partition, leading, partition.log.start, end, self._store())
+            self._led[partition.key] = CoordinatorShard(partition, leading, partition.log.start, end, self._store())
             self._timers.set((self.TIMER, ""), now + BITE_PAUSE_S)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
@@ -269,7 +269,7 @@ class Coordinated(ABC, Generic[C, S]):
 
     # --- who is asked ------------------------------------------------------------------------------------
 
-    def _find(self, message: Message, now: float) -> Led[C, S] | TidelogError:
+    def _find(self, message: Message, now: float) -> CoordinatorShard[C, S] | TidelogError:
         """The coordinator that is asked, if it may take the request on now."""
         if not self.partitions:
             return refuse("NOT_COORDINATOR", f"{self._node} knows of no {self.TOPIC} yet")
@@ -285,7 +285,7 @@ class Coordinated(ABC, Generic[C, S]):
         refusal = self._refusal(led) if self._changes(message) else None
         return refusal or led
 
-    def _refusal(self, led: Led[C, S]) -> TidelogError | None:
+    def _refusal(self, led: CoordinatorShard[C, S]) -> TidelogError | None:
         """Why nothing can be written now."""
         try:
             led.leading.admit()
@@ -295,7 +295,7 @@ class Coordinated(ABC, Generic[C, S]):
 
     # --- the log -----------------------------------------------------------------------------------------
 
-    def _read(self, led: Led[C, S], now: float) -> None:
+    def _read(self, led: CoordinatorShard[C, S], now: float) -> None:
         """One more bite of the log; after the last one the coordinator begins."""
         end = led.leading.core.epoch_start
         if led.broken:
@@ -309,7 +309,7 @@ class Coordinated(ABC, Generic[C, S]):
         self._write(led)
         self._on_begun(led, led.core)
 
-    def _take(self, led: Led[C, S]) -> None:
+    def _take(self, led: CoordinatorShard[C, S]) -> None:
         log, end = led.partition.log, led.leading.core.epoch_start
         led.read_to = max(led.read_to, log.start)
         try:
@@ -322,7 +322,7 @@ class Coordinated(ABC, Generic[C, S]):
             led.broken = str(error)
             self._on_unreadable(led)
 
-    def _write(self, led: Led[C, S]) -> None:
+    def _write(self, led: CoordinatorShard[C, S]) -> None:
         """Append what the core has changed."""
         assert led.core is not None
         entries = led.core.take_entries()
@@ -339,7 +339,7 @@ class Coordinated(ABC, Generic[C, S]):
 
     # --- answers -----------------------------------------------------------------------------------------
 
-    def _wake(self, led: Led[C, S]) -> None:
+    def _wake(self, led: CoordinatorShard[C, S]) -> None:
         """Answer those whose records are committed, and for whom it is proved that nobody else led."""
         leader = led.leading.core
         ready = [*led.unproved, *led.waiting.wake(leader.high_watermark)]
@@ -350,14 +350,14 @@ class Coordinated(ABC, Generic[C, S]):
             else:
                 self._outbox.answer(waiting.source, waiting.id, waiting.answer)
 
-    def _expire(self, led: Led[C, S], now: float) -> None:
+    def _expire(self, led: CoordinatorShard[C, S], now: float) -> None:
         late = [*led.waiting.expire(now), *(waiting for waiting in led.unproved if waiting.deadline <= now)]
         led.unproved = [waiting for waiting in led.unproved if waiting.deadline > now]
         self._fail(
             late, "REQUEST_TIMED_OUT", "what the request changed is not committed yet, or who leads not proved"
         )
 
-    def _resign(self, led: Led[C, S]) -> None:
+    def _resign(self, led: CoordinatorShard[C, S]) -> None:
         """The role is over."""
         del self._led[led.partition.key]
         self._fail([*led.waiting.take_all(), *led.unproved], "NOT_COORDINATOR", f"{self._node} leads no more")

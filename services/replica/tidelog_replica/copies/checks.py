@@ -37,7 +37,7 @@ from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
 
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.odd_copies import Edge, why_kept
 from tidelog_replica.storage.segment import CorruptLog
@@ -80,7 +80,7 @@ class CopyChecks:
         node: NodeId,
         assignment: Assignment,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:

@@ -17,7 +17,7 @@ from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import CopyRead, Message, ReadCopy
 
 from tidelog_replica.assignment.assignment import Assignment
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.copy_reader import BatchesRead, ReadBatches
 from tidelog_replica.storage.segment import CorruptLog
@@ -46,7 +46,7 @@ class CopyReads:
     """``touch`` tells the owner that a partition's input has to be settled."""
 
     def __init__(
-        self, node: NodeId, assignment: Assignment, outbox: Outbox, touch: Callable[[Partition], None]
+        self, node: NodeId, assignment: Assignment, outbox: Effects, touch: Callable[[Partition], None]
     ) -> None:
         self._node = node
         self._assignment = assignment

@@ -15,11 +15,11 @@ from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import ReportLeader, SuspectPart
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.partition.partition import Partition
 
 
-class Suspicion:
+class LeaderFailureDetector:
     """Of one leader. ``followed``: a live view of what is followed there, kept by the caller."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Suspicion:
         node: NodeId,
         broker_epoch: int,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         followed: Mapping[TopicPartition, Partition],
         now: float,
     ) -> None:

@@ -47,10 +47,10 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.fetcher.failure_detector import Suspicion
+from tidelog_replica.effects import Effects
+from tidelog_replica.fetcher.failure_detector import LeaderFailureDetector
 from tidelog_replica.fetcher.throttle import BITE_BYTES, Throttle
-from tidelog_replica.partition.follower import BUSY, OPENING, Following, Outcome
+from tidelog_replica.partition.follower import BUSY, OPENING, FollowerReplica, Outcome
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.producer_snapshots import ReadProducers
@@ -68,7 +68,7 @@ UNANSWERED = ("UNREACHABLE", "REQUEST_TIMED_OUT")
 """Codes of calls that the other server may never have seen."""
 
 
-class Upstream:
+class Fetcher:
     """The fetch loop to ``leader``. ``touch`` tells the owner that a partition's input has to be settled."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Upstream:
         node: NodeId,
         broker_epoch: int,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
         throttle: Throttle,
@@ -104,7 +104,7 @@ class Upstream:
         self._pause_until: float | None = None
         self._pause_s = settings.fetch_backoff_s
         self._patience_s = PATIENCE * settings.replica_max_leader_timeout_s
-        self._suspicion = Suspicion(leader, node, broker_epoch, settings, outbox, self._followed, now)
+        self._suspicion = LeaderFailureDetector(leader, node, broker_epoch, settings, outbox, self._followed, now)
         self._closed = False
 
     # --- what is followed --------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Upstream:
         for (key, question), part in zip(asked.items(), answer.parts, strict=True):
             partition = self._followed.get(key)
             if partition is not None and (part.topic_id, part.partition) == key:
-                outcome = partition.take(Following.on_epoch_end, question, part)
+                outcome = partition.take(FollowerReplica.on_epoch_end, question, part)
                 self._continue(partition, outcome, now)
         self.kick(now)
 
@@ -237,7 +237,7 @@ class Upstream:
             if partition is not None and (part.topic_id, part.partition) == key:
                 if len(batches) and not self._is_live(partition):
                     self._throttle.spend(len(batches), now)
-                outcome = partition.take(Following.on_fetched, question, part, batches, sent)
+                outcome = partition.take(FollowerReplica.on_fetched, question, part, batches, sent)
                 self._continue(partition, outcome, now)
         self.kick(now)
 
@@ -280,7 +280,9 @@ class Upstream:
             message = LogSnapshot(self._node, self._broker_epoch, *key, role.core.leader_epoch)
             self._outbox.call(self._leader, message, self._patience_s, partial(self._on_snapshot, partition, role))
 
-    def _on_snapshot(self, partition: Partition, role: Following, answer: Message | TidelogError, now: float) -> None:
+    def _on_snapshot(
+        self, partition: Partition, role: FollowerReplica, answer: Message | TidelogError, now: float
+    ) -> None:
         if self._closed or partition.following is not role:
             return
         if isinstance(answer, LogSnapshotAnswer) and not self._outbox.jobs.busy(partition.key):
@@ -291,7 +293,7 @@ class Upstream:
         self._on_restarted(partition, Outcome("failed", code), now)
 
     def _on_producers(
-        self, partition: Partition, role: Following, answer: LogSnapshotAnswer, producers: object, now: float
+        self, partition: Partition, role: FollowerReplica, answer: LogSnapshotAnswer, producers: object, now: float
     ) -> None:
         if self._closed or partition.following is not role:
             return
@@ -348,7 +350,7 @@ class Upstream:
             self._outbox.call(self._leader, question, self._patience_s, done)
 
     def _on_latest(
-        self, partition: Partition, role: Following, sent: float, answer: Message | TidelogError, now: float
+        self, partition: Partition, role: FollowerReplica, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
         if partition.following is not role:
             return

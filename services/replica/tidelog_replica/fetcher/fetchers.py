@@ -10,24 +10,24 @@ from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Notify
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.fetcher.fetcher import Upstream
+from tidelog_replica.effects import Effects
+from tidelog_replica.fetcher.fetcher import Fetcher
 from tidelog_replica.fetcher.throttle import Throttle
-from tidelog_replica.partition.follower import MORE, TELL, Following
+from tidelog_replica.partition.follower import MORE, TELL, FollowerReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.registration.session import Session
+from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.timers import Timers
 
 
-class Upstreams:
-    """One ``Upstream`` per leader server; each partition is followed at one."""
+class Fetchers:
+    """One ``Fetcher`` per leader server; each partition is followed at one."""
 
     def __init__(
         self,
         node: NodeId,
-        session: Session,
+        session: BrokerSession,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
@@ -38,7 +38,7 @@ class Upstreams:
         self._timers = timers
         self._touch = touch
         self._bucket: Throttle | None = None
-        self._upstreams: dict[NodeId, Upstream] = {}
+        self._upstreams: dict[NodeId, Fetcher] = {}
         self._follows: dict[TopicPartition, NodeId] = {}
         self._left = False
         self.level = 1
@@ -64,7 +64,7 @@ class Upstreams:
         self._follows[key] = leader
         upstream = self._upstreams.get(leader)
         if upstream is None:
-            upstream = self._upstreams[leader] = Upstream(
+            upstream = self._upstreams[leader] = Fetcher(
                 leader,
                 self._node,
                 self._session.broker_epoch,
@@ -123,7 +123,7 @@ class Upstreams:
             partition, batches = partitions.get(key), data[position : position + part.size]
             position += part.size
             if partition is not None and partition.following is not None:
-                outcome = partition.take(Following.on_notified, part, batches)
+                outcome = partition.take(FollowerReplica.on_notified, part, batches)
                 if outcome in (MORE, TELL):
                     named.append((key, outcome == TELL))
                 self._touch(partition)

@@ -17,7 +17,7 @@ PAUSE_S = 0.002
 """Between two shares."""
 
 
-class Checkpoints:
+class HighWatermarkCheckpointer:
     """``partitions``: all that are open, a live view. The owner calls ``on_tick`` when ``TIMER`` is due."""
 
     def __init__(

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from tidelog.runtime.disk import Disk
 from tidelog.types import TopicPartition
 
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.storage.compaction import NO_ROOM
 from tidelog_replica.timers import Timers
 
@@ -67,11 +67,11 @@ def give_up(disk: Disk, path: str) -> bool:
     return True
 
 
-class Room:
+class DiskSpace:
     """Of one data directory. ``outbox.full`` is how the rest of the server knows. ``reserve_bytes`` 0: nothing is
     looked at."""
 
-    def __init__(self, disk: Disk, directory: str, reserve_bytes: int, outbox: Outbox, timers: Timers) -> None:
+    def __init__(self, disk: Disk, directory: str, reserve_bytes: int, outbox: Effects, timers: Timers) -> None:
         self.free_bytes = 0
         """As far as was looked."""
         self._disk = disk

@@ -50,8 +50,8 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.registration.session import Session
+from tidelog_replica.effects import Effects
+from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, Place, ReadPlace, WriteTail
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.timers import Timers
@@ -92,7 +92,7 @@ class _Doubt:
     pause_until: float = 0.0
 
 
-class Doubts:
+class DoubtfulTails:
     """``reopen(key, config, state)`` is called when a log may be opened and cut, ``repair(key, damage, config, state,
     now)`` for one that is damaged and cannot be made whole here. ``level()``: the cluster's feature level."""
 
@@ -101,9 +101,9 @@ class Doubts:
         node: NodeId,
         disk: Disk,
         path: Callable[[TopicPartition], str],
-        session: Session,
+        session: BrokerSession,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
         repair: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tidelog.runtime.disk import Disk
 from tidelog.types import TopicPartition
 
-from tidelog_replica.effects import Outbox
-from tidelog_replica.storage.encryption.files import SealedDisk
+from tidelog_replica.effects import Effects
+from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.open_files import OpenFiles
 
 KEY = TopicPartition("", -2)
@@ -22,7 +22,7 @@ KEY = TopicPartition("", -2)
 
 def open_files_of(disk: Disk) -> OpenFiles | None:
     """What bounds the open files of ``disk``, if something does."""
-    below = disk.below if isinstance(disk, SealedDisk) else disk
+    below = disk.below if isinstance(disk, EncryptedDisk) else disk
     return below if isinstance(below, OpenFiles) else None
 
 
@@ -37,10 +37,10 @@ class Tidy:
         self.files.tidy()
 
 
-class Tidying:
+class FilePoolFlusher:
     """Of the files of ``disk``, where it bounds them."""
 
-    def __init__(self, disk: Disk, outbox: Outbox) -> None:
+    def __init__(self, disk: Disk, outbox: Effects) -> None:
         self._files = open_files_of(disk)
         self._outbox = outbox
 

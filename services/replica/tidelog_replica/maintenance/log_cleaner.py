@@ -17,11 +17,11 @@ from functools import partial
 from tidelog.types import TopicPartition
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.compaction import NO_ROOM, Cleaned, Compaction
 from tidelog_replica.storage.producer_snapshots import TakeSnapshot
-from tidelog_replica.storage.retention import Advance, log_start
+from tidelog_replica.storage.retention import DeleteSegments, log_start
 from tidelog_replica.timers import Timers
 
 TIMER = ("cleaning", "")
@@ -31,14 +31,14 @@ TURNS_AT_ONCE = 64
 """Partitions that have their turn in one tick."""
 
 
-class Cleaning:
+class LogCleaner:
     """``partitions`` is a live view; ``wall_ms`` the wall clock, ms since 1970."""
 
     def __init__(
         self,
         partitions: Mapping[TopicPartition, Partition],
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         wall_ms: Callable[[], int],
     ) -> None:
@@ -188,7 +188,7 @@ class Cleaning:
         own = log_start(extents, partition.high_watermark, partition.config, wall_ms)
         return (own, "retention") if own > start else (start, cause)
 
-    def _on_advanced(self, partition: Partition, advance: Advance, result: object, now: float) -> None:
+    def _on_advanced(self, partition: Partition, advance: DeleteSegments, result: object, now: float) -> None:
         def take() -> None:
             if isinstance(result, OSError):
                 raise result

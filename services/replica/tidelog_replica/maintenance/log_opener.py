@@ -25,9 +25,9 @@ from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.runtime.disk import Disk
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.jobs import Jobs
-from tidelog_replica.registration.session import Session
+from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import Log
@@ -58,7 +58,7 @@ class Opened:
     producers: ProducerState
 
 
-class HeldBack(OSError):
+class CannotOpenYet(OSError):
     """The log cannot be opened now, and nothing is known of it."""
 
 
@@ -81,7 +81,7 @@ class OpenLog:
 
     def run(self) -> Opened:
         """Open the log, with recovery; see ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has
-        left, ``DoubtfulLog``, and ``HeldBack``."""
+        left, ``DoubtfulLog``, and ``CannotOpenYet``."""
         try:
             hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
             if hole is not None:
@@ -98,7 +98,7 @@ class OpenLog:
         except OSError as error:
             if error.errno not in _HOLDING_BACK:
                 raise
-            raise HeldBack(error.errno, error.strerror, error.filename or self.path) from error
+            raise CannotOpenYet(error.errno, error.strerror, error.filename or self.path) from error
         return Opened(log, log.producers)
 
 
@@ -122,13 +122,13 @@ class DeleteLog:
 
 def finish_deletion(disk: Disk, path: str) -> list[str]:
     """Remove a log whose deletion has begun; the mark of that goes last, so that a crash leaves no half of a log that
-    would pass for a whole one. Returns the names of the files that are there then. Raises ``HeldBack``."""
+    would pass for a whole one. Returns the names of the files that are there then. Raises ``CannotOpenYet``."""
     try:
         names = disk.listdir(path)
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise HeldBack(error.errno, error.strerror, path) from error
+        raise CannotOpenYet(error.errno, error.strerror, path) from error
     if DELETING not in names:
         return names
     for name in names:
@@ -153,7 +153,7 @@ class _Wanted:
     pause_s: float = RETRY_S
 
 
-class Openings:
+class LogOpener:
     """``on_open(key, opened, config, state, now)`` or ``on_broken(key, error, config, state, now)`` is called when a
     job has ended. ``level()``: the cluster's feature level."""
 
@@ -164,13 +164,13 @@ class Openings:
         directory: str,
         tails: TailCache,
         indexes: IndexCache,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
         on_broken: Callable[
             [TopicPartition, CorruptLog | DoubtfulLog, TopicConfig, PartitionState | None, float], None
         ],
-        session: Session,
+        session: BrokerSession,
         level: Callable[[], int],
     ) -> None:
         self._node = node
@@ -300,13 +300,13 @@ class Openings:
             self._outbox.event("committed_records_missing", **where, start=log.end, end=once)
 
     def _hold_back(self, key: TopicPartition, wanted: _Wanted, error: OSError, now: float) -> None:
-        if wanted.state is None and isinstance(error, HeldBack):
+        if wanted.state is None and isinstance(error, CannotOpenYet):
             return
         if not wanted.reason:
             reason = f"its log cannot be opened: {error}"
             self._outbox.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
         self._wanted[key], wanted.reason = wanted, str(error)
-        if not isinstance(error, HeldBack):
+        if not isinstance(error, CannotOpenYet):
             self._outbox.stop(f"{self.path(key)}: {error}")
             return
         wanted.begun = False

@@ -38,17 +38,17 @@ from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import HandOver, LogSnapshot, LogSnapshotAnswer, Message, Read, ReadAnswer, SuspectPart
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.jobs import Job
-from tidelog_replica.registration.session import Session
-from tidelog_replica.storage.checkpoints import Origin
+from tidelog_replica.registration.session import BrokerSession
+from tidelog_replica.storage.checkpoints import LogStartCheckpoint
 from tidelog_replica.storage.recovery.damage import (
     BeginBehind,
     Close,
-    Fill,
+    DivergentRepair,
+    FillHole,
     Hole,
-    Misfit,
-    SetAside,
+    Quarantine,
     StartOver,
     base_of,
 )
@@ -85,7 +85,7 @@ class _Repair:
     """Why the hole cannot be filled from the leader's log: the copy starts over."""
 
 
-class Repairs:
+class LogRepairer:
     """``reopen(key, config, state)`` is called when a log can be opened again."""
 
     def __init__(
@@ -93,9 +93,9 @@ class Repairs:
         node: NodeId,
         disk: Disk,
         path: Callable[[TopicPartition], str],
-        session: Session,
+        session: BrokerSession,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
     ) -> None:
@@ -206,7 +206,9 @@ class Repairs:
             self._work(key, repair, StartOver(self._disk, self._path(key)), self._on_set_aside)
         elif repair.hole is None or state.leader == self._node:
             alone = state.leader == self._node
-            self._work(key, repair, SetAside(self._disk, self._path(key), repair.base, cut=alone), self._on_set_aside)
+            self._work(
+                key, repair, Quarantine(self._disk, self._path(key), repair.base, cut=alone), self._on_set_aside
+            )
         elif repair.offset < repair.hole.end:
             self._read(key, repair, repair.hole, state, now)
         else:
@@ -321,7 +323,7 @@ class Repairs:
             repair.stalled_since = None
             batches = bytes(payload_view(answer.payload))
             source = Compacted(answer.compacted_to, answer.tombstones_to)
-            job = Fill(self._disk, self._path(key), hole, repair.offset, repair.size, batches, source)
+            job = FillHole(self._disk, self._path(key), hole, repair.offset, repair.size, batches, source)
             self._work(key, repair, job, self._on_filled)
             return
         if isinstance(answer, TidelogError) and answer.code == "OFFSET_OUT_OF_RANGE":
@@ -354,7 +356,7 @@ class Repairs:
             return
         repair.busy = False
         if isinstance(answer, LogSnapshotAnswer) and answer.log_start >= hole.end:
-            start = Origin(answer.log_start, answer.last_epoch, answer.chain)
+            start = LogStartCheckpoint(answer.log_start, answer.last_epoch, answer.chain)
             producers = bytes(payload_view(answer.payload))
             job = BeginBehind(self._disk, self._path(key), start, producers)
             self._work(key, repair, job, self._on_left_behind)
@@ -362,7 +364,7 @@ class Repairs:
             self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
 
     def _on_left_behind(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
-        if isinstance(result, Misfit):
+        if isinstance(result, DivergentRepair):
             self._misfit(key, repair, str(result), now)
             return
         assert repair.hole is not None and isinstance(result, int)
@@ -370,7 +372,7 @@ class Repairs:
         self._over(key, repair, now)
 
     def _on_filled(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
-        if isinstance(result, Misfit):
+        if isinstance(result, DivergentRepair):
             self._misfit(key, repair, str(result), now)
             return
         assert isinstance(result, tuple)

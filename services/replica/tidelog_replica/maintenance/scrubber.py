@@ -24,9 +24,9 @@ from tidelog.wire.messages import ScrubStatus, UnreadablePlace
 from tidelog.wire.schema import MAX_INT
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.segment_scrub import Checked, Place, Scrub, Target, Unreadable
 from tidelog_replica.timers import Timers
@@ -53,7 +53,7 @@ class _Found:
     """The first of them, as many as are remembered."""
 
 
-class Scrubbing:
+class Scrubber:
     """``partitions`` is a live view; ``touch`` tells the owner that a partition's input has to be settled, and
     ``compare(key, now)`` that all of a partition's log was read."""
 
@@ -62,7 +62,7 @@ class Scrubbing:
         partitions: Mapping[TopicPartition, Partition],
         disk: Disk,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
         compare: Callable[[TopicPartition, float], None],
@@ -143,7 +143,7 @@ class Scrubbing:
         if self._partition is None or self._target is None or self._place is None:
             self._end_round()
             return
-        epochs = EpochCache(self._partition.log.epochs.entries)
+        epochs = LeaderEpochCache(self._partition.log.epochs.entries)
         job = Scrub(self._disk, self._target, self._place, PIECE_BYTES, epochs)
         self._busy = True
         self._outbox.jobs.start(KEY, job, partial(self._on_checked, now, self._target))

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelog_replica.shell import Shell
+from tidelog_replica.shell import ReplicaShell
 
 
-def why_not_ready(shell: Shell) -> Sequence[str]:
+def why_not_ready(shell: ReplicaShell) -> Sequence[str]:
     """List why this replica server is not ready (``tidelog.runtime.health``)."""
     node, node_id = shell.node, shell.node_id
     reasons = []

@@ -17,8 +17,8 @@ from tidelog.types import NodeId, TopicPartition
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.partition.lag import Lag, lag_of
-from tidelog_replica.partition.leader import Leading
-from tidelog_replica.shell import Shell
+from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.shell import ReplicaShell
 from tidelog_replica.storage.open_files import OpenFiles
 
 LAGGARDS = 100
@@ -232,13 +232,13 @@ METRICS = (
 )
 
 
-def metrics_page(shell: Shell, files: OpenFiles | None) -> MetricsPage:
+def metrics_page(shell: ReplicaShell, files: OpenFiles | None) -> MetricsPage:
     """The page of one replica server. ``files``: what bounds its descriptors, if something does."""
     far = group_metrics.FarEnds(shell.peers.start_call)
     return MetricsPage(METRICS, lambda: _collect(shell, files, far))
 
 
-def _collect(shell: Shell, files: OpenFiles | None, far: group_metrics.FarEnds) -> Iterator[Sample]:
+def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.FarEnds) -> Iterator[Sample]:
     node, assignment = shell.node, shell.node.assignment
     counts = assignment.counts
     led = _Led(node, shell.now())
@@ -307,7 +307,7 @@ class _Led:
             if leading is not None:
                 self._look_at(key, leading, partition.log.end)
 
-    def _look_at(self, key: TopicPartition, leading: Leading, end: int) -> None:
+    def _look_at(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
         core = leading.core
         self._stable_age_s = max(self._stable_age_s, leading.reading.standing.age_s(self._now))
         size = len(core.isr)

@@ -29,16 +29,16 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.partition.reads import Reading
-from tidelog_replica.replication.follower import Follower, agreed_end, fault_of
+from tidelog_replica.effects import Effects
+from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.replication.follower import FollowerState, agreed_end, fault_of
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import Beginning, Log
-from tidelog_replica.storage.producer_snapshots import Recall
+from tidelog_replica.storage.producer_snapshots import RebuildProducerState
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
 
-class Refusal(Exception):
+class TruncationRefused(Exception):
     """The leader's answer would cut committed records, which only an unclean election can ask for."""
 
 
@@ -63,29 +63,29 @@ def _failed(error: ErrorInfo) -> Outcome:
     return Outcome("failed", OPENING if "opening" in error.detail else error.code)
 
 
-class Following:
+class FollowerReplica:
     """The follower's role on one partition, for one leader epoch."""
 
     def __init__(
         self,
         key: TopicPartition,
-        core: Follower,
+        core: FollowerState,
         log: Log,
         producers: ProducerState,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         guard: Callable[[Callable[[], None]], object],
         on_loss: Callable[[int, int, int], None] = lambda start, committed, end: None,
     ) -> None:
         self.core = core
-        self.reading = Reading(core, log, settings, outbox, core.leader)
+        self.reading = PendingReads(core, log, settings, outbox, core.leader)
         self._key = key
         self._log = log
         self._producers = producers
         self._outbox = outbox
         self._guard = guard
         self._on_loss = on_loss
-        self._recall: Recall | None = None
+        self._recall: RebuildProducerState | None = None
         self._stamp = 0
         """The greatest that the leader has sent in this leader epoch."""
         self._parted = False
@@ -153,7 +153,7 @@ class Following:
         self._stamp = max(self._stamp, stamp)
 
     def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
-        """The leader's answer in the dialogue. Raises ``Refusal``."""
+        """The leader's answer in the dialogue. Raises ``TruncationRefused``."""
         if asked.leader_epoch != self.core.leader_epoch or self.is_working:
             return MORE
         if part.error is not None:
@@ -165,7 +165,8 @@ class Following:
         return MORE if end is None else self._agree(end, part.end_offset, part.log_start)
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
-        """The leader's answer to a fetch that was sent at ``sent``, if that is known. Raises ``Refusal``."""
+        """The leader's answer to a fetch that was sent at ``sent``, if that is known. Raises
+        ``TruncationRefused``."""
         log, core = self._log, self.core
         if asked.leader_epoch != core.leader_epoch:
             return MORE
@@ -278,7 +279,7 @@ class Following:
             return RESTART
         end, _ = log.chain_at(max(end, log.start))  # a leader whose log is trimmed can name a place within a batch
         if not self.core.may_cut(end, log.epochs.latest()):
-            raise Refusal(
+            raise TruncationRefused(
                 f"leader {self.core.leader} of epoch {self.core.leader_epoch} asks to cut the log at {end}, below"
                 f" the high watermark {self.core.high_watermark}: committed records would be lost"
             )
@@ -292,12 +293,12 @@ class Following:
         self._outbox.jobs.start(self._key, recall, partial(self._on_recalled, recall))
         return WORKING
 
-    def _on_recalled(self, recall: Recall, result: object, now: float) -> None:
+    def _on_recalled(self, recall: RebuildProducerState, result: object, now: float) -> None:
         if self._recall is recall:
             self._recall = None
             self._guard(partial(self._cut_as_recalled, recall, result))
 
-    def _cut_as_recalled(self, recall: Recall, result: object) -> None:
+    def _cut_as_recalled(self, recall: RebuildProducerState, result: object) -> None:
         if isinstance(result, OSError):
             raise result
         assert isinstance(result, ProducerState)
@@ -358,4 +359,6 @@ class Following:
             self._parted = self._parted or (latest < 0 and self.core.may_lose(latest))
             self._restart_at = part.log_start
             return RESTART
-        raise Refusal(f"the leader's log begins at {part.log_start} and does not hold the own end {self._log.end}")
+        raise TruncationRefused(
+            f"the leader's log begins at {part.log_start} and does not hold the own end {self._log.end}"
+        )

@@ -9,8 +9,8 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import FollowerLag
 
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.replication.leader import Leader
-from tidelog_replica.replication.progress import Progress
+from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.progress import FollowerProgress
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Lag:
         self.seconds = max(self.seconds, seconds)
 
 
-def lag_of(core: Leader, progress: Progress, end: int, now: float) -> tuple[int, float]:
+def lag_of(core: LeaderState, progress: FollowerProgress, end: int, now: float) -> tuple[int, float]:
     """One follower's lag in one partition, whose log ends at ``end``, in records and seconds. Of one that has not
     asked in this leader epoch only what came since is known."""
     records = max(0, end - (progress.reached if progress.reached >= 0 else core.epoch_start))

@@ -27,14 +27,14 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.config import ReplicaSettings, leader_settings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.partition.purgatory import Waiters, earlier
-from tidelog_replica.partition.reads import Reading
-from tidelog_replica.partition.transaction_gate import Admission
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.effects import Effects
+from tidelog_replica.partition.purgatory import Purgatory, earlier
+from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.partition.transaction_gate import TransactionGate
+from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.leader_epochs import divergence
-from tidelog_replica.replication.producer_state import KEPT_BATCHES, ProducerState, Refused, Written
-from tidelog_replica.replication.progress import Waiting
+from tidelog_replica.replication.producer_state import KEPT_BATCHES, AppendedBatch, ProducerState, SequenceRefusal
+from tidelog_replica.replication.progress import IdleFollower
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
@@ -49,18 +49,18 @@ class _Pending:
     ack: ProduceAck
 
 
-class Leading:
+class LeaderReplica:
     """The leader's role on one partition, for one leader epoch."""
 
     def __init__(
         self,
         key: TopicPartition,
         config: TopicConfig,
-        core: Leader,
+        core: LeaderState,
         log: Log,
         producers: ProducerState,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
     ) -> None:
         self.core = core
         self._key = key
@@ -78,10 +78,10 @@ class Leading:
         self._uncommitted: deque[tuple[int, float, int]] = deque()
         """Writes that are not committed yet: where each ends, when it was, of how many batches of producers."""
         self._log_start = log.start
-        self._for_all: Waiters[_Pending] = Waiters()
-        self._for_leader: Waiters[_Pending] = Waiters()
-        self.reading = Reading(core, log, settings, outbox)
-        self.admission = Admission(producers, outbox, self.produce)
+        self._for_all: Purgatory[_Pending] = Purgatory()
+        self._for_leader: Purgatory[_Pending] = Purgatory()
+        self.reading = PendingReads(core, log, settings, outbox)
+        self.admission = TransactionGate(producers, outbox, self.produce)
         self.leaves = False
         """This server is about to end."""
         self._relieved = False
@@ -137,7 +137,7 @@ class Leading:
                 self.admission.check_plain(header.producer_id)
             sent = with_sent_crc(header, batch)
             written = self._look_up(sent)
-            if isinstance(written, Refused):
+            if isinstance(written, SequenceRefusal):
                 self._refuse(source, part, written)
                 return
             if written is not None:
@@ -195,12 +195,12 @@ class Leading:
             raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
         return header
 
-    def _look_up(self, header: BatchHeader) -> Written | Refused | None:
+    def _look_up(self, header: BatchHeader) -> AppendedBatch | SequenceRefusal | None:
         """Whether the batch is new (None), a copy of one in the log, or refused. Where the CRC or kind to compare is
         not remembered, since the state comes from an earlier release, it is read from the log, unless retention has
         removed the batch. Raises ``OSError``."""
         found = self._producers.check(header)
-        if isinstance(found, Refused) and found.unverified_at >= self._log.start:
+        if isinstance(found, SequenceRefusal) and found.unverified_at >= self._log.start:
             self._producers.learn(self._log.sent_header_at(found.unverified_at))
             return self._producers.check(header)
         return found
@@ -215,7 +215,7 @@ class Leading:
             text = f"producer {header.producer_id} has {KEPT_BATCHES} batches in flight, and no more are remembered"
             raise refuse("OVERLOADED", text, window=KEPT_BATCHES)
 
-    def _refuse(self, source: int, part: ProducePart, refused: Refused) -> None:
+    def _refuse(self, source: int, part: ProducePart, refused: SequenceRefusal) -> None:
         """A batch out of its producer's sequence. A gap is certain only when nothing of the epochs before is left in
         doubt: until then another replica may hold what is missing here, and lead next. Where records may be lost, it
         tells of this log only (``lossy``): the batch may have been in another, where readers saw it, or may come back
@@ -289,7 +289,7 @@ class Leading:
             self._outbox.news.note(node, self._key, not core.knows_all(node))
             return self._fetched(node, now), []
         if max_bytes <= 0:
-            self._notify(Waiting(node, source, log.end), now)
+            self._notify(IdleFollower(node, source, log.end), now)
             return self._fetched(node, now), []
         batches = log.read(part.offset, max_bytes)
         compacted = log.compacted_behind(part.offset)
@@ -303,7 +303,7 @@ class Leading:
         if part.offset >= self._log.end:
             self.core.wait(node, source, part.readers)
         else:
-            self._notify(Waiting(node, source, self._log.end), now)
+            self._notify(IdleFollower(node, source, self._log.end), now)
         return True
 
     def _record_position(
@@ -356,7 +356,7 @@ class Leading:
         confirmed_at = self.core.confirmed_at
         return -1 if confirmed_at == -inf else ceil((now - confirmed_at) * 1000)
 
-    def _notify(self, waiting: Waiting, now: float) -> None:
+    def _notify(self, waiting: IdleFollower, now: float) -> None:
         """Wake an idle follower, with what has come since it began to idle where that is little: that saves it a
         round trip."""
         log, limit = self._log, self._settings.notify_max_bytes

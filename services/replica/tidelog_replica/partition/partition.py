@@ -1,8 +1,8 @@
 """One partition on this server: its log, its producers, and the role that the metadata gives it.
 
     idle        no leader is known, or this server's registration is not answered yet
-    leading     ``Leading``
-    following   ``Following``; a learner too
+    leading     ``LeaderReplica``
+    following   ``FollowerReplica``; a learner too
     sealed      between two leaders, with commit rule ``quorum`` or after a rescue of the controllers: nothing of an
                 older leader epoch is taken or served any more, and the controller is told, again and again, how far
                 the log reaches, when all of it is durable
@@ -25,13 +25,13 @@ from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, Topi
 from tidelog.wire.messages import LogSnapshotAnswer
 
 from tidelog_replica.config import ReplicaSettings, leader_settings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.partition.follower import Following, Outcome, Refusal
-from tidelog_replica.partition.leader import Leading
+from tidelog_replica.effects import Effects
+from tidelog_replica.partition.follower import FollowerReplica, Outcome, TruncationRefused
+from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.purgatory import earlier
-from tidelog_replica.partition.reads import Reading
-from tidelog_replica.replication.follower import Follower
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.replication.follower import FollowerState
+from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import Flush, Log
 from tidelog_replica.storage.recovery.pending_losses import LostRange
@@ -40,7 +40,7 @@ from tidelog_replica.storage.segment import CorruptLog
 P = ParamSpec("P")
 Ts = TypeVarTuple("Ts")
 
-FAULTS = (OSError, Refusal)
+FAULTS = (OSError, TruncationRefused)
 """What takes a partition offline: the disk fails, the log is damaged (``CorruptLog``, an ``OSError``), or the leader
 asks the impossible."""
 
@@ -56,7 +56,7 @@ class Partition:
         log: Log,
         servers: Mapping[NodeId, ServerState],
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         producers: ProducerState,
     ) -> None:
         self.key = key
@@ -64,7 +64,7 @@ class Partition:
         self.log = log
         self.state: PartitionState | None = None
         """What this server last acted on; None in a life that has not."""
-        self.role: Leading | Following | None = None
+        self.role: LeaderReplica | FollowerReplica | None = None
         self.offline: str | None = None
         """Why it refuses everything."""
         self.damage: CorruptLog | None = None
@@ -99,17 +99,17 @@ class Partition:
         return self._high_watermark if self.role is None else self.role.high_watermark
 
     @property
-    def leading(self) -> Leading | None:
+    def leading(self) -> LeaderReplica | None:
         """The leader's role, if it is this server's."""
-        return self.role if isinstance(self.role, Leading) else None
+        return self.role if isinstance(self.role, LeaderReplica) else None
 
     @property
-    def following(self) -> Following | None:
+    def following(self) -> FollowerReplica | None:
         """The follower's role, if it is this server's."""
-        return self.role if isinstance(self.role, Following) else None
+        return self.role if isinstance(self.role, FollowerReplica) else None
 
     @property
-    def reading(self) -> Reading | None:
+    def reading(self) -> PendingReads | None:
         """Who serves readers here, in whichever role."""
         return None if self.role is None else self.role.reading
 
@@ -120,7 +120,7 @@ class Partition:
         if self.offline is not None or self.role is None:
             return -1
         core = self.role.core
-        agrees = isinstance(core, Leader) or (core.asking is None and core.agreed)
+        agrees = isinstance(core, LeaderState) or (core.asking is None and core.agreed)
         return core.leader_epoch if agrees else -1
 
     def refusal(self) -> TidelogError:
@@ -151,7 +151,7 @@ class Partition:
         """Go offline for one of ``FAULTS``, which the log or the role raised."""
         if isinstance(error, CorruptLog):
             self.meet(error)
-        elif isinstance(error, Refusal):
+        elif isinstance(error, TruncationRefused):
             self.fail(str(error))
         else:
             self._fail_disk(f"{type(error).__name__}: {error}")
@@ -184,7 +184,7 @@ class Partition:
         if old is not None and state.epoch <= old.epoch:
             if state.epoch == old.epoch:  # the answer to an ISR proposal does not tell the ELR
                 self.state = state
-                if isinstance(self.role, Leading):
+                if isinstance(self.role, LeaderReplica):
                     self.role.core.eligible = state.elr
             return
         self.state = state
@@ -196,14 +196,14 @@ class Partition:
         if self.offline is not None:
             return
         if old is not None and old.leader_epoch == state.leader_epoch and self.role is not None:
-            if isinstance(self.role, Leading):
+            if isinstance(self.role, LeaderReplica):
                 self.role.on_state(state, now)
             return
         self._resign("NOT_LEADER", f"{state.leader or 'nobody'} leads in leader epoch {state.leader_epoch}")
         if state.leader == self._node:
             self.guard(self._lead, state, broker_epoch, now)
         elif state.leader is not None and self._node in state.replicas + state.learners:
-            core = Follower(
+            core = FollowerState(
                 state.leader,
                 state.leader_epoch,
                 self._high_watermark,
@@ -213,7 +213,7 @@ class Partition:
             )
             if core.may_lose(self.log.epochs.latest()) and not self.guard(self._forget_committed):
                 return
-            self.role = Following(
+            self.role = FollowerReplica(
                 self.key, core, self.log, self.producers, self._settings, self._outbox, self.guard, self._on_loss
             )
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
@@ -222,7 +222,7 @@ class Partition:
         """The topic's settings changed."""
         self.config = config
         self.log.configure(config)
-        if isinstance(self.role, Leading):
+        if isinstance(self.role, LeaderReplica):
             self.role.configure(config, now)
 
     def retire(self, message: str, code: str = "NOT_LEADER") -> None:
@@ -268,7 +268,7 @@ class Partition:
         if state.unclean_epoch > latest and self.committed > log.end:
             self._on_loss(log.end, self.committed, self.committed)  # this log is all there is now
         log.assign_epoch(state.leader_epoch)
-        core = Leader(
+        core = LeaderState(
             self._node,
             broker_epoch,
             state,
@@ -283,7 +283,7 @@ class Partition:
             durable=log.durable,
             now=now,
         )
-        self.role = Leading(self.key, self.config, core, log, self.producers, self._settings, self._outbox)
+        self.role = LeaderReplica(self.key, self.config, core, log, self.producers, self._settings, self._outbox)
         if self.config.commit_rule == "quorum":
             self.role.begin_epoch()
         self._event(
@@ -292,7 +292,7 @@ class Partition:
 
     def _resign(self, code: str, message: str) -> None:
         role, self.role = self.role, None
-        if isinstance(role, Leading):
+        if isinstance(role, LeaderReplica):
             self._led = role.core.leader_epoch, (*role.core.maximal_isr, *role.core.eligible)
         if role is not None:
             self._high_watermark = role.high_watermark
@@ -301,11 +301,11 @@ class Partition:
     # --- answers of the leader ---------------------------------------------------------------------------
 
     def take(
-        self, action: Callable[Concatenate[Following, P], Outcome], *args: P.args, **kwargs: P.kwargs
+        self, action: Callable[Concatenate[FollowerReplica, P], Outcome], *args: P.args, **kwargs: P.kwargs
     ) -> Outcome:
         """Give the follower's role an answer of its leader."""
         role = self.role
-        if isinstance(role, Following):
+        if isinstance(role, FollowerReplica):
             try:
                 return action(role, *args, **kwargs)
             except FAULTS as error:
@@ -315,7 +315,7 @@ class Partition:
     def start_over(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
         """The copy starts over where the leader's log begins. What it knew to be committed it is told again, as far
         as it holds that: nothing of it is lost."""
-        outcome = self.take(Following.on_snapshot, answer, producers)
+        outcome = self.take(FollowerReplica.on_snapshot, answer, producers)
         if self.high_watermark < self._once:
             self.guard(self._lower_committed, self.high_watermark)
         return outcome
@@ -332,10 +332,10 @@ class Partition:
 
     def _settle(self, now: float) -> None:
         role = self.role
-        if isinstance(role, Leading):
+        if isinstance(role, LeaderReplica):
             role.write(now)
         self._flush(now)
-        if isinstance(role, Leading):
+        if isinstance(role, LeaderReplica):
             self._watch_disk(role, now)
             role.settle(now)
         elif role is not None:
@@ -357,7 +357,7 @@ class Partition:
         """When the flush that is under way takes too long."""
         return self._flush_began + min(self._settings.disk_stall_s, self.config.replica_max_lag_ms / 2000)
 
-    def _watch_disk(self, role: Leading, now: float) -> None:
+    def _watch_disk(self, role: LeaderReplica, now: float) -> None:
         stalled = self.flushing and now >= self._stalls_at
         if stalled == role.core.stalled:
             return
@@ -381,9 +381,9 @@ class Partition:
 
     def on_tick(self, now: float) -> None:
         """A deadline has passed."""
-        if isinstance(self.role, Leading):
+        if isinstance(self.role, LeaderReplica):
             self.guard(self.role.on_tick, now)
-        elif isinstance(self.role, Following):
+        elif isinstance(self.role, FollowerReplica):
             self.guard(self.role.reading.on_tick, now)
 
     def deadline(self) -> float | None:
@@ -391,14 +391,16 @@ class Partition:
         if self.offline is not None:
             return None
         role = self.role
-        due = None if role is None else role.deadline() if isinstance(role, Leading) else role.reading.deadline()
+        due = (
+            None if role is None else role.deadline() if isinstance(role, LeaderReplica) else role.reading.deadline()
+        )
         if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
             due = earlier(due, self._next_flush)
         if self.may_petition and (
-            self.is_sealed or self.hands_over or (isinstance(role, Leading) and role.is_relieved)
+            self.is_sealed or self.hands_over or (isinstance(role, LeaderReplica) and role.is_relieved)
         ):
             due = earlier(due, self.petition_at)
-        elif self.flushing and isinstance(role, Leading) and not role.core.stalled:
+        elif self.flushing and isinstance(role, LeaderReplica) and not role.core.stalled:
             due = earlier(due, self._stalls_at)
         return due
 
@@ -413,7 +415,7 @@ class Partition:
             return False
         if state.sealing or self.leaving or self._outbox.full:
             return True
-        return isinstance(role, Leading) and (role.core.stalled or role.core.state.successor is not None)
+        return isinstance(role, LeaderReplica) and (role.core.stalled or role.core.state.successor is not None)
 
     @property
     def is_sealed(self) -> bool:
@@ -481,9 +483,9 @@ class Partition:
 
     def on_source_closed(self, source: int) -> None:
         """A link is gone, with all who waited behind it."""
-        if isinstance(self.role, Leading):
+        if isinstance(self.role, LeaderReplica):
             self.role.on_source_closed(source)
-        elif isinstance(self.role, Following):
+        elif isinstance(self.role, FollowerReplica):
             self.role.reading.on_source_closed(source)
 
     def _event(self, name: str, **fields: Any) -> None:

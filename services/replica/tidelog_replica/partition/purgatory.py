@@ -39,7 +39,7 @@ def earlier(one: float | None, other: float | None) -> float | None:
     return one if one <= other else other
 
 
-class Waiters(Generic[W]):
+class Purgatory(Generic[W]):
     """Waiters of one kind on one partition."""
 
     def __init__(self) -> None:

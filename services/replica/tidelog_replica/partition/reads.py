@@ -1,7 +1,7 @@
 """Readers of a partition, in whichever role this server has: committed batches, offsets by name and by time.
 
-What is committed, and until when nothing committed can be missing, the role's core says (``Committed``); this class
-moves the bytes and keeps who waits. A request passes three stages, each of which may be over at once:
+What is committed, and until when nothing committed can be missing, the role's core says (``CommittedView``); this
+class moves the bytes and keeps who waits. A request passes three stages, each of which may be over at once:
 
     proof    a ``bounded`` or ``linearizable`` read waits until it is proved that everything committed until
              ``max_staleness_ms`` ago, or until it came, lies below the HW; "latest" is linearizable (rule 9 of
@@ -30,9 +30,9 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer, StableOffset
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.partition.purgatory import Waiters, earlier
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.effects import Effects
+from tidelog_replica.partition.purgatory import Purgatory, earlier
+from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.leader_epochs import divergence
 from tidelog_replica.replication.transaction_index import Standing
 from tidelog_replica.storage.log import Log
@@ -41,7 +41,7 @@ CONSISTENCIES = ("eventual", "bounded", "linearizable")
 ISOLATIONS = ("committed", "uncommitted")
 
 
-class Committed(Protocol):
+class CommittedView(Protocol):
     """What a role's core knows of the committed part of the log."""
 
     @property
@@ -94,20 +94,20 @@ class _Reader:
     """Of the stage that it waits in."""
 
 
-class Reading:
+class PendingReads:
     """The readers of one partition, for as long as the role lasts. ``leader``: who leads, where this server follows;
     None where it leads itself."""
 
     def __init__(
-        self, core: Committed, log: Log, settings: ReplicaSettings, outbox: Outbox, leader: NodeId | None = None
+        self, core: CommittedView, log: Log, settings: ReplicaSettings, outbox: Effects, leader: NodeId | None = None
     ) -> None:
         self._core = core
         self._log = log
         self._settings = settings
         self._outbox = outbox
         self._leader = leader
-        self._unproved: Waiters[_Reader] = Waiters()
-        self._for_news: Waiters[_Reader] = Waiters()
+        self._unproved: Purgatory[_Reader] = Purgatory()
+        self._for_news: Purgatory[_Reader] = Purgatory()
         self.standing = Standing()
         self._proof = (core.confirmed_at, core.fresh_at, core.knows_end)
         """What the waiting readers have been judged by."""
@@ -285,7 +285,7 @@ class Reading:
         how long it has led, and which replicas it waits for."""
         core = self._core
         text = f"committed up to {core.high_watermark} at least; how much further is not known yet"
-        if not isinstance(core, Leader):
+        if not isinstance(core, LeaderState):
             return self._refuse("OFFSET_NOT_AVAILABLE", text)
         waited_s, needed, awaited = max(0.0, now - core.began_at), core.epoch_start, core.awaited
         if core.has_quorum:

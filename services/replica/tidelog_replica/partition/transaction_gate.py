@@ -20,7 +20,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import Acks, Buffer, NodeId
 from tidelog.wire.messages import Done, EnrolPartition, Message, ProduceAck, ProducePart
 
-from tidelog_replica.effects import Outbox
+from tidelog_replica.effects import Effects
 from tidelog_replica.replication.producer_state import ProducerState
 
 MAX_HELD = 1000
@@ -49,13 +49,13 @@ class Question:
     done: Callable[[Message | TidelogError, float], None]
 
 
-class Admission:
+class TransactionGate:
     """Of one leader, for its leader epoch. ``produce`` takes a batch that may be taken."""
 
     def __init__(
         self,
         producers: ProducerState,
-        outbox: Outbox,
+        outbox: Effects,
         produce: Callable[[int, ProducePart, Buffer, float], None],
     ) -> None:
         self._producers = producers

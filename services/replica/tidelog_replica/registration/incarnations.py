@@ -46,7 +46,7 @@ class _Damaged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Meta:
-    """The content of ``meta``; the fields of ``Lives`` with these names say what they mean."""
+    """The content of ``meta``; the fields of ``Incarnations`` with these names say what they mean."""
 
     cluster: str
     node: str
@@ -84,7 +84,7 @@ def _crc(fields: Mapping[str, object]) -> int:
     return crc
 
 
-class Lives:
+class Incarnations:
     """One data directory, in one life. ``boot`` names the run of the operating system, "" where it is not known."""
 
     def __init__(self, disk: Disk, directory: str, node: NodeId, cluster: str, boot: str) -> None:

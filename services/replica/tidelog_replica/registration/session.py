@@ -31,8 +31,8 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import FollowerLag, Heartbeat, Message, Register, Registered, Watch
 
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Outbox
-from tidelog_replica.registration.incarnations import Lives
+from tidelog_replica.effects import Effects
+from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.timers import Timers
 
 TIMER = ("session", "")
@@ -47,17 +47,17 @@ class Random(Protocol):
         """From 0 up to 1."""
 
 
-class Session:
+class BrokerSession:
     """``on_begin(now)`` is called when a life is registered, ``on_end(reason)`` when one is over."""
 
     def __init__(
         self,
         node: NodeId,
         url: str,
-        lives: Lives,
+        lives: Incarnations,
         settings: ReplicaSettings,
         rng: Random,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         on_begin: Callable[[float], None],
         on_end: Callable[[str], None],

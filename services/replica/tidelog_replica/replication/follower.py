@@ -45,11 +45,11 @@ from tidelog.batch.format import BatchHeader
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId
 
-from tidelog_replica.replication.leader_epochs import EpochCache, epoch_refusal
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache, epoch_refusal
 
 
 @dataclass(slots=True)
-class Follower:
+class FollowerState:
     """Decides with offsets; the log belongs to the caller, who passes its epoch cache and bounds."""
 
     leader: NodeId
@@ -89,7 +89,7 @@ class Follower:
         """Whether a request that names this leader epoch may be served; -1 names none."""
         return epoch_refusal(leader_epoch, self.leader_epoch, self.leader)
 
-    def begin(self, epochs: EpochCache) -> None:
+    def begin(self, epochs: LeaderEpochCache) -> None:
         """Enter the leader epoch."""
         latest = epochs.latest()
         self.asking = latest if latest >= 0 else None
@@ -97,7 +97,7 @@ class Follower:
         if self._may_part:
             self._line = max(self.unclean_epoch, latest + 1)
 
-    def loss(self, epochs: EpochCache, log_end: int, *, is_all: bool) -> tuple[int, int] | None:
+    def loss(self, epochs: LeaderEpochCache, log_end: int, *, is_all: bool) -> tuple[int, int] | None:
         """What was committed once and the leader does not have, where the log had lost it by itself. To be asked when
         a fetch has shown that the log is the beginning of the leader's, or with ``is_all`` all of it; told once."""
         start = next((start for epoch, start in epochs.entries if epoch >= self._line), log_end if is_all else None)
@@ -107,7 +107,7 @@ class Follower:
         return (start, self.once) if start < self.once else None
 
     def on_epoch_end(
-        self, asked: int, epoch: int, end: int, epochs: EpochCache, log_start: int, log_end: int
+        self, asked: int, epoch: int, end: int, epochs: LeaderEpochCache, log_start: int, log_end: int
     ) -> int | None:
         """The leader's answer for epoch ``asked``. Returns where the own log must end now (at most ``log_end``), and
         the dialogue is over; or None: ask for ``asking`` (again, where the answer made no sense or came late)."""
@@ -170,7 +170,7 @@ class Follower:
         return max(self.confirmed_at, -inf if self._proof is None else self._proof[1]) < self.asked_at
 
 
-def agreed_end(epoch: int, end: int, epochs: EpochCache, log_start: int, log_end: int) -> int:
+def agreed_end(epoch: int, end: int, epochs: LeaderEpochCache, log_start: int, log_end: int) -> int:
     """Where the own log must end, when ``epoch`` is the largest common or older epoch that the leader knows and
     ends there at ``end``; -1 for none."""
     if epoch < 0:

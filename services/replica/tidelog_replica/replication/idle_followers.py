@@ -23,10 +23,10 @@ from collections.abc import Iterable
 
 from tidelog.types import NodeId, TopicPartition
 
-from tidelog_replica.replication.leader import Leader
+from tidelog_replica.replication.leader import LeaderState
 
 
-class News:
+class IdleFollowers:
     """Partitions by follower, in the order in which they came to be owed."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class News:
         elif (keys := self._owed.get(node)) is not None:
             keys.pop(key, None)
 
-    def look(self, key: TopicPartition, core: Leader) -> None:
+    def look(self, key: TopicPartition, core: LeaderState) -> None:
         """Note it of all followers of a partition that is led here."""
         for node in core.followers:
             self.note(node, key, not core.knows_all(node))

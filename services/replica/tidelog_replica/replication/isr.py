@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from tidelog.types import NodeId, PartitionState
 from tidelog.wire.messages import IsrMember
 
-from tidelog_replica.replication.progress import Progress
+from tidelog_replica.replication.progress import FollowerProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ PATIENCE = 0.1
 """Part of ``max_lag_s``."""
 
 
-class Joining:
+class CatchUpBarrier:
     """Who keeps up, and until when that is known (seconds)."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ def propose(
     node: NodeId,
     state: PartitionState,
     rule: str,
-    followers: Mapping[NodeId, Progress],
+    followers: Mapping[NodeId, FollowerProgress],
     is_overdue: Callable[[NodeId], bool],
     may_join: Callable[[NodeId], bool],
     has_all: Callable[[], bool],

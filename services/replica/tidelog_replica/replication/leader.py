@@ -46,13 +46,13 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
-from tidelog_replica.replication.isr import Joining, Proposal, joiners, propose
+from tidelog_replica.replication.isr import CatchUpBarrier, Proposal, joiners, propose
 from tidelog_replica.replication.leader_epochs import epoch_refusal
-from tidelog_replica.replication.progress import Progress, Waiting
-from tidelog_replica.replication.read_index import Vouching
+from tidelog_replica.replication.progress import FollowerProgress, IdleFollower
+from tidelog_replica.replication.read_index import ReadIndex
 
 
-class Leader:
+class LeaderState:
     """Decides with offsets. ``servers`` is a live view of the metadata's servers, kept by the caller."""
 
     agrees = True
@@ -92,11 +92,11 @@ class Leader:
         self._broker_epoch = broker_epoch
         self._servers = servers
         self._rule = commit_rule
-        self._vouching = Vouching(patience_s, retry_s)
+        self._vouching = ReadIndex(patience_s, retry_s)
         self._alone_at = -math.inf
         """When this leader, without controllers, last found that it knows of nobody else who could be elected."""
-        self._joining = Joining()
-        self._notices: list[Waiting] = []
+        self._joining = CatchUpBarrier()
+        self._notices: list[IdleFollower] = []
         self._told_after = self._vouching.last_stamp
         """Messages with greater stamps tell HW and log start as they are."""
         self._min_insync_replicas = min_insync_replicas
@@ -108,7 +108,7 @@ class Leader:
         self._log_end = log_end
         self._durable = durable
         self._counted = self.isr
-        self.followers: dict[NodeId, Progress] = {}
+        self.followers: dict[NodeId, FollowerProgress] = {}
         """Of the other replicas and the learners."""
         self._know_followers(state, now)
         self._advance()
@@ -122,7 +122,7 @@ class Leader:
 
     def _know_followers(self, state: PartitionState, now: float) -> None:
         kept, others = self.followers, (n for n in state.replicas + state.learners if n != self.node)
-        self.followers = {n: kept.get(n) or Progress(now, self._log_end, now) for n in others}
+        self.followers = {n: kept.get(n) or FollowerProgress(now, self._log_end, now) for n in others}
 
     def configure(
         self, *, min_insync_replicas: int, max_lag_s: float, max_lag_records: int, unclean_election: bool, now: float
@@ -246,10 +246,10 @@ class Leader:
     def _notify(self, node: NodeId) -> None:
         progress = self.followers[node]
         if progress.waiting is not None:
-            self._notices.append(Waiting(node, progress.waiting, progress.waits_at))
+            self._notices.append(IdleFollower(node, progress.waiting, progress.waits_at))
             progress.waiting = None
 
-    def take_notices(self) -> list[Waiting]:
+    def take_notices(self) -> list[IdleFollower]:
         """The followers to be notified now, each once."""
         notices, self._notices = self._notices, []
         return notices

@@ -31,7 +31,7 @@ _COUNT = -1  # stands for the epoch in the entry that counts the others
 ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 
-class EpochCache:
+class LeaderEpochCache:
     """Entries (epoch, start offset), oldest first. A method never raises but for our own bugs. ``seed`` begins the
     CRCs of the file: it tells one log's file from another's."""
 
@@ -53,7 +53,7 @@ class EpochCache:
         return len(self._epochs)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, EpochCache) and self.entries == other.entries
+        return isinstance(other, LeaderEpochCache) and self.entries == other.entries
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -126,7 +126,7 @@ class EpochCache:
         return (self._dropped + len(self) - entries) * ENTRY_BYTES
 
     @classmethod
-    def from_bytes(cls, data: Buffer, seed: int = 0) -> tuple[EpochCache, bool]:
+    def from_bytes(cls, data: Buffer, seed: int = 0) -> tuple[LeaderEpochCache, bool]:
         """The valid entries at the beginning of ``data``, and whether ``data`` is a whole file."""
         cache = cls(seed=seed)
         for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
@@ -149,7 +149,7 @@ def epoch_refusal(asked: int, own: int, leader: NodeId) -> TidelogError | None:
 
 
 def divergence(
-    offset: int, last_epoch: int, epochs: EpochCache, log_start: int, log_end: int
+    offset: int, last_epoch: int, epochs: LeaderEpochCache, log_start: int, log_end: int
 ) -> tuple[int, int] | None:
     """Where a log whose record before ``offset`` has ``last_epoch`` parts from this one: (epoch, end offset) of the
     largest epoch here at or below ``last_epoch`` (KIP-279). None: up to ``offset`` they agree.

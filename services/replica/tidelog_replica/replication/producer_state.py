@@ -53,7 +53,7 @@ from tidelog.batch.format import MAX_OFFSET, BatchHeader
 from tidelog.errors import ProtocolError
 from tidelog.types import PRODUCER_WINDOW, REPORTED_IDS_END, Buffer, share_of
 
-from tidelog_replica.replication.transaction_index import LogTransactions
+from tidelog_replica.replication.transaction_index import TransactionIndex
 
 KEPT_BATCHES = PRODUCER_WINDOW
 """Batches remembered per producer: as many as it may have in flight on one partition."""
@@ -61,7 +61,7 @@ MAX_PRODUCERS = 10_000
 _SEQUENCES = 1 << 32
 
 
-class Written(NamedTuple):
+class AppendedBatch(NamedTuple):
     """A remembered batch."""
 
     base_sequence: int
@@ -75,7 +75,7 @@ class Written(NamedTuple):
 
 class _Producer(NamedTuple):
     epoch: int
-    batches: tuple[Written, ...]
+    batches: tuple[AppendedBatch, ...]
     """The last ones, oldest first; never empty."""
 
     @property
@@ -84,7 +84,7 @@ class _Producer(NamedTuple):
         return (last.base_sequence + last.record_count) % _SEQUENCES
 
 
-class Refused(NamedTuple):
+class SequenceRefusal(NamedTuple):
     """The batch must not be appended: an error code and its message."""
 
     code: str
@@ -101,7 +101,7 @@ class ProducerState:
         """By id, those that appended last at the end."""
         self._shares: dict[int, dict[int, None]] = {}
         """The ids of each share that has any, in the same order."""
-        self.transactions = LogTransactions()
+        self.transactions = TransactionIndex()
         self.highest_id = 0
         """The highest id that was recorded, of those below ``REPORTED_IDS_END``, forgotten producers included."""
         self.rebuild(headers)
@@ -133,26 +133,26 @@ class ProducerState:
         """Forget all, and learn it again from the log's headers, which follow on ``before`` (taken over)."""
         self._producers = {} if before is None else before._producers
         self._shares = {} if before is None else before._shares
-        self.transactions = LogTransactions() if before is None else before.transactions
+        self.transactions = TransactionIndex() if before is None else before.transactions
         self.highest_id = max(self.highest_id, 0 if before is None else before.highest_id)
         for header in headers:
             self.record(header, header.base_offset)
 
-    def check(self, header: BatchHeader) -> Written | Refused | None:
-        """None: append it. ``Written``: it is in the log already. ``Refused``: neither."""
+    def check(self, header: BatchHeader) -> AppendedBatch | SequenceRefusal | None:
+        """None: append it. ``AppendedBatch``: it is in the log already. ``SequenceRefusal``: neither."""
         if not header.producer_id:
             return None
         known = self._producers.get(header.producer_id)
         if known is None or header.producer_epoch > known.epoch:
             if header.base_sequence == 0:
                 return None
-            return Refused(
+            return SequenceRefusal(
                 "OUT_OF_ORDER_SEQUENCE",
                 f"producer {header.producer_id} epoch {header.producer_epoch} is not known here"
                 f" and begins at sequence {header.base_sequence}, not 0",
             )
         if header.producer_epoch < known.epoch:
-            return Refused(
+            return SequenceRefusal(
                 "FENCED_PRODUCER",
                 f"producer {header.producer_id} is at epoch {known.epoch}, not {header.producer_epoch}",
             )
@@ -161,7 +161,7 @@ class ProducerState:
             return None
         if ahead < _SEQUENCES // 2:
             sent = f"producer {header.producer_id} sends sequence {header.base_sequence}"
-            return Refused("OUT_OF_ORDER_SEQUENCE", f"{sent}, expected {known.next_sequence}")
+            return SequenceRefusal("OUT_OF_ORDER_SEQUENCE", f"{sent}, expected {known.next_sequence}")
         return _compare(header, known.batches)
 
     def would_push_out(self, header: BatchHeader, acked: int) -> bool:
@@ -196,7 +196,7 @@ class ProducerState:
             self.transactions.record(header, base_offset)
             if header.is_control:
                 epoch, sequence = epoch + 1, _SEQUENCES - 1
-        written = Written(sequence, header.record_count, base_offset, header.crc32c, header.is_transactional)
+        written = AppendedBatch(sequence, header.record_count, base_offset, header.crc32c, header.is_transactional)
         before = () if known is None or known.epoch != epoch else known.batches[1 - KEPT_BATCHES :]
         self._put(header.producer_id, _Producer(epoch, (*before, written)))
         if len(self._producers) > MAX_PRODUCERS:
@@ -233,7 +233,7 @@ class ProducerState:
         begun = self.transactions.open.get(producer_id)
         return begun.epoch <= epoch if begun is not None else not self.fences(producer_id, epoch)
 
-    def snapshot(self) -> dict[int, tuple[int, tuple[Written, ...]]]:
+    def snapshot(self) -> dict[int, tuple[int, tuple[AppendedBatch, ...]]]:
         """By producer id: its epoch and last batches. For comparison with a state rebuilt from the log."""
         return {id: (p.epoch, p.batches) for id, p in self._producers.items()}
 
@@ -272,7 +272,7 @@ class ProducerState:
             raise ProtocolError(f"producers are not CBOR: {error}") from None
         state = cls()
         if isinstance(rows, list) and rows and isinstance(rows[-1], dict):
-            state.transactions = LogTransactions.from_map(rows.pop())
+            state.transactions = TransactionIndex.from_map(rows.pop())
         if not isinstance(rows, list) or len(rows) > MAX_PRODUCERS:
             raise ProtocolError(f"producers are not an array of at most {MAX_PRODUCERS}")
         all_crcs, all_kinds = _column_of(more, "crcs", len(rows)), _column_of(more, "transactional", len(rows))
@@ -286,13 +286,13 @@ class ProducerState:
                 raise ProtocolError("a producer has an id of its own, and an epoch")
             crcs = _values_of(crcs, len(batches), _is_crc, "CRC")
             kinds = _values_of(kinds, len(batches), _is_kind, "kind")
-            known = (Written(*batch, *each) for batch, *each in zip(batches, crcs, kinds, strict=True))
+            known = (AppendedBatch(*batch, *each) for batch, *each in zip(batches, crcs, kinds, strict=True))
             state._put(id, _Producer(epoch, tuple(known)))
         state.highest_id = max((id for id in state._producers if id < REPORTED_IDS_END), default=0)
         return state
 
 
-def _compare(header: BatchHeader, batches: Sequence[Written]) -> Written | Refused:
+def _compare(header: BatchHeader, batches: Sequence[AppendedBatch]) -> AppendedBatch | SequenceRefusal:
     """Whether a batch with an earlier sequence than the next one is a copy of one of ``batches``, the last ones."""
     id, sequence, count = header.producer_id, header.base_sequence, header.record_count
     text = f"producer {id} epoch {header.producer_epoch} sequence {sequence}"
@@ -307,16 +307,16 @@ def _compare(header: BatchHeader, batches: Sequence[Written]) -> Written | Refus
     behind = (batches[0].base_sequence - sequence) % _SEQUENCES
     if count <= behind < _SEQUENCES // 2:
         return _unverified(f"{text} is before the last {len(batches)} batches, which alone are remembered")
-    return Refused(
+    return SequenceRefusal(
         "SEQUENCE_CONFLICT",
         f"{text}: the log has another batch there, and this one was not written. Two producers use one id, or the"
         " batch was changed before it was sent again. Get a new producer id and send the records under it",
     )
 
 
-def _unverified(text: str, offset: int = -1) -> Refused:
+def _unverified(text: str, offset: int = -1) -> SequenceRefusal:
     advice = "It may be in the log, or another batch in its place: read the log before you send the records again"
-    return Refused("UNVERIFIED_SEQUENCE", f"{text}. {advice}", offset)
+    return SequenceRefusal("UNVERIFIED_SEQUENCE", f"{text}. {advice}", offset)
 
 
 _CRCS_HEAD = b"\xa2" + cbor2.dumps("crcs")

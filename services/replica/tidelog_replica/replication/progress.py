@@ -22,7 +22,7 @@ RECORDS_PATIENCE = 0.1
 """Part of ``max_lag_s`` in which a follower has to come within ``max_lag_records`` of where the log ended."""
 
 
-class Waiting(NamedTuple):
+class IdleFollower(NamedTuple):
     """A follower that idles, to be notified over link ``source``. What it has is what was below ``offset`` here."""
 
     node: NodeId
@@ -31,7 +31,7 @@ class Waiting(NamedTuple):
 
 
 @dataclass(slots=True)
-class Progress:
+class FollowerProgress:
     """One follower or learner; a new one has not fetched yet."""
 
     caught_up_at: float

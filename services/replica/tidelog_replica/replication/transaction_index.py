@@ -29,7 +29,7 @@ MAX_KEPT = 1 << 20
 """More in a snapshot is not believed."""
 
 
-class Open(NamedTuple):
+class OpenTransaction(NamedTuple):
     """A transaction that has begun here."""
 
     epoch: int
@@ -37,7 +37,7 @@ class Open(NamedTuple):
     """Offset of its first record."""
 
 
-class Ended(NamedTuple):
+class EndedTransaction(NamedTuple):
     """A transaction that has ended here."""
 
     producer_id: int
@@ -47,13 +47,15 @@ class Ended(NamedTuple):
     committed: bool
 
 
-class LogTransactions:
+class TransactionIndex:
     """The open and ended transactions of one log, and its last stable offset."""
 
-    def __init__(self, open: Iterable[tuple[int, Open]] = (), ended: Iterable[Ended] = ()) -> None:
+    def __init__(
+        self, open: Iterable[tuple[int, OpenTransaction]] = (), ended: Iterable[EndedTransaction] = ()
+    ) -> None:
         self.open = dict(open)
         """By producer id, in the order of their beginnings."""
-        self._aborted: list[Ended] = []
+        self._aborted: list[EndedTransaction] = []
         """In the order of their markers, which are committed."""
         self._ended = list(ended)
         """Likewise, those after them: it is not known yet that their markers are committed."""
@@ -67,12 +69,14 @@ class LogTransactions:
         """The next batch of a transaction, or its marker, is in the log."""
         if not header.is_control:
             if header.producer_id not in self.open:
-                self.open[header.producer_id] = Open(header.producer_epoch, base_offset)
+                self.open[header.producer_id] = OpenTransaction(header.producer_epoch, base_offset)
             return
         begun = self.open.get(header.producer_id)
         if begun is not None and begun.epoch <= header.producer_epoch:
             del self.open[header.producer_id]
-            self._ended.append(Ended(header.producer_id, begun.start, base_offset, header.base_sequence == 1))
+            self._ended.append(
+                EndedTransaction(header.producer_id, begun.start, base_offset, header.base_sequence == 1)
+            )
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
         """A batch of that transaction is in the log, and its marker is not."""
@@ -102,17 +106,17 @@ class LogTransactions:
         self._aborted = [one for one in self._aborted if one.end >= start]
         self._ended = [one for one in self._ended if one.end >= start]
 
-    def before(self, offset: int) -> LogTransactions:
+    def before(self, offset: int) -> TransactionIndex:
         """As it was at ``offset``, as far as that matters for a log that begins there."""
-        return LogTransactions((id, begun) for id, begun in self.open.items() if begun.start < offset)
+        return TransactionIndex((id, begun) for id, begun in self.open.items() if begun.start < offset)
 
-    def copy(self) -> LogTransactions:
+    def copy(self) -> TransactionIndex:
         """As it is now, for another thread."""
-        return LogTransactions(self.open.items(), (*self._aborted, *self._ended))
+        return TransactionIndex(self.open.items(), (*self._aborted, *self._ended))
 
     # --- what was aborted --------------------------------------------------------------------------------
 
-    def aborted_from(self, offset: int) -> list[Ended]:
+    def aborted_from(self, offset: int) -> list[EndedTransaction]:
         """The aborted transactions with something at or above ``offset``, as far as they have ended."""
         first = bisect_right(self._aborted, offset, key=lambda one: one.end)
         return self._aborted[first:] + [one for one in self._ended if one.end > offset and not one.committed]
@@ -135,7 +139,7 @@ class LogTransactions:
         }
 
     @classmethod
-    def from_map(cls, data: object) -> LogTransactions:
+    def from_map(cls, data: object) -> TransactionIndex:
         """Read what ``to_map`` has written. Raises ``ProtocolError``."""
         if not isinstance(data, dict) or set(data) != {"open", "ended"}:
             raise ProtocolError("transactions are open and ended")
@@ -146,7 +150,10 @@ class LogTransactions:
             raise ProtocolError("an open transaction is [id, epoch, start]")
         if not all(_is_row(row, (2**64 - 1, MAX_OFFSET, MAX_OFFSET), flag=True) for row in ended):
             raise ProtocolError("an ended transaction is [id, start, end, committed]")
-        return cls(((id, Open(epoch, start)) for id, epoch, start in open), (Ended(*row) for row in ended))
+        return cls(
+            ((id, OpenTransaction(epoch, start)) for id, epoch, start in open),
+            (EndedTransaction(*row) for row in ended),
+        )
 
 
 class Standing:
@@ -157,7 +164,7 @@ class Standing:
         self._offset = -1
         self._since: float | None = None
 
-    def look(self, transactions: LogTransactions, high_watermark: int, now: float) -> None:
+    def look(self, transactions: TransactionIndex, high_watermark: int, now: float) -> None:
         """Something may have moved."""
         end = high_watermark if transactions.is_idle else transactions.stable_end(high_watermark)
         if end >= high_watermark:
@@ -170,7 +177,7 @@ class Standing:
         return 0.0 if self._since is None else max(0.0, now - self._since)
 
 
-def is_aborted(header: BatchHeader, aborted: Sequence[Ended]) -> bool:
+def is_aborted(header: BatchHeader, aborted: Sequence[EndedTransaction]) -> bool:
     """Whether a batch is part of one of these."""
     if not header.is_transactional or header.is_control:
         return False

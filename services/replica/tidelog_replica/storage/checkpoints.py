@@ -1,9 +1,9 @@
 """The small files in a log's directory: their names, what binds them to the directory, and their formats.
 
-A ``Checkpoint`` holds one offset that is cheap to move: the recovery mark and the high watermark. A write is one
-small ``pwritev`` without a sync. It goes round a ring of slots, each with a sequence number and a CRC. A crash may
-lose or tear what was not synced, and an older value is still there: the reader takes the valid slot with the highest
-sequence. The file is open only while it is read or written, because a server has many of them.
+A ``OffsetCheckpoint`` holds one offset that is cheap to move: the recovery mark and the high watermark. A write is
+one small ``pwritev`` without a sync. It goes round a ring of slots, each with a sequence number and a CRC. A crash
+may lose or tear what was not synced, and an older value is still there: the reader takes the valid slot with the
+highest sequence. The file is open only while it is read or written, because a server has many of them.
 
 ``log-start`` says where a log begins. Retention moves that up. The file keeps what can then no longer be learned from
 the segments: the offset, the leader epoch of the record before it, and the hash chain up to it. It is durable before
@@ -31,20 +31,20 @@ from tidelog.runtime.disk import Disk
 from tidelog.types import Buffer
 
 MARK = "recovery-mark"
-"""Below it everything was synced: a ``Checkpoint``."""
+"""Below it everything was synced: a ``OffsetCheckpoint``."""
 EPOCHS = "leader-epochs"
 """Which leader epoch begins where: an ``EpochCache``."""
 HIGH_WATERMARK = "high-watermark"
 COMMITTED_ONCE = "committed-once"
-"""Both are of ``Committed``: ``Checkpoint``s."""
+"""Both are of ``HighWatermarkCheckpoint``: ``OffsetCheckpoint``s."""
 PENDING_LOSSES = "pending-losses"
 """Losses that the controller does not know of yet: see ``pending_losses.py``."""
 LOG_START = "log-start"
-"""Where the log begins: an ``Origin``."""
+"""Where the log begins: an ``LogStartCheckpoint``."""
 COMPACTED = "compacted-to"
-"""Below it the log was compacted at least once: a ``Checkpoint``."""
+"""Below it the log was compacted at least once: a ``OffsetCheckpoint``."""
 TOMBSTONES = "tombstones-to"
-"""Below it tombstones may be gone: a ``Checkpoint``. See ``storage/tombstones.py``."""
+"""Below it tombstones may be gone: a ``OffsetCheckpoint``. See ``storage/tombstones.py``."""
 RESET = "reset"
 """The log is to be thrown away: see ``reset.py``."""
 CLEANED = ".cleaned"
@@ -84,7 +84,7 @@ _SLOT = struct.Struct(">QqI")
 _SLOTS = 64
 
 
-class Checkpoint:
+class OffsetCheckpoint:
     """``value`` is what the file holds; None in a new or damaged one. ``synced`` is what it held when it was last
     known to be durable; what is there at first is taken for that. ``there``: False where it is known not to be."""
 
@@ -137,7 +137,7 @@ _MAGIC = b"TLLS"
 ORIGIN_BYTES = _FIELDS.size + _CRC.size
 
 
-class Origin(NamedTuple):
+class LogStartCheckpoint(NamedTuple):
     """The beginning of a log."""
 
     start: int = 0
@@ -153,7 +153,7 @@ class Origin(NamedTuple):
         return fields + _CRC.pack(crc32c(fields, seed_of(directory)))
 
     @classmethod
-    def from_bytes(cls, data: Buffer, directory: str) -> Origin | None:
+    def from_bytes(cls, data: Buffer, directory: str) -> LogStartCheckpoint | None:
         """What the file says; None where it is damaged, or of another directory."""
         if len(data) != ORIGIN_BYTES:
             return None
@@ -164,24 +164,24 @@ class Origin(NamedTuple):
         return cls._make(found)
 
 
-def read_origin(disk: Disk, directory: str) -> Origin | None:
+def read_origin(disk: Disk, directory: str) -> LogStartCheckpoint | None:
     """What the log in ``directory`` says of its beginning; None where the file is missing or damaged."""
-    return Origin.from_bytes(read_cache(disk, f"{directory}/{LOG_START}"), directory)
+    return LogStartCheckpoint.from_bytes(read_cache(disk, f"{directory}/{LOG_START}"), directory)
 
 
-def write_origin(disk: Disk, directory: str, origin: Origin) -> None:
+def write_origin(disk: Disk, directory: str, origin: LogStartCheckpoint) -> None:
     """Durably, in one step. Raises ``OSError``."""
     disk.write_atomic(f"{directory}/{LOG_START}", origin.to_bytes(directory))
 
 
-class Committed:
+class HighWatermarkCheckpoint:
     """``names``: of all files in the directory. Every method may raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self._disk = disk
         self._directory = directory
-        self._known = Checkpoint(disk, f"{directory}/{HIGH_WATERMARK}", there=HIGH_WATERMARK in names)
-        self._once = Checkpoint(disk, f"{directory}/{COMMITTED_ONCE}", there=COMMITTED_ONCE in names)
+        self._known = OffsetCheckpoint(disk, f"{directory}/{HIGH_WATERMARK}", there=HIGH_WATERMARK in names)
+        self._once = OffsetCheckpoint(disk, f"{directory}/{COMMITTED_ONCE}", there=COMMITTED_ONCE in names)
 
     @property
     def high_watermark(self) -> int:

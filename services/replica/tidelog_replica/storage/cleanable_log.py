@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from tidelog.runtime.disk import Disk, File
 from tidelog.types import TopicConfig
 
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import CLEANED, Origin
+from tidelog_replica.storage.checkpoints import CLEANED, LogStartCheckpoint
 from tidelog_replica.storage.compaction import (
     KEYS_AT_ONCE,
     Cleaned,
@@ -28,9 +28,9 @@ from tidelog_replica.storage.compaction import (
 )
 from tidelog_replica.storage.copy_reader import ReadBatches
 from tidelog_replica.storage.flush import Change
-from tidelog_replica.storage.producer_snapshots import Recall, Snapshots, TakeSnapshot
+from tidelog_replica.storage.producer_snapshots import RebuildProducerState, Snapshots, TakeSnapshot
 from tidelog_replica.storage.readable_log import Beginning, Readable
-from tidelog_replica.storage.retention import Advance
+from tidelog_replica.storage.retention import DeleteSegments
 from tidelog_replica.storage.segment import Segment, remove
 from tidelog_replica.storage.segment_scrub import Target
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
@@ -50,8 +50,8 @@ class Cleanable(Readable):
     _usable: bool
     _synced: int
     _generation: int
-    _origin: Origin
-    _advance: Advance | None
+    _origin: LogStartCheckpoint
+    _advance: DeleteSegments | None
     _deletions: Deletions
 
     def _close(self, file: File) -> None:
@@ -67,7 +67,7 @@ class Cleanable(Readable):
         """Whether whole segments lie below ``offset``, and nothing moves the start already."""
         return self._advance is None and len(self._bases) > 1 and self._bases[1] <= offset and self._usable
 
-    def begin_advance(self, offset: int) -> Advance | None:
+    def begin_advance(self, offset: int) -> DeleteSegments | None:
         """Begin with the segment that holds ``offset``; not past the one that is written. None where that changes
         nothing. The caller has the job run, in a thread, and then calls ``complete_advance``, or, where it failed,
         nothing any more."""
@@ -78,18 +78,18 @@ class Cleanable(Readable):
         for segment in gone:
             self._retire(segment)
         last_epoch = self.epochs.epoch_before(first.base)
-        origin = Origin(first.base, last_epoch, first.chain_before)
+        origin = LogStartCheckpoint(first.base, last_epoch, first.chain_before)
         del self._segments[:count], self._bases[:count]
         self._synced = max(self._synced, first.base)
         self.epochs.advance_to(first.base)
         self._tail.forget_below(first.base)
         self.producers.transactions.forget_below(first.base)
-        self._advance = Advance(
+        self._advance = DeleteSegments(
             self._disk, self._directory, origin, tuple(gone), self.producers.copy(), self._generation
         )
         return self._advance
 
-    def complete_advance(self, advance: Advance) -> None:
+    def complete_advance(self, advance: DeleteSegments) -> None:
         """The job has run."""
         if advance is self._advance:
             self._advance, self._origin = None, advance.origin
@@ -120,13 +120,13 @@ class Cleanable(Readable):
         self.producers.rebuild(self.headers(offset), state)
         self.producers.transactions.forget_below(self.start)
 
-    def begin_recall(self, end: int) -> Recall | None:
+    def begin_recall(self, end: int) -> RebuildProducerState | None:
         """What ``truncate`` must read to know the producers at ``end``, as a job for a thread while no other job of
         the log runs; None where it knows them already. Its result is good until the log is cut or reset."""
         if end >= self.end or not self.producers.reaches(end):
             return None
         twins = tuple(segment.twin() for segment in self._segments[: self._segment_of(end) + 1])
-        return Recall(self._disk, self._directory, twins, end, self.producers.copy(), self._generation)
+        return RebuildProducerState(self._disk, self._directory, twins, end, self.producers.copy(), self._generation)
 
     def begin_reading(self, offset: int, end: int, length: int) -> ReadBatches | None:
         """Read about ``length`` bytes of what is synced from the disk, from the batch that holds ``offset`` on and up
@@ -137,7 +137,7 @@ class Cleanable(Readable):
         is_full = segment is not self._segments[-1]
         target = Target.of(segment, None if is_full else self._synced)
         entry = segment.index.for_offset(offset)
-        epochs = EpochCache(self.epochs.entries)
+        epochs = LeaderEpochCache(self.epochs.entries)
         return ReadBatches(
             self._disk, target, offset, end, length, entry.position, entry.offset, epochs, self._generation
         )

@@ -61,7 +61,7 @@ from tidelog.errors import CorruptBatch
 from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer, TopicConfig
 
-from tidelog_replica.replication.transaction_index import Ended, is_aborted
+from tidelog_replica.replication.transaction_index import EndedTransaction, is_aborted
 from tidelog_replica.storage.checkpoints import CLEANED
 from tidelog_replica.storage.encryption.files import stored_size
 from tidelog_replica.storage.index import SparseIndex
@@ -208,7 +208,7 @@ class Compaction:
     now_ms: int
     tombstone_retention_ms: int
     latest: LatestOffsets
-    aborted: Sequence[Ended]
+    aborted: Sequence[EndedTransaction]
     """Transactions whose records nobody is to see: they go, and what they say of a key does not count."""
     generation: int
     number: int = 0

@@ -15,7 +15,7 @@ from tidelog.batch.format import HEADER_BYTES, check_batch, read_header
 from tidelog.errors import CorruptBatch
 from tidelog.runtime.disk import Disk, File
 
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, lost, open_window
 from tidelog_replica.storage.segment_scrub import Target
@@ -47,7 +47,7 @@ class ReadBatches:
     """A byte of the segment where a batch begins, at or before ``offset`` …"""
     base: int
     """… and the offset of that batch."""
-    epochs: EpochCache
+    epochs: LeaderEpochCache
     """A copy, since the log's own may change meanwhile."""
     generation: int
     """The log's generation when the job was made."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tidelog.runtime.disk import Disk, File
 
-from tidelog_replica.storage.checkpoints import Checkpoint
+from tidelog_replica.storage.checkpoints import OffsetCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Flush:
     """Set where new names must be made durable too."""
     generation: int = 0
     """How often the log had been truncated."""
-    mark: tuple[Checkpoint, int] | None = None
+    mark: tuple[OffsetCheckpoint, int] | None = None
     """Set where the recovery mark is to be durable too, as it is when the flush begins."""
 
     def run(self) -> None:

@@ -27,9 +27,9 @@ from tidelog.batch.format import NO_CHAIN, BatchHeader, read_header, with_sent_c
 from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer, TopicConfig
 
-from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, EpochCache
+from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import Origin
+from tidelog_replica.storage.checkpoints import LogStartCheckpoint
 from tidelog_replica.storage.cleanable_log import Cleanable
 from tidelog_replica.storage.compaction import roll_age_ms
 from tidelog_replica.storage.flush import Change, Flush
@@ -40,9 +40,9 @@ from tidelog_replica.storage.recovery import reset
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, tail_start
 from tidelog_replica.storage.recovery.pending_losses import PendingLosses
 from tidelog_replica.storage.recovery.recovery import Recovered, recover
-from tidelog_replica.storage.retention import Advance
+from tidelog_replica.storage.retention import DeleteSegments
 from tidelog_replica.storage.segment import CorruptLog, Segment, remove
-from tidelog_replica.storage.tail_cache import Tail, TailCache
+from tidelog_replica.storage.tail_cache import PartitionTail, TailCache
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 
 __all__ = ["Beginning", "CorruptLog", "DoubtfulLog", "Flush", "Log"]
@@ -76,13 +76,13 @@ class Log(Cleanable):
         self._generation = 0
         self._flush: Flush | None = None
         self._retired: list[File] = []
-        self._advance: Advance | None = None
+        self._advance: DeleteSegments | None = None
         self._take(found)
         self._load_producers(found.names)
 
     def _take(self, found: Recovered) -> None:
         """Become the log that was found."""
-        self.epochs: EpochCache = found.epochs
+        self.epochs: LeaderEpochCache = found.epochs
         """Which leader epoch each offset belongs to; only the log changes it."""
         self.end = found.segments[-1].end_offset
         """Log end offset: the offset that the next record gets."""
@@ -91,7 +91,7 @@ class Log(Cleanable):
         for segment in self._segments[:-1]:
             segment.rest(self._indexes)
         self._bases = [segment.base for segment in found.segments]
-        self._tail = Tail(self.end, cache=self._tails)
+        self._tail = PartitionTail(self.end, cache=self._tails)
         self._epochs_file = found.epochs_file
         self._mark = found.mark
         self._committed = found.committed
@@ -396,7 +396,7 @@ class Log(Cleanable):
             for segment in self._segments:
                 self._retire(segment)
             self._close(self._epochs_file)
-            origin = Origin(beginning.start, beginning.last_epoch, beginning.chain or NO_CHAIN)
+            origin = LogStartCheckpoint(beginning.start, beginning.last_epoch, beginning.chain or NO_CHAIN)
             reset.begin(self._disk, self._directory, origin, beginning.producers)
             self._tail.shrink_to(0)
             self._take(recover(self._disk, self._directory))

@@ -195,7 +195,7 @@ class ReadProducers:
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
+class RebuildProducerState:
     """What a log must know to be cut at ``end``: a job (see ``jobs.py``). The result is the producers' state."""
 
     disk: Disk

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from tidelog.batch.format import BatchHeader
 from tidelog.types import Buffer
 
-from tidelog_replica.replication.leader_epochs import EpochCache
-from tidelog_replica.storage.checkpoints import Committed
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
+from tidelog_replica.storage.checkpoints import HighWatermarkCheckpoint
 from tidelog_replica.storage.retention import Extent
 from tidelog_replica.storage.segment import CorruptLog, Segment
-from tidelog_replica.storage.tail_cache import Tail
+from tidelog_replica.storage.tail_cache import PartitionTail
 
 _STAMP = struct.Struct(">qI")  # base offset, leader epoch: how a batch begins
 
@@ -34,14 +34,14 @@ class Beginning(NamedTuple):
 class Readable:
     """A log as readers see it; ``Log`` fills its attributes."""
 
-    epochs: EpochCache
+    epochs: LeaderEpochCache
     """Which leader epoch each offset belongs to; only the log changes it."""
     end: int
     """Log end offset: the offset that the next record gets."""
     _segments: list[Segment]
     _bases: list[int]
-    _tail: Tail
-    _committed: Committed
+    _tail: PartitionTail
+    _committed: HighWatermarkCheckpoint
 
     @property
     def start(self) -> int:

@@ -33,7 +33,7 @@ from tidelog.runtime.disk import Disk
 from tidelog.types import TopicConfig
 
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import Origin, write_origin
+from tidelog_replica.storage.checkpoints import LogStartCheckpoint, write_origin
 from tidelog_replica.storage.producer_snapshots import Snapshots, producers_below
 from tidelog_replica.storage.segment import Segment, close
 
@@ -69,12 +69,12 @@ def log_start(segments: Sequence[Extent], high_watermark: int, config: TopicConf
 
 
 @dataclass(frozen=True, slots=True)
-class Advance:
+class DeleteSegments:
     """The log begins at ``origin`` now. A job (see ``jobs.py``)."""
 
     disk: Disk
     directory: str
-    origin: Origin
+    origin: LogStartCheckpoint
     segments: tuple[Segment, ...]
     """Those that go, oldest first; the job's own."""
     latest: ProducerState

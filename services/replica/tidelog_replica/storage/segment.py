@@ -36,7 +36,7 @@ from tidelog_replica.storage.index import (
     Summary,
     read_summary,
 )
-from tidelog_replica.storage.segment_reader import HEADERS_CHUNK_BYTES, Window, lost, open_window, walk
+from tidelog_replica.storage.segment_reader import HEADERS_CHUNK_BYTES, SegmentReader, lost, open_window, walk
 from tidelog_replica.storage.segment_reader import CorruptLog as CorruptLog
 
 OTHER_CHAIN = "the hash chain of its headers is not the one noted when it was written"
@@ -103,7 +103,7 @@ class Segment:
         except OSError as error:
             raise lost(self.path, error) from error
 
-    def window(self, chunk_bytes: int) -> Window:
+    def window(self, chunk_bytes: int) -> SegmentReader:
         """To read the file as far as it belongs to the log."""
         return open_window(self.file, self.size, chunk_bytes, None if self._written else self.path)
 
@@ -285,7 +285,7 @@ class Segment:
             position += window.stored(size)
         return found
 
-    def _whole(self, window: Window, position: int, size: int) -> memoryview:
+    def _whole(self, window: SegmentReader, position: int, size: int) -> memoryview:
         """The batch, if its CRC says that it is what was written: what the disk changed is never served."""
         try:
             batch = window.get(position, size)
@@ -357,7 +357,7 @@ class Segment:
         except CorruptBatch as error:
             raise CorruptLog(self.path, error.message) from error
 
-    def _header(self, window: Window, position: int) -> BatchHeader:
+    def _header(self, window: SegmentReader, position: int) -> BatchHeader:
         try:
             header = read_header(window.get(position, HEADER_BYTES))
         except CorruptBatch as error:

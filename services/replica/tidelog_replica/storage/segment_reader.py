@@ -38,7 +38,7 @@ def lost(path: str, error: OSError) -> OSError:
     return CorruptLog(path, f"it cannot be read: {error.strerror or error}")
 
 
-class Window:
+class SegmentReader:
     """Reads a segment's file in chunks, going forward. ``path``: where it is; None: it is being written. ``size``: so
     far, in bytes as they are stored. See ``open_window``."""
 
@@ -74,7 +74,7 @@ class Window:
         return self._chunk[position - self._start : position - self._start + length]
 
 
-class _SealedWindow(Window):
+class _SealedWindow(SegmentReader):
     """A window over the file of an encrypted segment."""
 
     def __init__(self, cipher: Cipher, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
@@ -98,15 +98,15 @@ class _SealedWindow(Window):
         return memoryview(head + open_rest(self._cipher, super().get(position, stored_bytes(length))))
 
 
-def open_window(file: File, size: int, chunk_bytes: int, path: str | None) -> Window:
-    """A ``Window`` on a file that is sealed, or is not. Raises ``OSError``."""
+def open_window(file: File, size: int, chunk_bytes: int, path: str | None) -> SegmentReader:
+    """A ``SegmentReader`` on a file that is sealed, or is not. Raises ``OSError``."""
     cipher = cipher_of(file) if size else None
     if cipher is None:
-        return Window(file, size, chunk_bytes, path)
+        return SegmentReader(file, size, chunk_bytes, path)
     return _SealedWindow(cipher, file, size, chunk_bytes, path)
 
 
-def walk(window: Window, position: int, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+def walk(window: SegmentReader, position: int, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Position, header and header's bytes of the batches from ``position`` to ``size``; raises ``CorruptBatch`` at
     the first that is bad or cut short."""
     while position < size:

@@ -21,7 +21,7 @@ from tidelog.errors import CorruptBatch
 from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer
 
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.encryption.files import open_beside
 from tidelog_replica.storage.index import SparseIndex, read_summary
 from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Segment, remove
@@ -109,7 +109,7 @@ class Scrub:
     target: Target
     place: Place
     length: int
-    epochs: EpochCache
+    epochs: LeaderEpochCache
     """A copy: the log goes on."""
 
     def run(self) -> Checked:

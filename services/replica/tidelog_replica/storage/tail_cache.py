@@ -21,10 +21,10 @@ class TailCache:
     def __init__(self, limit: int) -> None:
         self.bytes = 0
         self._limit = limit
-        self._tails: dict[Tail, None] = {}
+        self._tails: dict[PartitionTail, None] = {}
         """Those that hold something, the latest to be appended to last."""
 
-    def grew(self, tail: Tail, size: int) -> None:
+    def grew(self, tail: PartitionTail, size: int) -> None:
         """``size`` bytes were appended to this tail."""
         self._tails.pop(tail, None)
         self._tails[tail] = None
@@ -36,14 +36,14 @@ class TailCache:
                 return
             oldest.shrink_to(0)
 
-    def shrank(self, tail: Tail, size: int) -> None:
+    def shrank(self, tail: PartitionTail, size: int) -> None:
         """``size`` bytes of this tail are gone."""
         self.bytes -= size
         if not tail._bytes:
             self._tails.pop(tail, None)
 
 
-class Tail:
+class PartitionTail:
     """Consecutive batches up to the log end; the oldest go first."""
 
     __slots__ = ("_bases", "_batches", "_bytes", "_cache", "_end")

@@ -2,7 +2,7 @@
 
 Theory. Each copy of a partition is compacted at its own time. A copy that holds ``k=v`` and fetches only after its
 leader has dropped the tombstone of ``k`` never learns of the deletion: it would hold ``v`` for ever. Two offsets on
-the disk prevent that. Both are ``Checkpoint``s:
+the disk prevent that. Both are ``OffsetCheckpoint``s:
 
     compacted_to     below it every record is gone that a later one below it replaces or deletes
     tombstones_to    below it tombstones may be gone; never above ``compacted_to``
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from tidelog.runtime.disk import Disk
 
-from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES, Checkpoint
+from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES, OffsetCheckpoint
 
 
 class Compacted(NamedTuple):
@@ -46,8 +46,8 @@ class Deletions:
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self._disk = disk
         self._directory = directory
-        self._compacted = Checkpoint(disk, f"{directory}/{COMPACTED}", there=COMPACTED in names)
-        self._tombstones = Checkpoint(disk, f"{directory}/{TOMBSTONES}", there=TOMBSTONES in names)
+        self._compacted = OffsetCheckpoint(disk, f"{directory}/{COMPACTED}", there=COMPACTED in names)
+        self._tombstones = OffsetCheckpoint(disk, f"{directory}/{TOMBSTONES}", there=TOMBSTONES in names)
         if self._tombstones.value is None and self._compacted.value:
             self._tombstones.write(self._compacted.value)
         if self.compacted_to < self.tombstones_to:  # it was not synced

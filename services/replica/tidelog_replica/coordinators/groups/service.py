@@ -17,8 +17,8 @@ from tidelog_replica.coordinators.groups.coordinator import KINDS as KINDS
 from tidelog_replica.coordinators.groups.coordinator import POSTPONED_S, READS, Coordinator
 from tidelog_replica.coordinators.groups.group import Group, Topic, Topics
 from tidelog_replica.coordinators.groups.records import Stored
-from tidelog_replica.coordinators.runtime import Coordinated, Led
-from tidelog_replica.coordinators.transactions.service import Transactions
+from tidelog_replica.coordinators.runtime import CoordinatorRuntime, CoordinatorShard
+from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, PASSED_ON
 
 TIMER = "groups"
@@ -35,13 +35,13 @@ class _Enrolment:
     producer_id: int
 
 
-class Groups(Coordinated[Coordinator, Stored]):
+class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     """The coordinators of consumer groups on this server."""
 
     TOPIC: ClassVar[str] = GROUPS
     TIMER: ClassVar[str] = TIMER
 
-    def __init__(self, *arguments: Any, transactions: Transactions) -> None:
+    def __init__(self, *arguments: Any, transactions: TransactionCoordinatorService) -> None:
         super().__init__(*arguments)
         self._transactions = transactions
         self._enrolling: dict[_Enrolment, None] = {}
@@ -60,17 +60,17 @@ class Groups(Coordinated[Coordinator, Stored]):
     def _store(self) -> Stored:
         return Stored()
 
-    def _make(self, led: Led[Coordinator, Stored], now: float) -> Coordinator:
+    def _make(self, led: CoordinatorShard[Coordinator, Stored], now: float) -> Coordinator:
         self._look_at_topics()
         core = Coordinator(self._node, self._settings.groups, self._topics, self._outbox.counts)
         core.begin(led.stored, now)
         return core
 
-    def _on_begun(self, led: Led[Coordinator, Stored], core: Coordinator) -> None:
+    def _on_begun(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator) -> None:
         fields = {"partition": led.partition.key.partition, "groups": len(core.groups)}
         self._outbox.event("groups_coordinated", **fields, log_end=led.partition.log.end)
 
-    def _on_unreadable(self, led: Led[Coordinator, Stored]) -> None:
+    def _on_unreadable(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
         self._outbox.event("groups_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
@@ -112,7 +112,7 @@ class Groups(Coordinated[Coordinator, Stored]):
             known = enrolment in self._enrolling
             self._enrolling.pop(enrolment, None)
             if isinstance(answer, Done) and known:
-                super(Groups, self).on_request(source, id, message, now)
+                super(GroupCoordinatorService, self).on_request(source, id, message, now)
                 return
             why = answer if isinstance(answer, TidelogError) else refuse("NOT_COORDINATOR", "it has just ended")
             if why.code not in PASSED_ON:
@@ -146,7 +146,7 @@ class Groups(Coordinated[Coordinator, Stored]):
                 self._look_at = now + POSTPONED_S
         super().on_tick(now)
 
-    def _on_due(self, led: Led[Coordinator, Stored], core: Coordinator, now: float) -> None:
+    def _on_due(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, now: float) -> None:
         if self._topics_due:
             core.on_topics(self._topics, now)
         super()._on_due(led, core, now)

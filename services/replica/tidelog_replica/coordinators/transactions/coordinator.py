@@ -67,7 +67,7 @@ from tidelog_replica.coordinators.transactions.transaction import (
     LIVE,
     MAX_STAGED,
     Marker,
-    Slot,
+    TransactionMetadata,
     check_begin,
     check_name,
     tell,
@@ -102,22 +102,22 @@ class Coordinator:
     seconds, ``wall_ms`` the wall clock in ms since 1970."""
 
     def __init__(self, settings: TransactionSettings) -> None:
-        self.slots: dict[tuple[str, str], Slot] = {}
+        self.slots: dict[tuple[str, str], TransactionMetadata] = {}
         self.apps: dict[str, AppRecord] = {}
         self.task_producers: dict[str, ProducerRecord] = {}
         """By application: the producers of its latest numbered batch (``task_producers.py``)."""
-        self._producers: dict[int, Slot] = {}
+        self._producers: dict[int, TransactionMetadata] = {}
         self._applications = Applications()
         self._open: dict[str, dict[int, None]] = {}
         """Producer ids of the transactions of each principal that are not over."""
         self._settings = settings
         self._timers = Timers()
         self._entries: list[Entry] = []
-        self._undecided: list[Slot] = []
+        self._undecided: list[TransactionMetadata] = []
         """Their decisions are among the entries."""
-        self._uncommitted: list[Slot] = []
+        self._uncommitted: list[TransactionMetadata] = []
         """Their decisions are written, in this order, and not known to be committed."""
-        self._telling: dict[tuple[str, str], Slot] = {}
+        self._telling: dict[tuple[str, str], TransactionMetadata] = {}
         """Their leaders are to be told now."""
         self.finished: list[tuple[tuple[str, str], str]] = []
         """What has come to its end since the owner looked, and how."""
@@ -136,7 +136,7 @@ class Coordinator:
             if known is not None and known.deciding.get(staged) == record.producer_id:
                 state = "committing"
             left_ms = max(1, min(record.until_ms - wall_ms, self._patience_ms(state, record.timeout_ms)))
-            slot = Slot(
+            slot = TransactionMetadata(
                 app,
                 staged,
                 record.producer_id,
@@ -219,7 +219,7 @@ class Coordinator:
         elif not done:
             self._timers.set(slot.key, now + self._settings.retry_ms / 1000)
 
-    def decided_by(self, asked: Message) -> list[Slot]:
+    def decided_by(self, asked: Message) -> list[TransactionMetadata]:
         """The transactions that a commit has decided and whose markers are not all in; none of another request."""
         if isinstance(asked, EndTransaction) and asked.commit:
             found = [self._producers.get(asked.producer_id)]
@@ -281,15 +281,15 @@ class Coordinator:
 
     # --- one transaction ---------------------------------------------------------------------------------
 
-    def _write(self, slot: Slot) -> None:
+    def _write(self, slot: TransactionMetadata) -> None:
         self._entries.append(slot_entry(slot.app, slot.staged, slot.record()))
 
-    def _decide(self, slot: Slot, state: str, wall_ms: int) -> None:
+    def _decide(self, slot: TransactionMetadata, state: str, wall_ms: int) -> None:
         slot.decide(state, wall_ms)
         self._undecided.append(slot)
         self._write(slot)
 
-    def _finish(self, slot: Slot, wall_ms: int) -> None:
+    def _finish(self, slot: TransactionMetadata, wall_ms: int) -> None:
         """Write down that it is over."""
         slot.state = ENDED[slot.state]
         self.finished.append((slot.key, slot.state))
@@ -299,7 +299,7 @@ class Coordinator:
         slot.parts, slot.until_ms = {}, wall_ms
         self._write(slot)
 
-    def _forget(self, slot: Slot) -> None:
+    def _forget(self, slot: TransactionMetadata) -> None:
         del self.slots[slot.key]
         self._applications.release(slot.app)
         self._producers.pop(slot.producer_id, None)
@@ -359,7 +359,9 @@ class Coordinator:
         else:
             self._applications.hold(asked.app, asked.principal)
         until_ms, until = wall_ms + asked.timeout_ms, now + asked.timeout_ms / 1000
-        slot = Slot(asked.app, asked.staged, id, epoch, "open", asked.owner, asked.timeout_ms, until_ms, until)
+        slot = TransactionMetadata(
+            asked.app, asked.staged, id, epoch, "open", asked.owner, asked.timeout_ms, until_ms, until
+        )
         slot.principal = asked.principal
         self._count(slot)
         self.slots[slot.key] = self._producers[id] = slot
@@ -385,11 +387,11 @@ class Coordinator:
         if over is not None:
             raise over
 
-    def _count(self, slot: Slot) -> None:
+    def _count(self, slot: TransactionMetadata) -> None:
         if slot.principal:
             self._open.setdefault(slot.principal, {})[slot.producer_id] = None
 
-    def _discount(self, slot: Slot) -> None:
+    def _discount(self, slot: TransactionMetadata) -> None:
         """A transaction that is over counts no more, whether or not its end is written."""
         mine = self._open.get(slot.principal)
         if slot.is_over and mine is not None:
@@ -397,7 +399,7 @@ class Coordinator:
             if not mine:
                 del self._open[slot.principal]
 
-    def _find(self, app: str, producer_id: int, epoch: int) -> Slot:
+    def _find(self, app: str, producer_id: int, epoch: int) -> TransactionMetadata:
         """The transaction. Raises ``UNKNOWN_TRANSACTION``, ``FENCED_PRODUCER``."""
         slot = self._producers.get(producer_id)
         if slot is None or slot.app != app or epoch > slot.epoch:
@@ -419,7 +421,7 @@ class Coordinator:
             self._write(slot)
         return Done()
 
-    def _over(self, slot: Slot) -> TidelogError:
+    def _over(self, slot: TransactionMetadata) -> TidelogError:
         if slot.state in ("aborting", "aborted"):
             return refuse(
                 "TRANSACTION_ABORTED", f"the transaction of {slot.app} is aborted: perhaps it took too long"

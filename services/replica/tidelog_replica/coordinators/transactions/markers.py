@@ -15,11 +15,11 @@ from tidelog.wire.messages import Done, Message, WriteMarker
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.coordinators.transactions.service import Transactions
-from tidelog_replica.effects import Outbox
-from tidelog_replica.partition.leader import Leading
+from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
+from tidelog_replica.effects import Effects
+from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.partition.purgatory import Waiters, earlier
+from tidelog_replica.partition.purgatory import Purgatory, earlier
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, enrol
 from tidelog_replica.timers import Timers
 
@@ -40,11 +40,11 @@ class _Waiting:
 class _Marked:
     """The markers of one leader."""
 
-    leading: Leading
-    waiting: Waiters[_Waiting]
+    leading: LeaderReplica
+    waiting: Purgatory[_Waiting]
 
 
-class Marking:
+class TransactionMarkers:
     """``touch`` tells the owner that a partition's input has to be settled."""
 
     def __init__(
@@ -53,11 +53,11 @@ class Marking:
         assignment: Assignment,
         leadership: Leadership,
         settings: ReplicaSettings,
-        outbox: Outbox,
+        outbox: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
         wall_ms: Callable[[], int],
-        transactions: Transactions,
+        transactions: TransactionCoordinatorService,
     ) -> None:
         self._node = node
         self._assignment = assignment
@@ -89,7 +89,13 @@ class Marking:
         self._outbox.answer(source, id, refusal)
 
     def _mark(
-        self, source: int, id: int | None, message: WriteMarker, partition: Partition, leading: Leading, now: float
+        self,
+        source: int,
+        id: int | None,
+        message: WriteMarker,
+        partition: Partition,
+        leading: LeaderReplica,
+        now: float,
     ) -> None:
         producer, epoch = message.producer_id, message.producer_epoch
         end = leading.log_end
@@ -108,7 +114,7 @@ class Marking:
         marked = self.marked.get(partition.key)
         if marked is None or marked.leading is not leading:
             self._resign(partition.key)
-            marked = self.marked[partition.key] = _Marked(leading, Waiters())
+            marked = self.marked[partition.key] = _Marked(leading, Purgatory())
         marked.waiting.add(_Waiting(end, now + self._settings.ack_timeout_s, source, id))
         self._touch(partition)
         self._set_timer()
@@ -151,7 +157,7 @@ class Marking:
 
     # --- enrolment ---------------------------------------------------------------------------------------
 
-    def enrol(self, partition: Partition, leading: Leading, now: float) -> None:
+    def enrol(self, partition: Partition, leading: LeaderReplica, now: float) -> None:
         """Ask the coordinators what the admission of batches wants to know."""
         questions, leading.admission.questions = leading.admission.questions, []
         for question in questions:

@@ -26,11 +26,17 @@ from tidelog.wire.messages import (
     WriteMarker,
 )
 
-from tidelog_replica.coordinators.runtime import Coordinated, Led, Waiting
+from tidelog_replica.coordinators.runtime import CoordinatorRuntime, CoordinatorShard, Waiting
 from tidelog_replica.coordinators.transactions.coordinator import KINDS as KINDS
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
 from tidelog_replica.coordinators.transactions.records import Stored
-from tidelog_replica.coordinators.transactions.transaction import ENDING, LIVE, Marker, Slot, told_shares
+from tidelog_replica.coordinators.transactions.transaction import (
+    ENDING,
+    LIVE,
+    Marker,
+    TransactionMetadata,
+    told_shares,
+)
 
 TIMER = "transactions"
 
@@ -49,14 +55,14 @@ class _Begin:
 class _Commit:
     """The answer to a commit, which waits for the markers of what it has decided."""
 
-    led: Led[Coordinator, Stored]
+    led: CoordinatorShard[Coordinator, Stored]
     waiting: Waiting
-    slots: tuple[Slot, ...]
+    slots: tuple[TransactionMetadata, ...]
     until: float
     """Then it names the partitions that have no marker yet."""
 
 
-class Transactions(Coordinated[Coordinator, Stored]):
+class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     """The coordinators of transactions on this server."""
 
     TOPIC: ClassVar[str] = TRANSACTIONS
@@ -78,16 +84,16 @@ class Transactions(Coordinated[Coordinator, Stored]):
     def _store(self) -> Stored:
         return Stored()
 
-    def _make(self, led: Led[Coordinator, Stored], now: float) -> Coordinator:
+    def _make(self, led: CoordinatorShard[Coordinator, Stored], now: float) -> Coordinator:
         core = Coordinator(self._settings.transactions)
         core.begin(led.stored, led.written, now, self._wall_ms())
         return core
 
-    def _on_begun(self, led: Led[Coordinator, Stored], core: Coordinator) -> None:
+    def _on_begun(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator) -> None:
         fields = {"partition": led.partition.key.partition, "transactions": len(core.slots)}
         self._outbox.event("transactions_coordinated", **fields, log_end=led.partition.log.end)
 
-    def _on_unreadable(self, led: Led[Coordinator, Stored]) -> None:
+    def _on_unreadable(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
         self._outbox.event("transactions_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
@@ -142,7 +148,9 @@ class Transactions(Coordinated[Coordinator, Stored]):
 
     # --- decided, and visible ----------------------------------------------------------------------------
 
-    def _holds_back(self, led: Led[Coordinator, Stored], message: Message, waiting: Waiting, now: float) -> bool:
+    def _holds_back(
+        self, led: CoordinatorShard[Coordinator, Stored], message: Message, waiting: Waiting, now: float
+    ) -> bool:
         if led.core is None or isinstance(waiting.answer, TidelogError):
             return False
         slots = tuple(led.core.decided_by(message))
@@ -166,7 +174,7 @@ class Transactions(Coordinated[Coordinator, Stored]):
             self._wake(commit.led)
         self._commits = kept
 
-    def _resign(self, led: Led[Coordinator, Stored]) -> None:
+    def _resign(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
         mine = [commit for commit in self._commits if commit.led is led]
         self._commits = [commit for commit in self._commits if commit.led is not led]
         for commit in mine:
@@ -212,19 +220,19 @@ class Transactions(Coordinated[Coordinator, Stored]):
         times = [begin.deadline for begin in self._begins.values()] + [commit.until for commit in self._commits]
         return min(times, default=None)
 
-    def _on_due(self, led: Led[Coordinator, Stored], core: Coordinator, now: float) -> None:
+    def _on_due(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, now: float) -> None:
         super()._on_due(led, core, now)
         finished, core.finished = core.finished, []
         for key, how in finished:
             self.ended[how] += 1
             self._finished.append(key)
 
-    def _write(self, led: Led[Coordinator, Stored]) -> None:
+    def _write(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
         super()._write(led)
         assert led.core is not None
         led.core.on_written(led.written)
 
-    def _on_moved(self, led: Led[Coordinator, Stored], core: Coordinator, now: float) -> None:
+    def _on_moved(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, now: float) -> None:
         before = core.deadline()
         core.on_committed(led.leading.high_watermark)
         for marker in core.take_markers(now):
@@ -233,7 +241,9 @@ class Transactions(Coordinated[Coordinator, Stored]):
         if core.deadline() != before:
             self._set_timer(now)
 
-    def _tell(self, led: Led[Coordinator, Stored], core: Coordinator, marker: Marker, now: float) -> None:
+    def _tell(
+        self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, marker: Marker, now: float
+    ) -> None:
         topic_id, number = marker.partition
         topic = self.topic(topic_id)
         leader = None if topic is None else topic.partitions[number].leader
@@ -246,7 +256,7 @@ class Transactions(Coordinated[Coordinator, Stored]):
 
     def _on_told(
         self,
-        led: Led[Coordinator, Stored],
+        led: CoordinatorShard[Coordinator, Stored],
         core: Coordinator,
         marker: Marker,
         answer: Message | TidelogError,

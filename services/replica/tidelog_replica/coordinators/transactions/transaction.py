@@ -41,7 +41,7 @@ class Marker(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class TransactionMetadata:
     """A transaction. ``parts``: its partitions, in the order in which they were enrolled."""
 
     app: str
@@ -115,7 +115,10 @@ def check_name(app: str) -> None:
 
 
 def tell(
-    asked: ListTransactions, slots: Iterable[Slot], apps: Mapping[str, AppRecord], staged_timeout_ms: int
+    asked: ListTransactions,
+    slots: Iterable[TransactionMetadata],
+    apps: Mapping[str, AppRecord],
+    staged_timeout_ms: int,
 ) -> ListTransactionsAnswer:
     """What ``list_transactions`` is answered."""
     found = sorted(slots, key=lambda slot: slot.key)
@@ -133,7 +136,7 @@ def tell(
     return ListTransactionsAnswer(infos, () if known is None else known.done)
 
 
-def _info(slot: Slot, staged_timeout_ms: int, with_parts: bool = False) -> TransactionInfo:
+def _info(slot: TransactionMetadata, staged_timeout_ms: int, with_parts: bool = False) -> TransactionInfo:
     parts = {} if slot.is_over else slot.parts
     return TransactionInfo(
         slot.app,

@@ -116,7 +116,7 @@ def _name_of(path: str) -> bytes:
     return found[1].encode()
 
 
-class SealedFile:
+class EncryptedFile:
     """A segment's file. Positions are those behind the key pages. Each buffer that is written is a whole batch; what
     ``pread`` returns is as it stands there."""
 
@@ -250,12 +250,12 @@ def stored_bytes(length: int) -> int:
 
 def stored_size(file: File, length: int) -> int:
     """So many bytes a batch of ``length`` takes in this file."""
-    return file.stored(length) if isinstance(file, SealedFile) else length
+    return file.stored(length) if isinstance(file, EncryptedFile) else length
 
 
 def rewrite(file: File, position: int, batch: Buffer) -> None:
     """Write the batch that was read at ``position`` again, with the same bytes."""
-    if isinstance(file, SealedFile):
+    if isinstance(file, EncryptedFile):
         file.rewrite(position, file.stored(len(batch)))
     else:
         file.pwritev([batch], position)
@@ -263,12 +263,12 @@ def rewrite(file: File, position: int, batch: Buffer) -> None:
 
 def cipher_of(file: File) -> Cipher | None:
     """What opens the batches in this file; None: nothing is needed. Raises ``KeyMissing``."""
-    return file.cipher if isinstance(file, SealedFile) else None
+    return file.cipher if isinstance(file, EncryptedFile) else None
 
 
 def seal_beside(file: File, data: bytes) -> list[bytes]:
     """Something about the segment in this file, as it is to be put beside it: sealed with its key, if it has one."""
-    return file.sealed(data) if isinstance(file, SealedFile) and file.cipher is not None else [data]
+    return file.sealed(data) if isinstance(file, EncryptedFile) and file.cipher is not None else [data]
 
 
 def open_beside(file: File, stored: bytes, *, whole: bool = True) -> bytes:
@@ -284,9 +284,9 @@ def open_beside(file: File, stored: bytes, *, whole: bool = True) -> bytes:
         return b""
 
 
-class SealedDisk:
-    """``Disk`` over ``below``: its segment files are opened as ``SealedFile``s. Without a current key it is there to
-    tell a segment that is encrypted from one that is damaged, and those in the clear are opened as they are."""
+class EncryptedDisk:
+    """``Disk`` over ``below``: its segment files are opened as ``EncryptedFile``s. Without a current key it is there
+    to tell a segment that is encrypted from one that is damaged, and those in the clear are opened as they are."""
 
     def __init__(self, below: Disk, keys: Keyring) -> None:
         self.below = below
@@ -297,7 +297,7 @@ class SealedDisk:
         file = self.below.open(path, create=create)
         if not SEGMENT.search(path):
             return file
-        sealed = SealedFile(file, path, self._keys)
+        sealed = EncryptedFile(file, path, self._keys)
         try:
             clear = sealed.cipher is None  # now: who opens a file knows what it means that it cannot be read
         except OSError:

@@ -27,7 +27,7 @@ from tidelog_replica.storage.encryption.keyring import Keyring
 
 
 @dataclass(slots=True)
-class Census:
+class KeyUsage:
     """The segments of a server by the id of the key that they need."""
 
     keys: Counter[str] = field(default_factory=Counter)
@@ -40,10 +40,10 @@ class Census:
     """What is wrong with one of those."""
 
 
-def rekey(disk: Disk, data_dir: str, keys: Keyring) -> Census:
+def rekey(disk: Disk, data_dir: str, keys: Keyring) -> KeyUsage:
     """Wrap all data keys in ``data_dir`` by the current key. No file is touched that no known key opens. Raises
     ``OSError``."""
-    census = Census()
+    census = KeyUsage()
     for path in _segments(disk, data_dir):
         file = disk.open(path)
         try:
@@ -67,7 +67,7 @@ def _segments(disk: Disk, data_dir: str) -> Iterator[str]:
                 yield f"{data_dir}/{directory}/{name}"
 
 
-def _take(file: File, path: str, keys: Keyring, census: Census) -> None:
+def _take(file: File, path: str, keys: Keyring, census: KeyUsage) -> None:
     pages = read_pages(file.pread(BEGINNING, 0))
     if not pages:
         census.clear += file.size() > 0

@@ -38,13 +38,13 @@ from tidelog.errors import CorruptBatch
 from tidelog.runtime.disk import Disk
 from tidelog.types import Buffer
 
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.checkpoints import (
     COMMITTED_ONCE,
     PENDING_LOSSES,
-    Checkpoint,
-    Committed,
-    Origin,
+    HighWatermarkCheckpoint,
+    LogStartCheckpoint,
+    OffsetCheckpoint,
     read_cache,
     read_origin,
     seed_of,
@@ -69,7 +69,7 @@ class Hole:
     last_epoch: int = -1
 
 
-class Misfit(Exception):
+class DivergentRepair(Exception):
     """What the leader has there does not fit into the hole."""
 
 
@@ -117,7 +117,7 @@ def _quarantine(disk: Disk, path: str, base: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class Quarantine:
     """Quarantine the segment at ``base``. The result is its ``Hole``; None where the log ends there now. ``cut``: in
     any case, with everything behind it."""
 
@@ -143,8 +143,8 @@ class SetAside:
 
     def _cut(self, bases: dict[int, list[str]]) -> None:
         disk, path, base = self.disk, self.path, self.base
-        Committed(disk, path, disk.listdir(path)).lack(base)
-        Checkpoint(disk, f"{path}/{MARK}").write(base, sync=True)
+        HighWatermarkCheckpoint(disk, path, disk.listdir(path)).lack(base)
+        OffsetCheckpoint(disk, f"{path}/{MARK}").write(base, sync=True)
         for each in sorted((b for b in bases if b >= base), reverse=True):
             if "log" in bases[each]:
                 _quarantine(disk, path, each)
@@ -166,8 +166,8 @@ class StartOver:
     def run(self) -> None:
         """Quarantine the segments, the newest first: what a crash leaves is a beginning of the log. See ``Job``."""
         disk, path = self.disk, self.path
-        Committed(disk, path, disk.listdir(path)).lack(0)
-        Checkpoint(disk, f"{path}/{MARK}").write(0, sync=True)
+        HighWatermarkCheckpoint(disk, path, disk.listdir(path)).lack(0)
+        OffsetCheckpoint(disk, f"{path}/{MARK}").write(0, sync=True)
         for base, kinds in sorted(_bases(disk, path).items(), reverse=True):
             if "log" in kinds:
                 _quarantine(disk, path, base)
@@ -179,10 +179,10 @@ class StartOver:
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
+class FillHole:
     """Put batches into a hole, from ``offset`` on, at byte ``size`` of its repair file; those past the hole's end are
     left out. ``source``: how far the leader's log was compacted when they were read. The result is (offset, size)
-    then, or a ``Misfit``."""
+    then, or a ``DivergentRepair``."""
 
     disk: Disk
     path: str
@@ -192,12 +192,12 @@ class Fill:
     batches: Buffer
     source: Compacted = UNKNOWN
 
-    def run(self) -> tuple[int, int] | Misfit:
+    def run(self) -> tuple[int, int] | DivergentRepair:
         """Append the batches to the repair file; see ``Job``."""
         deletions = Deletions(self.disk, self.path, self.disk.listdir(self.path))
         fault = deletions.fault_of_fill(self.hole.base, self.source)
         if fault is not None:
-            return Misfit(fault)
+            return DivergentRepair(fault)
         epochs, offset = _epochs(self.disk, self.path), self.offset
         taken: list[Buffer] = []
         try:
@@ -206,14 +206,16 @@ class Fill:
                 if header.base_offset >= self.hole.end:
                     break
                 if header.base_offset != offset or header.end_offset > self.hole.end:
-                    return Misfit(f"batch of offsets {header.base_offset} to {header.end_offset}, expected {offset}")
+                    return DivergentRepair(
+                        f"batch of offsets {header.base_offset} to {header.end_offset}, expected {offset}"
+                    )
                 epoch = epochs.epoch_before(header.base_offset + 1)
                 if header.leader_epoch != epoch:
-                    return Misfit(f"batch at {offset} is of leader epoch {header.leader_epoch}, not {epoch}")
+                    return DivergentRepair(f"batch at {offset} is of leader epoch {header.leader_epoch}, not {epoch}")
                 taken.append(batch)
                 offset = header.end_offset
         except CorruptBatch as error:
-            return Misfit(error.message)
+            return DivergentRepair(error.message)
         deletions.before_fill(self.hole.base, self.source)
         file = self.disk.open(_name(self.path, self.hole.base, "repair"), create=True)
         try:
@@ -245,19 +247,19 @@ class Close:
 class BeginBehind:
     """The log begins behind a hole now, where the leader's does, and everything before that goes, as with retention.
     ``producers``: what the leader says that they had written by then; the hole hides it. The result is where the log
-    begins, or a ``Misfit`` where no segment of it begins there, or not with the leader's hash chain."""
+    begins, or a ``DivergentRepair`` where no segment of it begins there, or not with the leader's hash chain."""
 
     disk: Disk
     path: str
-    origin: Origin
+    origin: LogStartCheckpoint
     producers: bytes
 
-    def run(self) -> int | Misfit:
+    def run(self) -> int | DivergentRepair:
         """Make the new start durable, with the producers, and remove what lies below; what a crash leaves there the
         next opening removes. See ``Job``."""
         disk, path, bases, start = self.disk, self.path, _bases(self.disk, self.path), self.origin.start
         if self._own(bases) != self.origin or state_of(self.producers) is None:
-            return Misfit(f"no segment that is left begins where the leader's log does, at {start}")
+            return DivergentRepair(f"no segment that is left begins where the leader's log does, at {start}")
         Snapshots(disk, path).write(start, self.origin.chain, self.producers, sync=True)
         disk.sync_dir(path)
         write_origin(disk, path, self.origin)
@@ -268,7 +270,7 @@ class BeginBehind:
         disk.sync_dir(path)
         return start
 
-    def _own(self, bases: dict[int, list[str]]) -> Origin | None:
+    def _own(self, bases: dict[int, list[str]]) -> LogStartCheckpoint | None:
         """What this log says of that place."""
         start = self.origin.start
         if "log" not in bases.get(start, ()):
@@ -280,8 +282,8 @@ class BeginBehind:
             close(segment)
         if summary is None:
             return None
-        return Origin(start, _epochs(self.disk, self.path).epoch_before(start), summary.chain_before)
+        return LogStartCheckpoint(start, _epochs(self.disk, self.path).epoch_before(start), summary.chain_before)
 
 
-def _epochs(disk: Disk, path: str) -> EpochCache:
-    return EpochCache.from_bytes(read_cache(disk, f"{path}/{EPOCHS}"), seed_of(path))[0]
+def _epochs(disk: Disk, path: str) -> LeaderEpochCache:
+    return LeaderEpochCache.from_bytes(read_cache(disk, f"{path}/{EPOCHS}"), seed_of(path))[0]

@@ -29,10 +29,10 @@ from tidelog.errors import CorruptBatch
 from tidelog.runtime.disk import Disk
 from tidelog.types import Buffer
 
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.encryption.files import cipher_of, stored_bytes
 from tidelog_replica.storage.segment import CorruptLog, Segment, close, remove
-from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, Window, open_window
+from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, SegmentReader, open_window
 
 _TAIL = re.compile(r"([0-9]{20})\.tail")
 _UNFINISHED = re.compile(r"[0-9]{20}\.tail\.new")
@@ -73,7 +73,7 @@ class DoubtfulLog(OSError):
         segment: Segment,
         places: Sequence[Place],
         fault: str,
-        epochs: EpochCache | None = None,
+        epochs: LeaderEpochCache | None = None,
         *,
         last_epoch: int = -1,
         torn: bool = False,
@@ -137,7 +137,7 @@ def find_behind(
     return doubtful or bool(found), found
 
 
-def _end_of(window: Window, position: int, start: int) -> tuple[int, int]:
+def _end_of(window: SegmentReader, position: int, start: int) -> tuple[int, int]:
     """Where the bad batch there ends, in bytes and offsets, if its header is readable; (-1, -1) where not."""
     try:
         header = read_header(window.get(position, HEADER_BYTES))
@@ -151,7 +151,7 @@ def _end_of(window: Window, position: int, start: int) -> tuple[int, int]:
 class _Search:
     """Finds whole batches in the rest of a file, wherever they begin."""
 
-    def __init__(self, segment: Segment, window: Window, size: int, begin: int) -> None:
+    def __init__(self, segment: Segment, window: SegmentReader, size: int, begin: int) -> None:
         self._segment = segment
         self._window = window
         self._size = size

@@ -1,8 +1,8 @@
 """Opening a log: what of the bytes on the disk is the log, and what is the rest of a write that never finished.
 
 Theory. Beside the segments stands the *mark*: an offset below which everything had been synced when it was written
-(``Checkpoint``; it is written after a flush, lowered durably before a truncation, and so never too high). It decides
-what a bad batch means, wherever it stands:
+(``OffsetCheckpoint``; it is written after a flush, lowered durably before a truncation, and so never too high). It
+decides what a bad batch means, wherever it stands:
 
 - at or past the mark, with nothing whole behind it: a torn write, a tail of zeros, garbage. Nobody was promised these
   bytes. The log is cut at the first bad batch;
@@ -58,7 +58,7 @@ from tidelog.errors import CorruptBatch
 from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer
 
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.checkpoints import CLEANED as CLEANED
 from tidelog_replica.storage.checkpoints import EPOCHS as EPOCHS
 from tidelog_replica.storage.checkpoints import HIGH_WATERMARK as HIGH_WATERMARK
@@ -67,9 +67,9 @@ from tidelog_replica.storage.checkpoints import MARK as MARK
 from tidelog_replica.storage.checkpoints import (
     REPAIR,
     RESET,
-    Checkpoint,
-    Committed,
-    Origin,
+    HighWatermarkCheckpoint,
+    LogStartCheckpoint,
+    OffsetCheckpoint,
     read_cache,
     read_origin,
     seed_of,
@@ -91,11 +91,11 @@ class Recovered:
     """A log as it was found, all of it synced. ``segments`` is never empty."""
 
     segments: list[Segment]
-    origin: Origin
-    epochs: EpochCache
+    origin: LogStartCheckpoint
+    epochs: LeaderEpochCache
     epochs_file: File
-    mark: Checkpoint
-    committed: Committed
+    mark: OffsetCheckpoint
+    committed: HighWatermarkCheckpoint
     epochs_unsure: bool
     """A former life may have failed to sync the end of the epoch file: it is to be written again before it counts."""
     directory_grown: bool
@@ -131,8 +131,8 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
         reset.finish(disk, directory)
         names = disk.listdir(directory)
     bases = sorted(int(name[:20]) for name in names if _SEGMENT_NAME.fullmatch(name))
-    mark = Checkpoint(disk, f"{directory}/{MARK}")
-    committed = Committed(disk, directory, names)
+    mark = OffsetCheckpoint(disk, f"{directory}/{MARK}")
+    committed = HighWatermarkCheckpoint(disk, directory, names)
     high_watermark = committed.high_watermark if intact else 0
     told = read_origin(disk, directory)
     if not bases:
@@ -196,7 +196,7 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
     )
 
 
-def _retired(directory: str, bases: list[int], told: Origin | None) -> list[int]:
+def _retired(directory: str, bases: list[int], told: LogStartCheckpoint | None) -> list[int]:
     """The segments that lie below the log's start. Raises ``CorruptLog`` where the first one above is gone."""
     if told is None or (told.start not in bases and bases[0] < told.start):
         return []
@@ -205,13 +205,13 @@ def _retired(directory: str, bases: list[int], told: Origin | None) -> list[int]
     return bases[: bases.index(told.start)]
 
 
-def _origin(first: Segment, epochs: _Epochs) -> Origin:
+def _origin(first: Segment, epochs: _Epochs) -> LogStartCheckpoint:
     """Where the log begins, as far as its other files tell. A chain that is not known any more begins anew."""
     if not first.base:
-        return Origin()
+        return LogStartCheckpoint()
     summary = first.summary()
-    chain = Origin().chain if summary is None else summary.chain_before
-    return Origin(first.base, epochs.cache.epoch_before(first.base), chain)
+    chain = LogStartCheckpoint().chain if summary is None else summary.chain_before
+    return LogStartCheckpoint(first.base, epochs.cache.epoch_before(first.base), chain)
 
 
 def _write(disk: Disk, path: str, data: bytes, *, anew: bool = True) -> None:
@@ -244,13 +244,13 @@ def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], seg
 class _Epochs:
     """The leader-epoch file, as the judge of the epochs in the batches."""
 
-    def __init__(self, disk: Disk, directory: str, mark: int | None, told: Origin | None) -> None:
+    def __init__(self, disk: Disk, directory: str, mark: int | None, told: LogStartCheckpoint | None) -> None:
         self._disk = disk
         self._path = f"{directory}/{EPOCHS}"
         self._mark = mark
         self._data = read_cache(disk, self._path)
         self._seed = seed_of(directory)
-        self.cache, self.whole = EpochCache.from_bytes(self._data, self._seed)
+        self.cache, self.whole = LeaderEpochCache.from_bytes(self._data, self._seed)
         """The file is there and undamaged: what it does not say is not so."""
         if told is not None and told.last_epoch > self.cache.latest():  # the start was durable before this file
             self.cache.truncate_to(told.start)
@@ -280,7 +280,7 @@ class _Epochs:
         would take it along, unless it is written again."""
         self.cache.truncate_to(end + 1)
         self.cache.advance_to(start)
-        self.cache = EpochCache(self.cache.entries, self._seed)
+        self.cache = LeaderEpochCache(self.cache.entries, self._seed)
         data = self.cache.to_bytes()
         if data != self._data:
             self._disk.write_atomic(self._path, data)

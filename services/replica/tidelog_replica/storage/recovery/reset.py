@@ -8,7 +8,7 @@ directory finishes what was begun, from the first step, as often as it takes.
 A ``reset`` that is damaged, or cannot be read, is passed over: it says nothing of when its log was touched, but a log
 that lost segments below its mark is refused anyway.
 
-The file: ``Origin.to_bytes``, the state of the producers, and CRC32C of both (big-endian).
+The file: ``LogStartCheckpoint.to_bytes``, the state of the producers, and CRC32C of both (big-endian).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import struct
 from crc32c import crc32c
 from tidelog.runtime.disk import Disk
 
-from tidelog_replica.replication.leader_epochs import EpochCache
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.checkpoints import (
     COMPACTED,
     EPOCHS,
@@ -29,7 +29,7 @@ from tidelog_replica.storage.checkpoints import (
     ORIGIN_BYTES,
     RESET,
     TOMBSTONES,
-    Origin,
+    LogStartCheckpoint,
     read_cache,
     seed_of,
     write_origin,
@@ -44,7 +44,7 @@ _OF_THE_LOG = re.compile(
 _CRC = struct.Struct(">I")
 
 
-def begin(disk: Disk, directory: str, origin: Origin, producers: bytes) -> None:
+def begin(disk: Disk, directory: str, origin: LogStartCheckpoint, producers: bytes) -> None:
     """Write the wish down, with a state of the producers ``ProducerState.to_bytes``. Raises ``OSError``."""
     data = origin.to_bytes(directory) + producers
     disk.write_atomic(f"{directory}/{RESET}", data + _CRC.pack(crc32c(data)))
@@ -59,14 +59,14 @@ def finish(disk: Disk, directory: str) -> None:
     disk.sync_dir(directory)
 
 
-def _read(data: bytes, directory: str) -> tuple[Origin, bytes] | None:
+def _read(data: bytes, directory: str) -> tuple[LogStartCheckpoint, bytes] | None:
     if len(data) < ORIGIN_BYTES + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != crc32c(data[: -_CRC.size]):
         return None
-    origin = Origin.from_bytes(data[:ORIGIN_BYTES], directory)
+    origin = LogStartCheckpoint.from_bytes(data[:ORIGIN_BYTES], directory)
     return None if origin is None else (origin, data[ORIGIN_BYTES : -_CRC.size])
 
 
-def _replace(disk: Disk, directory: str, origin: Origin, producers: bytes) -> None:
+def _replace(disk: Disk, directory: str, origin: LogStartCheckpoint, producers: bytes) -> None:
     for name in reversed(disk.listdir(directory)):
         if _OF_THE_LOG.fullmatch(name):
             disk.unlink(f"{directory}/{name}")
@@ -79,5 +79,5 @@ def _replace(disk: Disk, directory: str, origin: Origin, producers: bytes) -> No
     if origin.start:
         Snapshots(disk, directory).write(origin.start, origin.chain, producers, sync=True)
     entries = [(origin.last_epoch, origin.start - 1)] if origin.last_epoch >= 0 and origin.start else []
-    disk.write_atomic(f"{directory}/{EPOCHS}", EpochCache(entries, seed_of(directory)).to_bytes())
+    disk.write_atomic(f"{directory}/{EPOCHS}", LeaderEpochCache(entries, seed_of(directory)).to_bytes())
     write_origin(disk, directory, origin)
