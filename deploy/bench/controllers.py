@@ -32,7 +32,7 @@ from rich.console import Console
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import service_hello
-from tidelog.net.controller_link import ActiveController
+from tidelog.net.controller_link import ControllerLink
 from tidelog.net.link import connect_link
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import TIMELINE, ClusterImage, NodeId, PartitionState, TopicPartition
@@ -72,7 +72,7 @@ class Watcher:
         self._scope = trio.CancelScope()
         hello = service_hello(role, node, cluster.cluster)
         urls = [process.url for process in cluster.of_role("controller")]
-        self.controller = ActiveController(
+        self.controller = ControllerLink(
             WebSocketTransport(), urls, hello, on_message=self._on_message, on_up=self._on_up
         )
 

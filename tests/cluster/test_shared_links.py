@@ -23,7 +23,7 @@ from tidelog.wire.messages import (
     ReadAnswer,
     Subscribe,
 )
-from tidelog_gateway.shell import CLIENT_MAX_REQUESTS, Shell
+from tidelog_gateway.shell import CLIENT_MAX_REQUESTS, GatewayShell
 
 from cluster.harness import Client, Cluster, connected, running
 
@@ -36,13 +36,13 @@ class Breaks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.nodes: list[NodeId] = []
-        on_peer_down = Shell.on_peer_down
+        on_peer_down = GatewayShell.on_peer_down
 
-        def note(shell: Shell, node: NodeId) -> None:
+        def note(shell: GatewayShell, node: NodeId) -> None:
             self.nodes.append(node)
             on_peer_down(shell, node)
 
-        monkeypatch.setattr(Shell, "on_peer_down", note)
+        monkeypatch.setattr(GatewayShell, "on_peer_down", note)
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult
-from tidelog_controller.raft.configuration import Member, Members
+from tidelog_controller.raft.configuration import Configuration, Member
 from tidelog_controller.raft.log import Base
 from tidelog_controller.raft.raft import Stored
 
@@ -101,7 +101,7 @@ class RaftSearch:
     def _begin(self, name: NodeId) -> Server:
         scope = self.scope
         voters = tuple(Member(voter, f"ws://{voter}", True, voter) for voter in scope.voters)
-        base = Base(0, 0, Members(voters if name in scope.voters else ()))
+        base = Base(0, 0, Configuration(voters if name in scope.voters else ()))
         disk = Stored(scope.heard, None, list(scope.logs.get(name, ())), base, store=name)
         return Server(name, disk, rounds=bool(scope.budget.disks))
 

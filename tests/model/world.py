@@ -1,8 +1,8 @@
 """A controller, some servers, and every message between them in somebody's hand: what random walks walk in.
 
-The controller is its real state machine (``metadata.apply``) and the real ``Elections`` for seals; Raft is left out,
-so a command is committed when it is applied. A *step* is a tuple of texts and numbers, so that a walk can be printed,
-replayed and shrunk; a step that makes no sense where it stands is not applicable and does nothing.
+The controller is its real state machine (``metadata.apply``) and the real ``FailureDetection`` for seals; Raft is
+left out, so a command is committed when it is applied. A *step* is a tuple of texts and numbers, so that a walk can
+be printed, replayed and shrunk; a step that makes no sense where it stands is not applicable and does nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig
 from tidelog.wire.messages import AlterIsr, HandOver, Message, Register, Registered, ReportLoss, Seal, SuspectPart
-from tidelog_controller.active.failure_detection import Elections
+from tidelog_controller.active.failure_detection import FailureDetection
 from tidelog_controller.metadata.application import MetadataState, apply
 from tidelog_controller.metadata.commands import (
     AddTopic,
@@ -66,7 +66,7 @@ class World:
         self.net: list[Sent] = []
         self.state = MetadataState("c")
         self.views: list[tuple[int, dict[NodeId, ServerState], PartitionState]] = []
-        self.elections = Elections(3.0, 1.0, 5.0)
+        self.elections = FailureDetection(3.0, 1.0, 5.0)
         self.elections.become_active(self.state, 0.0)
         self.produced = 0
         self._steps: dict[str, Callable[..., bool]] = {

@@ -7,7 +7,7 @@ from tidelog.acl import heirs_of
 from tidelog_controller import controller
 from tidelog_controller import metadata_log as consensus
 from tidelog_controller.metadata import client_sessions as once
-from tidelog_controller.metadata.client_sessions import Once
+from tidelog_controller.metadata.client_sessions import ClientSessions
 from tidelog_controller.metadata.rules import access as rights
 from tidelog_controller.metadata.rules import feature_level as features
 from tidelog_gateway.audit import events as journal
@@ -61,13 +61,13 @@ def write_digests_at_every_level(patch: Patch) -> None:
 @breaks(SOURCE, "A number that was forgotten is not done again.", tests=("test_machine",), units_only=True)
 def forget_which_numbers_were_forgotten(patch: Patch) -> None:
     """A number that is not in the table is new."""
-    find = Once.find
+    find = ClientSessions.find
 
     def find_only_answers(self, request):
         client = self.clients.get(request.client)
         return find(self, request) if client is not None and request.sequence in client.answers else None
 
-    patch.setattr(Once, "find", find_only_answers)
+    patch.setattr(ClientSessions, "find", find_only_answers)
 
 
 @breaks(SOURCE, "One principal leaves room for the refusals of others in the audit.", tests=AUDIT, units_only=True)
@@ -130,4 +130,4 @@ def keep_leaves_with_refusals(patch: Patch) -> None:
     def on_left(self, who, request, time_ms):
         self.on_failure("left_group", who, request.OP, request.group, 0.0, time_ms)
 
-    patch.setattr(journal.Journal, "on_left", on_left)
+    patch.setattr(journal.AuditEvents, "on_left", on_left)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidelog.wire.messages import Registered
-from tidelog_controller.active.failure_detection import Elections
+from tidelog_controller.active.failure_detection import FailureDetection
 from tidelog_controller.metadata import application as metadata
 from tidelog_controller.metadata.rules import leader_election as leadership
 from tidelog_controller.metadata.state import MetadataState
@@ -37,13 +37,13 @@ def renew_no_leader_epoch(patch: Patch) -> None:
 @breaks("rule 1", "Every process start is a new broker epoch.")
 def keep_the_broker_epoch(patch: Patch) -> None:
     """A server that registers again gets the number that it had."""
-    put = metadata.Draft.put_server
+    put = metadata.ChangeSet.put_server
 
     def keep(self, server, *rest):
         known = self.state.servers.get(server.node)
         put(self, server if known is None else replace(server, broker_epoch=known.broker_epoch), *rest)
 
-    patch.setattr(metadata.Draft, "put_server", keep)
+    patch.setattr(metadata.ChangeSet, "put_server", keep)
     register = metadata._register
 
     def answer(draft, command, index):
@@ -155,7 +155,7 @@ def elect_the_dead(patch: Patch) -> None:
 @breaks("Liftbridge", "Only who is in sync with a leader can report it.")
 def believe_any_report(patch: Patch) -> None:
     """Whoever says so counts."""
-    counts = Elections._counts
+    counts = FailureDetection._counts
 
     def count(self, state, partition, report, part, now):
         return counts(self, state, replace(partition, isr=partition.replicas), report, part, now)
@@ -164,26 +164,26 @@ def believe_any_report(patch: Patch) -> None:
         judges = [node for node in partition.isr if node != partition.leader and self.is_live(state, node, now)]
         return {"reports": str(len(suspicion.reports))} if 2 * len(suspicion.reports) > len(judges) else None
 
-    patch.setattr(Elections, "_counts", count)
-    patch.setattr(Elections, "_majority", majority)
+    patch.setattr(FailureDetection, "_counts", count)
+    patch.setattr(FailureDetection, "_majority", majority)
 
 
 @breaks("Liftbridge", "A report counts for a while.")
 def believe_old_reports(patch: Patch) -> None:
     """For ever, as long as the partition does not change."""
-    majority = Elections._majority
+    majority = FailureDetection._majority
 
     def of_ever(self, state, partition, suspicion, now):
         suspicion = replace(suspicion, reports={node: (now, why) for node, (_, why) in suspicion.reports.items()})
         return majority(self, state, partition, suspicion, now)
 
-    patch.setattr(Elections, "_majority", of_ever)
+    patch.setattr(FailureDetection, "_majority", of_ever)
 
 
 @breaks("Liftbridge", "A leader is replaced when a majority of its followers in sync have reported it.")
 def elect_at_the_first_report(patch: Patch) -> None:
     """One is enough."""
-    patch.setattr(Elections, "_majority", lambda self, state, partition, suspicion, now: {"reports": "1"})
+    patch.setattr(FailureDetection, "_majority", lambda self, state, partition, suspicion, now: {"reports": "1"})
 
 
 @breaks(
@@ -215,13 +215,13 @@ def rank_the_elr_beside_the_isr(patch: Patch) -> None:
 @breaks("decision 30", "Repeated elections of one partition by reports are held back.", tests=("test_ranking",))
 def replace_a_reported_leader_every_time(patch: Patch) -> None:
     """Nothing is held back."""
-    held_back = Elections._is_held_back
+    held_back = FailureDetection._is_held_back
 
     def never(self, key, leader, suspicion, now):
         held_back(self, key, leader, suspicion, now)
         return False
 
-    patch.setattr(Elections, "_is_held_back", never)
+    patch.setattr(FailureDetection, "_is_held_back", never)
 
 
 @breaks("decision 30", "The rank of a server counts when a leader is replaced.", tests=("test_ranking",))

@@ -6,14 +6,14 @@ import math
 from dataclasses import replace
 
 from tidelog.client.core.producer import ProducerCore
-from tidelog.net.send_queue import Outbox
+from tidelog.net.send_queue import SendQueue
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.clients import connections as door
-from tidelog_gateway.clients.connections import Door
+from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.consume.read_window import ReadWindow
 from tidelog_gateway.consume.reads import Reads
 from tidelog_gateway.consume.subscriptions import Subscriptions
-from tidelog_gateway.consume.tail_cache import Stretch, TailCache
+from tidelog_gateway.consume.tail_cache import BatchRun, TailCache
 from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.heavy_requests import Asking
 from tidelog_gateway.limits.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _Account
@@ -21,11 +21,11 @@ from tidelog_gateway.produce import router
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.requests import metadata_answers as describing
 from tidelog_gateway.requests import offset_lookups as lookups
-from tidelog_gateway.requests.coordinator_client import Coordination
+from tidelog_gateway.requests.coordinator_client import CoordinatorClient
 from tidelog_gateway.requests.offset_lookups import Lookups
-from tidelog_gateway.requests.requests import Requests
+from tidelog_gateway.requests.requests import ClientRequests
 from tidelog_gateway.rights import visibility as seeing
-from tidelog_gateway.rights.authorizer import Guard
+from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_gateway.shared_requests import Seats, Sharing
 from tidelog_replica.partition.reads import PendingReads
 
@@ -44,7 +44,7 @@ def keep_uncommitted_reads(patch: Patch) -> None:
     def keep(self, token, answer, now):
         reading = self._reads.get(token)
         if reading is not None and isinstance(answer, ReadAnswer) and len(answer.payload):
-            key, stretch = reading.place[0], Stretch(answer.payload)
+            key, stretch = reading.place[0], BatchRun(answer.payload)
             if len(self._by_partition[key]) > 1:
                 self.tails.add(key, reading.before(stretch), stretch, now)
         return on_answer(self, token, answer, now)
@@ -211,7 +211,7 @@ def ignore_throttling(patch: Patch) -> None:
 )
 def take_members_of_any_topic(patch: Patch) -> None:
     """The right to the group is enough."""
-    patch.setattr(Guard, "_judge_topics", lambda self, principal, operation, names: None)
+    patch.setattr(Authorizer, "_judge_topics", lambda self, principal, operation, names: None)
 
 
 @breaks(
@@ -222,7 +222,7 @@ def take_members_of_any_topic(patch: Patch) -> None:
 )
 def take_positions_of_any_topic(patch: Patch) -> None:
     """The right to the group is enough."""
-    patch.setattr(Door, "_judge_places", lambda self, principal, message: None)
+    patch.setattr(ClientConnections, "_judge_places", lambda self, principal, message: None)
 
 
 @breaks(
@@ -394,7 +394,7 @@ def give_up_waits(patch: Patch) -> None:
 )
 def hang_up_on_who_asks_much(patch: Patch) -> None:
     """He is dropped when the outbox is full."""
-    patch.setattr(Outbox, "is_filling", False)
+    patch.setattr(SendQueue, "is_filling", False)
 
 
 @breaks(
@@ -541,7 +541,7 @@ def send_what_was_not_looked_at(patch: Patch) -> None:
 )
 def go_on_for_those_who_are_gone(patch: Patch) -> None:
     """It waits on."""
-    patch.setattr(Requests, "on_close", lambda self, link: None)
+    patch.setattr(ClientRequests, "on_close", lambda self, link: None)
 
 
 @breaks(
@@ -552,8 +552,8 @@ def go_on_for_those_who_are_gone(patch: Patch) -> None:
 )
 def have_all_servers_share_the_seats(patch: Patch) -> None:
     """As if all coordinators were on one."""
-    seats_at = Coordination._seats_at
-    patch.setattr(Coordination, "_seats_at", lambda self, server, message: seats_at(self, "", message))
+    seats_at = CoordinatorClient._seats_at
+    patch.setattr(CoordinatorClient, "_seats_at", lambda self, server, message: seats_at(self, "", message))
 
 
 @breaks(

@@ -10,14 +10,14 @@ from tidelog_gateway.audit import events as journal
 from tidelog_gateway.audit.merged_events import MergedEvents
 from tidelog_gateway.audit.writer import Audit
 from tidelog_gateway.clients import connections as door
-from tidelog_gateway.clients.connections import Door
+from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.limits.quotas import Quotas
 from tidelog_gateway.limits.repeated_lines import Repeated
 from tidelog_gateway.rights import oidc
-from tidelog_gateway.rights.authorizer import Guard
+from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_gateway.rights.oidc import Issuer
 from tidelog_gateway.rights.own_transactions import OwnTransactions
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.shell import GatewayShell
 from tidelog_replica.storage.segment import Segment
 
 from mutants.rules import Patch, breaks
@@ -95,21 +95,23 @@ def remember_all_unknown_keys(patch: Patch) -> None:
 @breaks("security", "A token that expires ends its connections at that moment.", tests=DOOR, units_only=True)
 def look_for_expired_tokens_at_intervals(patch: Patch) -> None:
     """Who comes in does not hasten the next look."""
-    open_ = Door.on_open
+    open_ = ClientConnections.on_open
 
     def on_open(self, link):
         self._next_look_ms = 0.0
         open_(self, link)
 
-    patch.setattr(Door, "on_open", on_open)
+    patch.setattr(ClientConnections, "on_open", on_open)
 
 
 @breaks(SOURCE, "A connection ends when its issuer's token expires.", tests=DOOR, units_only=True)
 def forget_when_tokens_of_the_issuer_expire(patch: Patch) -> None:
     """Only tokens of the cluster end connections."""
-    is_over, expiry_ms = Guard.is_over, Guard.expiry_ms
-    patch.setattr(Guard, "is_over", lambda self, client, now: bool(client.token_id) and is_over(self, client, now))
-    patch.setattr(Guard, "expiry_ms", lambda self, client: expiry_ms(self, client._replace(expires_ms=-1)))
+    is_over, expiry_ms = Authorizer.is_over, Authorizer.expiry_ms
+    patch.setattr(
+        Authorizer, "is_over", lambda self, client, now: bool(client.token_id) and is_over(self, client, now)
+    )
+    patch.setattr(Authorizer, "expiry_ms", lambda self, client: expiry_ms(self, client._replace(expires_ms=-1)))
 
 
 @breaks("security", "Failed logins are a line for each address and interval.", tests=DOOR, units_only=True)
@@ -143,7 +145,7 @@ def give_a_principal_all_connections(patch: Patch) -> None:
 )
 def leave_changes_of_outsiders_out_of_the_audit(patch: Patch) -> None:
     """Only what needs the rights of administrators is."""
-    patch.setattr(Door, "_is_audited", lambda self, link, message: False)
+    patch.setattr(ClientConnections, "_is_audited", lambda self, link, message: False)
 
 
 @breaks("security", "Who fences the transaction of another connection is audited.", tests=DOOR, units_only=True)
@@ -168,21 +170,21 @@ def merge_what_was_done_with_refusals(patch: Patch) -> None:
 @breaks("security", "Malformed requests use up the quota.", tests=DOOR, units_only=True)
 def judge_texts_before_quotas(patch: Patch) -> None:
     """What is malformed is refused before it is counted."""
-    on_message = Door.on_message
+    on_message = ClientConnections.on_message
 
     def texts_first(self, link, id, message):
         if fault := door.fault_of_texts(message):
             raise TidelogError(fault, code="MALFORMED")
         on_message(self, link, id, message)
 
-    patch.setattr(Door, "on_message", texts_first)
+    patch.setattr(ClientConnections, "on_message", texts_first)
 
 
 @breaks("security", "Strangers share as one principal where rules are heeded.", tests=DOOR, units_only=True)
 def give_each_stranger_a_share(patch: Patch) -> None:
     """Connections without a name count one by one."""
-    on_open = Shell.on_open
-    patch.setattr(Shell, "on_open", lambda self, link, principal, **_: on_open(self, link, principal))
+    on_open = GatewayShell.on_open
+    patch.setattr(GatewayShell, "on_open", lambda self, link, principal, **_: on_open(self, link, principal))
 
 
 @breaks("decision 38", "With a secret no service goes by the name localhost.", tests=LISTENING, units_only=True)

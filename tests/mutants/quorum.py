@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidelog_controller.active.failure_detection import Elections
+from tidelog_controller.active.failure_detection import FailureDetection
 from tidelog_controller.metadata import application as metadata
 from tidelog_controller.metadata.rules.leader_election import lead_next
 from tidelog_controller.metadata.state import MetadataState
@@ -18,12 +18,12 @@ from mutants.rules import Patch, breaks
 
 def sealed(patch: Patch, change) -> None:
     """Who leads next is found with the partition and the seals that ``change(partition, sealing)`` gives."""
-    find = Elections._sealed
+    find = FailureDetection._sealed
 
     def other(self, state, key, partition, sealing, now):
         return find(self, state, key, *change(partition, sealing), now)
 
-    patch.setattr(Elections, "_sealed", other)
+    patch.setattr(FailureDetection, "_sealed", other)
 
 
 def told(sealing, **values):
@@ -71,7 +71,7 @@ def elect_the_longest_log(patch: Patch) -> None:
 @breaks("quorum", "A seal counts in the leader epoch for which it was told.")
 def believe_seals_of_other_epochs(patch: Patch) -> None:
     """A late seal of an earlier election tells how far the log reaches now."""
-    on_seal = Elections.on_seal
+    on_seal = FailureDetection.on_seal
 
     def take(self, state: MetadataState, seal, now, wall_ms):
         parts = []
@@ -81,7 +81,7 @@ def believe_seals_of_other_epochs(patch: Patch) -> None:
             parts.append(replace(part, leader_epoch=epoch))
         return on_seal(self, state, replace(seal, parts=tuple(parts)), now, wall_ms)
 
-    patch.setattr(Elections, "on_seal", take)
+    patch.setattr(FailureDetection, "on_seal", take)
 
 
 @breaks("quorum", "Nobody leads before the old epochs are sealed.")

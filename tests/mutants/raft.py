@@ -8,9 +8,9 @@ from functools import partial
 
 from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendResult
-from tidelog_controller.metadata.client_sessions import Once
-from tidelog_controller.raft.bootstrap import Founding
-from tidelog_controller.raft.configuration import Members, encode_members
+from tidelog_controller.metadata.client_sessions import ClientSessions
+from tidelog_controller.raft.bootstrap import Bootstrap
+from tidelog_controller.raft.configuration import Configuration, encode_members
 from tidelog_controller.raft.log import decode_entries
 from tidelog_controller.raft.progress import Progress
 from tidelog_controller.raft.raft import Raft, ReadReady
@@ -83,7 +83,7 @@ def found_a_cluster_with_whoever_was_met(patch: Patch) -> None:
         heard = (self._known_to.get(peer, {}) for peer in self._peers)
         return self._stores.keys() == self._urls.keys() and all(self.raft.node_id in each for each in heard)
 
-    patch.setattr(Founding, "_all_know_the_same", met)
+    patch.setattr(Bootstrap, "_all_know_the_same", met)
 
 
 @breaks("Raft 5.1", "A leader that hears of a later term follows.")
@@ -119,7 +119,7 @@ def help_to_depose_a_leader(patch: Patch) -> None:
 @breaks("Raft 5.2", "Half of the voters are no majority.")
 def take_half_for_a_majority(patch: Patch) -> None:
     """One vote less is enough."""
-    patch.setattr(Members, "majority", property(lambda self: max(1, len(self.voters) // 2)))
+    patch.setattr(Configuration, "majority", property(lambda self: max(1, len(self.voters) // 2)))
 
 
 # --- replication -----------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def read_at_once(patch: Patch) -> None:
 @breaks("Raft 8", "A request that is asked again is answered as it was, and not done again.")
 def do_a_request_again(patch: Patch) -> None:
     """Client and sequence are not looked at."""
-    patch.setattr(Once, "find", lambda self, request: None)
+    patch.setattr(ClientSessions, "find", lambda self, request: None)
 
 
 # --- the group -------------------------------------------------------------------------------------------
@@ -317,8 +317,8 @@ def count_learners(patch: Patch) -> None:
 @breaks("lost stores", "A voter is a store: who has lost its memory has no vote.")
 def believe_any_store(patch: Patch) -> None:
     """Votes and entries count by the controller's name, whatever it has forgotten."""
-    patch.setattr(Members, "has_vote", lambda self, node, store: any(v.node == node for v in self.voters))
-    patch.setattr(Members, "wins", lambda self, of: sum(v.node in of for v in self.voters) >= self.majority)
+    patch.setattr(Configuration, "has_vote", lambda self, node, store: any(v.node == node for v in self.voters))
+    patch.setattr(Configuration, "wins", lambda self, of: sum(v.node in of for v in self.voters) >= self.majority)
     patch.setattr(Raft, "_follower_of", lambda self, node: self._progress.get(node))
 
 

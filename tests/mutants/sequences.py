@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelog.client.core.producer import ProducerCore
 from tidelog_controller import controller
-from tidelog_gateway.produce.queues import Lane
+from tidelog_gateway.produce.queues import ProduceQueue
 from tidelog_replica.partition import leader as leading
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.transaction_gate import TransactionGate
@@ -98,8 +98,8 @@ def append_beyond_the_window(patch: Patch) -> None:
 )
 def forward_beyond_the_window(patch: Patch) -> None:
     """It counts none of them."""
-    patch.setattr(Lane, "occupy", lambda self, producer_id: None)
-    patch.setattr(Lane, "release", lambda self, producer_id: None)
+    patch.setattr(ProduceQueue, "occupy", lambda self, producer_id: None)
+    patch.setattr(ProduceQueue, "release", lambda self, producer_id: None)
 
 
 @breaks(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tidelog_gateway.rights.authorizer import Guard
+from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_replica.coordinators import runtime as coordinated
 from tidelog_replica.coordinators.groups import coordinator as groups
 from tidelog_replica.coordinators.groups import service as coordinating
@@ -238,7 +238,7 @@ def let_requests_share_an_enrolment(patch: Patch) -> None:
 @breaks("decision 24", "Positions of a transaction take the right to its application.", tests=("test_access",))
 def take_positions_without_the_right_to_the_application(patch: Patch) -> None:
     """The right to the group is enough."""
-    patch.setattr(Guard, "judge_app", lambda self, principal, app: None)
+    patch.setattr(Authorizer, "judge_app", lambda self, principal, app: None)
 
 
 @breaks(

@@ -13,7 +13,7 @@ from typing import Any
 import trio
 from tidelog.cli.local.local_cluster import free_base_port
 from tidelog.feature_levels import service_hello
-from tidelog.net.controller_link import ActiveController
+from tidelog.net.controller_link import ControllerLink
 from tidelog.net.link import Link, connect_link
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Message
@@ -139,11 +139,11 @@ class Controllers:
             yield link
 
     @asynccontextmanager
-    async def active(self, role: str = "gateway", name: str = "g1") -> AsyncIterator[ActiveController]:
+    async def active(self, role: str = "gateway", name: str = "g1") -> AsyncIterator[ControllerLink]:
         """The active controller as the other services ask it: whoever that is by then, and again after what may
         pass."""
         urls, hello = [*self.urls.values()], service_hello(role, name, "test")
-        active = ActiveController(
+        active = ControllerLink(
             WebSocketTransport(), urls, hello, on_message=lambda message: None, on_up=lambda: None
         )
         async with trio.open_nursery() as nursery:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from controller_processes import START_S, Controllers
 from tidelog.errors import BrokerError
-from tidelog.net.controller_link import ActiveController
+from tidelog.net.controller_link import ControllerLink
 from tidelog.net.link import Link
 from tidelog.wire.messages import (
     AddController,
@@ -28,7 +28,7 @@ async def quorum(controllers: Controllers, node: str) -> QuorumAnswer:
         return await told_by(link)
 
 
-async def told_by(controller: Link | ActiveController) -> QuorumAnswer:
+async def told_by(controller: Link | ControllerLink) -> QuorumAnswer:
     answer = await controller.call(DescribeQuorum(), START_S)
     assert isinstance(answer, QuorumAnswer)
     return answer
@@ -39,7 +39,7 @@ def who_votes(told: QuorumAnswer) -> set[str]:
     return {one.node for one in told.controllers if one.voter and not one.lost}
 
 
-async def wait_votes(controller: ActiveController, voters: set[str]) -> None:
+async def wait_votes(controller: ControllerLink, voters: set[str]) -> None:
     """Until the active controller says that exactly these vote."""
     with trio.fail_after(START_S):
         while who_votes(await told_by(controller)) != voters:

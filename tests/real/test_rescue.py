@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from controller_processes import START_S, Controllers
 from tidelog.cli.main import main
 from tidelog.errors import BrokerError
-from tidelog.net.controller_link import ActiveController
+from tidelog.net.controller_link import ControllerLink
 from tidelog.wire.messages import AddController, CreateTopic, DescribeQuorum, QuorumAnswer, Register
 
 pytestmark = pytest.mark.real
@@ -24,13 +24,13 @@ def rescue(controllers: Controllers, node: str, code: int = 2) -> str:
     return done.output
 
 
-async def quorum(controller: ActiveController) -> QuorumAnswer:
+async def quorum(controller: ControllerLink) -> QuorumAnswer:
     told = await controller.call(DescribeQuorum(), START_S)
     assert isinstance(told, QuorumAnswer)
     return told
 
 
-async def wait_votes(controller: ActiveController, voters: set[str]) -> None:
+async def wait_votes(controller: ControllerLink, voters: set[str]) -> None:
     with trio.fail_after(START_S):
         while {one.node for one in (await quorum(controller)).controllers if one.voter and not one.lost} != voters:
             pass

@@ -17,7 +17,7 @@ from tidelog.wire.messages import (
     RemoveController,
     RequestVote,
 )
-from tidelog_controller.raft.configuration import Members
+from tidelog_controller.raft.configuration import Configuration
 
 from scenarios.stage import Stage
 
@@ -346,7 +346,7 @@ def test_C16_removed_leader_and_learner_promotion_under_load():
     cluster.run_for(10.0)
     outside = [name for name in cluster.controllers if cluster.invariants.members.find(name) is None]
     assert all(cluster.controller(name).core.raft.role == "follower" for name in outside)
-    assert isinstance(cluster.invariants.members, Members)
+    assert isinstance(cluster.invariants.members, Configuration)
 
 
 def test_C16_pre_vote_against_a_disruptive_server():

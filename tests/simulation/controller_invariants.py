@@ -8,7 +8,7 @@ from tidelog.sansio.effects import Send
 from tidelog.types import PartitionState, TopicPartition
 from tidelog.wire.messages import AppendResult, Vote
 from tidelog_controller.metadata.application import MetadataState
-from tidelog_controller.raft.configuration import Members, decode_members
+from tidelog_controller.raft.configuration import Configuration, decode_members
 from tidelog_controller.raft.log import Entry, RaftLog
 from tidelog_controller.rescue import replay
 
@@ -45,7 +45,7 @@ class ControllerInvariants(Checks):
         self._raft_seen: dict[str, tuple[int, int, int]] = {}
         self._votes: dict[tuple[str, int], str] = {}
         """Whom each store voted for in each term."""
-        self.members = Members()
+        self.members = Configuration()
         """The group of controllers that was committed last."""
 
     def _check_members(self, key: TopicPartition, when: str) -> None:
@@ -143,7 +143,7 @@ class ControllerInvariants(Checks):
                     text = f"{(then.epoch, then.leader_epoch)} to {(now.epoch, now.leader_epoch)}"
                     self._demand(far, f"R5 {topic.name}/{number}: epoch and leader epoch go from {text}")
 
-    def _check_change(self, members: Members) -> None:
+    def _check_change(self, members: Configuration) -> None:
         """One voter more or less: any two majorities overlap."""
         old, new = set(self.members.voters), set(members.voters)
         names = {(voter.node, voter.store) for voter in old} ^ {(voter.node, voter.store) for voter in new}

@@ -24,7 +24,7 @@ from tidelog.types import Acks, TicketKey, TopicPartition
 from tidelog.verify.history import UNKNOWN
 from tidelog.verify.history import Send as Sent
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart, ProducerTicket, UseProducer
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.settings import RouterSettings
 
@@ -60,7 +60,7 @@ class Foreign(Client):
     """A client that lies in every field that it writes."""
 
     def __init__(self, cluster: Cluster, name: str, rng: random.Random) -> None:
-        self._cluster_map = ClusterMap()
+        self._cluster_map = ClusterView()
         self.router = Router(self._cluster_map, RouterSettings(client_max_bytes=1 << 16))
         super().__init__(cluster, name, rng)
         self._source = 1

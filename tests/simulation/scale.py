@@ -28,7 +28,7 @@ from typing import Any
 from tidelog.errors import TidelogError
 from tidelog.wire.codec import encode, encode_error, payload_size
 from tidelog.wire.messages import MetadataUpdate, SetReadOnly
-from tidelog_controller.raft.configuration import Members
+from tidelog_controller.raft.configuration import Configuration
 from tidelog_replica.config import ReplicaSettings
 
 from simulation.clients import Client
@@ -62,7 +62,7 @@ class _Followed(Invariants):
     def after_step(self, process: SimProcess, effects: Sequence[Any]) -> None:
         if process.name in self.cluster.controllers and process.core.state.index > self.metadata.index:
             self.metadata = process.core.state
-            self.members: Members = process.core.raft.members
+            self.members: Configuration = process.core.raft.members
 
     def fenced(self, name: str, core: Any, message: Any, action: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         return action()

@@ -15,7 +15,7 @@ from tidelog.errors import TidelogError
 from tidelog.sansio.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries, Message, Vote
-from tidelog_controller.raft.configuration import Member, Members, members_of
+from tidelog_controller.raft.configuration import Configuration, Member, members_of
 from tidelog_controller.raft.log import Base, apply_persist, encode_entries
 from tidelog_controller.raft.raft import (
     Apply,
@@ -188,7 +188,7 @@ class Net:
         self.blocked: Callable[[NodeId, NodeId], bool] = lambda sender, to: False
         self.before_effect: Callable[[Node, RaftEffect], None] = lambda node, effect: None
         store = (lambda node: f"{node}.1") if spares or named else (lambda node: "")
-        members = Members(tuple(Member(node, f"ws://{node}", True, store(node)) for node in self.voters))
+        members = Configuration(tuple(Member(node, f"ws://{node}", True, store(node)) for node in self.voters))
         founded = Base(0, 0, members)
         disks = {v: replace((stored or {}).get(v, Stored(store=store(v))), base=founded) for v in self.voters}
         disks |= {node: Stored(store=store(node)) for node in spares}

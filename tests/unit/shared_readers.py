@@ -9,7 +9,7 @@ from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_pre
 from tidelog.sansio.effects import Call, Post
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.wire.messages import Delivery, ReadAnswer, Subscribe
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.subscriptions import Effect, Subscriptions
 from tidelog_gateway.settings import SubscriptionSettings
 
@@ -26,7 +26,7 @@ class Bench:
     """A gateway's subscriptions to the one partition that there is; every client has one, of its own number."""
 
     def __init__(self, **settings: Any) -> None:
-        self.cluster = ClusterMap()
+        self.cluster = ClusterView()
         self.settings = SubscriptionSettings(**settings)
         self.core = Subscriptions(self.cluster, self.settings)
         self.calls: dict[int, Call] = {}

@@ -35,7 +35,7 @@ from tidelog_controller.metadata.commands import ChangeAccess
 from tidelog_controller.metadata.rules.access import AccessWish, plan_access
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
-from tidelog_gateway.rights.authorizer import Client, Guard, GuardSettings
+from tidelog_gateway.rights.authorizer import Authorizer, Client, GuardSettings
 from tidelog_gateway.rights.permissions import (
     BY_ID,
     BY_NAME,
@@ -158,8 +158,8 @@ def test_what_is_no_token_has_no_id(text: str) -> None:
 # --- the guard -----------------------------------------------------------------------------------------------
 
 
-def guard(*texts: str, tokens: tuple[Token, ...] = (), **settings: object) -> Guard:
-    made = Guard(GuardSettings(**settings))  # type: ignore[arg-type]
+def guard(*texts: str, tokens: tuple[Token, ...] = (), **settings: object) -> Authorizer:
+    made = Authorizer(GuardSettings(**settings))  # type: ignore[arg-type]
     made.update(Access(tokens, tuple(rules(*texts))))
     return made
 
@@ -241,7 +241,7 @@ def test_a_refusal_says_what_is_missing_and_what_to_do() -> None:
 
 
 def test_positions_of_a_transaction_take_the_right_to_the_group_and_to_the_application() -> None:
-    guard = Guard(GuardSettings(authorization=True))
+    guard = Authorizer(GuardSettings(authorization=True))
     guard.update(Access(acls=(Acl("alice", "group", "group:g"), Acl("bob", "transact", "app:billing"))))
     plain, moved = CommitOffsets("g", ()), CommitOffsets("g", (), transaction="billing", producer_id=5)
     assert guard.judge("alice", plain) is None

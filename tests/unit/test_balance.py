@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 from tidelog.types import PartitionState, ServerState, TopicPartition, TopicState
-from tidelog_controller.active.leader_balancer import Balance, BalanceSettings
+from tidelog_controller.active.leader_balancer import BalanceSettings, LeaderBalancer
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.commands import Command, SetDraining, SetSuccessor
 from tidelog_controller.metadata.rules.placement import Placement
@@ -41,7 +41,7 @@ class Active:
 
     def __init__(self, state: MetadataState) -> None:
         self.state = state
-        self.balance = Balance(SETTINGS)
+        self.balance = LeaderBalancer(SETTINGS)
         self.balance.become_active(state, 0.0)
 
     def write(self, command: Command, now: float) -> None:

@@ -38,9 +38,9 @@ from tidelog.wire.messages import (
     TopicShare,
     TransactionInfo,
 )
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.requests.coordinator_client import LARGE, LARGE_EACH
-from tidelog_gateway.requests.requests import Requests
+from tidelog_gateway.requests.requests import ClientRequests
 
 PARTITIONS = 4
 
@@ -50,7 +50,7 @@ class Shell:
 
     def __init__(self, nursery: trio.Nursery, topics: int) -> None:
         self.nursery = nursery
-        self.cluster = ClusterMap()
+        self.cluster = ClusterView()
         self.controllers = self.peers = self
         self.news = trio.Event()
         self.lookups: list[tuple[ListOffset, Callable[[Any], None]]] = []
@@ -134,7 +134,7 @@ class Shell:
         return len(asked)
 
     async def tell_all(self, offset: int = 7) -> int:
-        """The same, until nothing more is asked."""
+        """Let the leaders answer until nothing more is asked; returns how many look-ups that was."""
         count = 0
         while True:
             await trio.testing.wait_all_tasks_blocked()
@@ -155,10 +155,10 @@ def link(source: int = 1) -> Any:
 
 
 @asynccontextmanager
-async def gateway(topics: int) -> AsyncIterator[tuple[Shell, Requests]]:
+async def gateway(topics: int) -> AsyncIterator[tuple[Shell, ClientRequests]]:
     async with trio.open_nursery() as nursery:
         shell = Shell(nursery, topics)
-        yield shell, Requests(shell, "g")  # type: ignore[arg-type]
+        yield shell, ClientRequests(shell, "g")  # type: ignore[arg-type]
         nursery.cancel_scope.cancel()
 
 
@@ -176,7 +176,7 @@ def heard(answer: Any, kind: type[Kind]) -> Kind:
 
 
 def told(answer: Any) -> MetadataAnswer:
-    """The same of metadata."""
+    """Decode an answer to ``metadata`` as a client does."""
     return heard(answer, MetadataAnswer)
 
 

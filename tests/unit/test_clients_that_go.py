@@ -15,7 +15,7 @@ from tidelog.wire.messages import Hello, Message, Read, ReadAnswer, Subscribe
 from tidelog_gateway.consume.read_window import WindowSettings
 from tidelog_gateway.consume.reads import Reads
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
-from tidelog_gateway.shell import RETRY_S, Shell
+from tidelog_gateway.shell import RETRY_S, GatewayShell
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 PARTITIONS = 8
@@ -37,7 +37,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def gateway() -> AsyncIterator[tuple[Shell, Link, list[Sent]]]:
+async def gateway() -> AsyncIterator[tuple[GatewayShell, Link, list[Sent]]]:
     """A gateway with a client, and what it sends to the one leader of all partitions."""
     sent: list[Sent] = []
 
@@ -47,7 +47,7 @@ async def gateway() -> AsyncIterator[tuple[Shell, Link, list[Sent]]]:
     async with trio.open_nursery() as nursery:
         settings = RouterSettings(), SubscriptionSettings()
         hello = Hello(PROTOCOL_VERSION, "gateway", "g1")
-        shell = Shell(WebSocketTransport(), hello, [], *settings, trio.current_time, nursery)
+        shell = GatewayShell(WebSocketTransport(), hello, [], *settings, trio.current_time, nursery)
         state = PartitionState(("r1",), ("r1",), "r1", 1, 1)
         topics = (TopicState("t", "orders", partitions=(state,) * PARTITIONS),)
         shell.cluster.update(ClusterImage(1, "c", (ServerState("r1", "ws://r1", 1, False),), topics))

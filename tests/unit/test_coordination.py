@@ -30,8 +30,8 @@ from tidelog.wire.messages import (
     TopicCreated,
     TransactionInfo,
 )
-from tidelog_gateway.cluster_view import ClusterMap
-from tidelog_gateway.requests.coordinator_client import TIMEOUT_S, Coordination
+from tidelog_gateway.cluster_view import ClusterView
+from tidelog_gateway.requests.coordinator_client import TIMEOUT_S, CoordinatorClient
 
 PARTITIONS = 4
 NOT_COORDINATOR = refuse("NOT_COORDINATOR", "no")
@@ -42,7 +42,7 @@ class FakeShell:
     """A gateway whose replica servers answer from a script."""
 
     def __init__(self, *answers: Message | TidelogError) -> None:
-        self.cluster = ClusterMap()
+        self.cluster = ClusterView()
         self.peers = self.controllers = self
         self.script = list(answers)
         self.asked: list[tuple[str, Message]] = []
@@ -76,12 +76,12 @@ class FakeShell:
 
 def gateway(
     *answers: Message | TidelogError, led: bool = True, topic: str = GROUPS
-) -> tuple[FakeShell, Coordination]:
+) -> tuple[FakeShell, CoordinatorClient]:
     shell = FakeShell(*answers)
     shell.topic = topic
     if led:
         shell.lead(*["r1"] * PARTITIONS)
-    return shell, Coordination(shell, lambda message: message)  # type: ignore[arg-type]
+    return shell, CoordinatorClient(shell, lambda message: message)  # type: ignore[arg-type]
 
 
 async def test_the_leader_of_the_groups_partition_is_asked() -> None:

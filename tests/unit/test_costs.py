@@ -27,13 +27,13 @@ from tidelog.wire.messages import (
     TopicShare,
     UseProducer,
 )
-from tidelog_gateway.clients.quota_enforcer import Metering
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.heavy_requests import Asking, cost_of
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.requests import metadata_answers as describing
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.shell import GatewayShell
 
 
 def image() -> ClusterImage:
@@ -42,7 +42,7 @@ def image() -> ClusterImage:
 
 
 def new_router() -> Router:
-    cluster = ClusterMap()
+    cluster = ClusterView()
     cluster.update(image())
     router = Router(cluster, RouterSettings())
     router.on_link_opened(1, "alice", named=True)
@@ -176,7 +176,7 @@ def test_a_ticket_that_comes_behind_a_batch_says_nothing_of_it() -> None:
 
 
 @asynccontextmanager
-async def shell_of(**costs: float) -> AsyncIterator[tuple[Shell, dict[str, Any]]]:
+async def shell_of(**costs: float) -> AsyncIterator[tuple[GatewayShell, dict[str, Any]]]:
     """A gateway with a client of each principal. To look at a batch of it takes so many seconds of the clock."""
     late = 0.0
     links: dict[str, Any] = {
@@ -186,7 +186,7 @@ async def shell_of(**costs: float) -> AsyncIterator[tuple[Shell, dict[str, Any]]
         settings = RouterSettings(), SubscriptionSettings()
         hello = service_hello("gateway", "g1")
         clock = lambda: trio.current_time() + late  # noqa: E731
-        shell = Shell(object(), hello, (), *settings, clock, nursery)  # type: ignore[arg-type]
+        shell = GatewayShell(object(), hello, (), *settings, clock, nursery)  # type: ignore[arg-type]
         shell.cluster.update(image())
         produced, check = shell.router.on_produce, shell.router.check
 
@@ -207,7 +207,7 @@ async def shell_of(**costs: float) -> AsyncIterator[tuple[Shell, dict[str, Any]]
         nursery.cancel_scope.cancel()
 
 
-def left(shell: Shell, link: Any) -> int:
+def left(shell: GatewayShell, link: Any) -> int:
     """Batches of the client that are not looked at yet."""
     return len(shell.router._unchecked.get(link.source, ()))
 
@@ -289,7 +289,7 @@ def test_a_quota_counts_what_a_request_costs() -> None:
     assert cost_of(FetchOffsets("g", (TopicShare("t", tuple(range(5000))),))) == 51
     assert cost_of(ListGroups(), 5000) == 1
     clock = SimpleNamespace(now=0.0)
-    metering = Metering(lambda: clock.now, lambda link, credit: None)
+    metering = QuotaEnforcer(lambda: clock.now, lambda link, credit: None)
     client: Any = type("Client", (), {"sent_bytes": 0})()
     metering.on_open(client, "alice")
     metering.update((Quota("alice", requests_s=100),))

@@ -35,16 +35,16 @@ from tidelog.wire.messages import (
     TransactionBegun,
     UseProducer,
 )
-from tidelog_gateway.audit.events import Journal
+from tidelog_gateway.audit.events import AuditEvents
 from tidelog_gateway.audit.merged_events import MOST_KEYS
 from tidelog_gateway.audit.writer import Audit
-from tidelog_gateway.clients.connections import Door, View
-from tidelog_gateway.clients.drain import Leaving
+from tidelog_gateway.clients.connections import ClientConnections, View
+from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.limits.repeated_lines import INTERVAL_S, MOST, Repeated
-from tidelog_gateway.rights.authorizer import Client, Guard, GuardSettings
+from tidelog_gateway.rights.authorizer import Authorizer, Client, GuardSettings
 from tidelog_gateway.rights.own_transactions import MOST as OWN
 from tidelog_gateway.settings import DoorSettings, RouterSettings, SubscriptionSettings
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.shell import GatewayShell
 from trio.testing import MockClock
 
 SOURCES = count(1)
@@ -77,12 +77,12 @@ class FakeLink:
 class Stage:
     """A door whose wall clock goes with trio's."""
 
-    def __init__(self, shell: Shell, guard: Guard, **settings: Any) -> None:
+    def __init__(self, shell: GatewayShell, guard: Authorizer, **settings: Any) -> None:
         self.shell = shell
         self.closed: list[FakeLink] = []
-        self.journal = Journal("g1/ab", "g1", 10, trio.current_time())
-        audit, leaving = Audit(shell, self.journal, wall_ms), Leaving(shell)
-        self.door = Door(shell, None, guard, audit, wall_ms, leaving, DoorSettings(**settings))  # type: ignore[arg-type]
+        self.journal = AuditEvents("g1/ab", "g1", 10, trio.current_time())
+        audit, leaving = Audit(shell, self.journal, wall_ms), Drain(shell)
+        self.door = ClientConnections(shell, None, guard, audit, wall_ms, leaving, DoorSettings(**settings))  # type: ignore[arg-type]
         self.door._requests = self  # type: ignore[assignment]
         self.answer: Message | TidelogError = Done()
         """To all requests."""
@@ -135,7 +135,9 @@ def wall_ms() -> int:
     return round(trio.current_time() * 1000)
 
 
-def played(act: Callable[[Stage, MockClock], Awaitable[None]], guard: Guard | None = None, **settings: Any) -> None:
+def played(
+    act: Callable[[Stage, MockClock], Awaitable[None]], guard: Authorizer | None = None, **settings: Any
+) -> None:
     """With a door that runs, and a clock that stands still."""
     clock = MockClock()
 
@@ -143,9 +145,9 @@ def played(act: Callable[[Stage, MockClock], Awaitable[None]], guard: Guard | No
         async with trio.open_nursery() as nursery:
             hello = Hello(PROTOCOL_VERSION, "gateway", "g1")
             bounds = RouterSettings(), SubscriptionSettings()
-            shell = Shell(WebSocketTransport(), hello, (), *bounds, trio.current_time, nursery)
+            shell = GatewayShell(WebSocketTransport(), hello, (), *bounds, trio.current_time, nursery)
             shell.cluster.update(ClusterImage(1, "test", ()))
-            stage = Stage(shell, guard or Guard(GuardSettings()), **settings)
+            stage = Stage(shell, guard or Authorizer(GuardSettings()), **settings)
             nursery.start_soon(stage.door.run)
             await trio.testing.wait_all_tasks_blocked()
             await act(stage, clock)
@@ -214,7 +216,7 @@ def test_a_token_of_an_issuer_that_expires_ends_its_connections_at_that_moment()
             await pass_s(clock, 9.0)
         assert last.closed
 
-    played(act, Guard(GuardSettings(), Known()))
+    played(act, Authorizer(GuardSettings(), Known()))
 
 
 # --- what is told of those who do not come in ----------------------------------------------------------------
@@ -314,7 +316,7 @@ def test_strangers_are_one_principal_where_rules_are_heeded() -> None:
     async def each(stage: Stage, clock: MockClock) -> None:
         await tenants(stage, 5)
 
-    played(one, Guard(GuardSettings(authorization=True)))
+    played(one, Authorizer(GuardSettings(authorization=True)))
     played(each)
 
 
@@ -466,7 +468,7 @@ def test_who_ends_or_fences_what_others_have_staged_is_audited() -> None:
 
 
 def test_who_floods_the_audit_hides_nothing() -> None:
-    one = Journal("g1/ab", "g1", 20, 0.0)
+    one = AuditEvents("g1/ab", "g1", 20, 0.0)
     mallory = {"principal": "mallory", "remote": "10.0.0.9:40000"}
     for _ in range(10_000):
         one.on_minor_change(mallory, RESET, Done(), 0)

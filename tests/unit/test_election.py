@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import ReportLeader, SuspectPart
-from tidelog_controller.active.failure_detection import Elections
+from tidelog_controller.active.failure_detection import FailureDetection
 from tidelog_controller.metadata.application import MetadataState, apply
 from tidelog_controller.metadata.commands import (
     AddTopic,
@@ -32,7 +32,7 @@ class Cluster:
             self.state = apply(self.state, RegisterServer(0, node, "ws://x"), self.state.index + 1).state
         add = AddTopic(0, "id", "orders", TopicConfig(), (("r1", "r2", "r3", "r4", "r5"),) * 2)
         self.state = apply(self.state, add, 6).state
-        self.elections = Elections(SESSION_S, GRACE_S, WINDOW_S)
+        self.elections = FailureDetection(SESSION_S, GRACE_S, WINDOW_S)
         self.elections.become_active(self.state, 0.0)
 
     def apply(self, command: Command, now: float) -> None:

@@ -14,7 +14,7 @@ from tidelog.errors import BrokerError
 from tidelog.net.link import Link, connect_link
 from tidelog.net.transport import Page
 from tidelog.net.websocket.transport import WebSocketTransport
-from tidelog.runtime.listener import Entrance
+from tidelog.runtime.listener import Listener
 from tidelog.wire.messages import DescribeMetrics, Done, Message, MetricsAnswer, UnreadablePlace, Watch
 
 
@@ -38,9 +38,9 @@ class Shell:
 
 
 @asynccontextmanager
-async def listening(*more: str) -> AsyncIterator[tuple[Entrance, str]]:
+async def listening(*more: str) -> AsyncIterator[tuple[Listener, str]]:
     """Clients may send what they may in these tests, and ``more``."""
-    entrance = Entrance("r1", lambda hello: WELCOME)
+    entrance = Listener("r1", lambda hello: WELCOME)
     async with trio.open_nursery() as nursery:
         allowed = {role: operations | {*more} for role, operations in ALLOWED.items()}
         listen = partial(entrance.serve, WebSocketTransport(), "127.0.0.1", 0, allowed)

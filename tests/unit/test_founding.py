@@ -10,22 +10,22 @@ import pytest
 from tidelog.sansio.effects import Send
 from tidelog.wire.messages import Meet
 from tidelog_controller.raft.base import RaftSettings
-from tidelog_controller.raft.bootstrap import Founding
+from tidelog_controller.raft.bootstrap import Bootstrap
 from tidelog_controller.raft.log import Stored
 from tidelog_controller.raft.raft import Raft, RaftEffect
 
 URLS = {node: f"ws://{node}" for node in ("c1", "c2", "c3", "c4", "c5")}
 
 
-def begin(node: str, store: str, now: float = 0.0) -> Founding:
+def begin(node: str, store: str, now: float = 0.0) -> Bootstrap:
     """A controller with an empty store."""
     raft = Raft(
         node, RaftSettings(snapshot_threshold=2), Stored(store=f"{store} of {node}"), random.Random(node), now
     )
-    return Founding(raft, URLS, waits=False, now=now)
+    return Bootstrap(raft, URLS, waits=False, now=now)
 
 
-def new() -> dict[str, Founding]:
+def new() -> dict[str, Bootstrap]:
     """Five controllers with empty stores."""
     return {node: begin(node, "store") for node in URLS}
 

@@ -24,7 +24,7 @@ from tidelog.wire.messages import (
     TaskProducer,
 )
 from tidelog_controller.metadata.rules.recovery import first_of_share
-from tidelog_gateway.requests.requests import Requests
+from tidelog_gateway.requests.requests import ClientRequests
 from tidelog_replica.coordinators.transactions.records import ProducerRecord
 from tidelog_replica.coordinators.transactions.task_producers import record_of_batch
 
@@ -83,7 +83,7 @@ async def answers_to(
     async with trio.open_nursery() as nursery:
         shell = Shell(nursery)
         prepare(shell)
-        requests = Requests(shell, "g")  # type: ignore[arg-type]
+        requests = ClientRequests(shell, "g")  # type: ignore[arg-type]
         for number, (message, view) in enumerate(asked, 1):
             link = SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r", source=1)
             requests.on_message(link, number, message, view)  # type: ignore[arg-type]

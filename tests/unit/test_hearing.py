@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.cli.local.message_tap import KEPT, WORDS, Ear, Recorder
+from tidelog.cli.local.message_tap import KEPT, WORDS, Ear, MessageTap
 from tidelog.wire.codec import encode
 from tidelog.wire.messages import Done, Hello, Message, PauseTopic, PlayedMessage, Welcome
 
@@ -13,9 +13,9 @@ def data(message: Message, *, id: int | None = None, re: int | None = None) -> b
     return head + bytes(payload) if isinstance(payload, bytes) else head
 
 
-def heard(role: str = "replica", peer: str = "r2") -> tuple[Recorder, Ear]:
+def heard(role: str = "replica", peer: str = "r2") -> tuple[MessageTap, Ear]:
     """The end of a connection at r1 that a service has opened; recording."""
-    recorder = Recorder(lambda: 1000)
+    recorder = MessageTap(lambda: 1000)
     ear = Ear(recorder, "r1")
     ear.hear(data(Hello(1, role, peer), id=0))
     recorder.begin()
@@ -42,7 +42,7 @@ def test_an_answer_is_told_by_the_op_that_it_answers() -> None:
 
 
 def test_the_end_that_has_connected_knows_the_other_by_its_welcome() -> None:
-    recorder = Recorder(lambda: 0)
+    recorder = MessageTap(lambda: 0)
     ear = Ear(recorder, "r1")
     ear.hear(data(Welcome(1, "dev", "c1", "controller", 1, 1), re=0))
     recorder.begin()

@@ -18,18 +18,18 @@ from tidelog.wire.messages import (
     RevokeTokens,
     TopicCreated,
 )
-from tidelog_gateway.audit.events import BATCH, BATCH_BYTES, EVENT_BYTES, MINOR_BYTES, MOST, MOST_OF_ONE, Journal
+from tidelog_gateway.audit.events import BATCH, BATCH_BYTES, EVENT_BYTES, MINOR_BYTES, MOST, MOST_OF_ONE, AuditEvents
 from tidelog_gateway.audit.merged_events import MOST_KEYS
 
 ALICE = {"principal": "alice", "remote": "10.0.0.7:4711"}
 MALLORY = {"principal": "mallory", "remote": "10.0.0.8:4711"}
 
 
-def journal(failures_s: int = 5) -> Journal:
-    return Journal("g1/ab", "g1", failures_s, 0.0)
+def journal(failures_s: int = 5) -> AuditEvents:
+    return AuditEvents("g1/ab", "g1", failures_s, 0.0)
 
 
-def told(one: Journal) -> list[dict[str, Any]]:
+def told(one: AuditEvents) -> list[dict[str, Any]]:
     return [json.loads(record.value or b"") for record in one.take()]
 
 
@@ -159,7 +159,7 @@ def test_it_is_told_whose_events_were_left_out() -> None:
 
 def test_events_and_what_is_written_at_once_are_bounded_in_bytes() -> None:
     """Whatever a client names in a request: a batch that is larger than its topic takes would end the audit."""
-    one = Journal("g1/ab", "g1", 1000, 0.0)
+    one = AuditEvents("g1/ab", "g1", 1000, 0.0)
     long = CommitOffsets("billing", tuple(GroupPosition("t", n, 7, metadata="\x01" * 170) for n in range(1000)))
     admin = RevokeTokens(principal="p" * 1024, token_id="t" * 1024)
     for n in range(200):

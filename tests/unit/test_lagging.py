@@ -11,8 +11,8 @@ import pytest
 from replica_net import cluster
 from tidelog.types import PartitionState, ServerState, TopicState
 from tidelog.wire.messages import FollowerLag, Heartbeat
-from tidelog_controller.active.leader_balancer import Balance, BalanceSettings
-from tidelog_controller.active.slow_servers import Lags
+from tidelog_controller.active.leader_balancer import BalanceSettings, LeaderBalancer
+from tidelog_controller.active.slow_servers import SlowServers
 from tidelog_controller.metadata.rules.placement import Placement
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_replica.partition.lag import follower_lags
@@ -29,7 +29,7 @@ class Told:
     """What the servers tell a controller, every five seconds."""
 
     def __init__(self, threshold_s: float = 2.0) -> None:
-        self.lags = Lags(threshold_s, patience_s=15.0, rest_s=60.0)
+        self.lags = SlowServers(threshold_s, patience_s=15.0, rest_s=60.0)
         self.state = state()
         self.now = 0.0
 
@@ -135,7 +135,7 @@ def test_no_leadership_comes_back_to_a_slow_server() -> None:
     metadata = replace(state(), topics={"id": topic}, names={"orders": "id"}, history={"id": ((),)})
     settings = BalanceSettings(leader_min_term_s=0.0, leader_imbalance_check_interval_s=60.0)
     for slow, begun in ((("r1",), []), (("r2",), ["r1"]), ((), ["r1"])):
-        balance = Balance(settings)
+        balance = LeaderBalancer(settings)
         balance.become_active(metadata, 0.0)
         assert [command.successor for command in balance.due(metadata, 60.0, 0, slow)] == begun
 

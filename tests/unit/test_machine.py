@@ -15,7 +15,7 @@ from tidelog.errors import BrokerError, refuse
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import AlterIsrAnswer, Done, Message, ProducerIds, TopicCreated
 from tidelog_controller.metadata.application import apply
-from tidelog_controller.metadata.client_sessions import CLIENTS, PER_CLIENT, Once, RequestId
+from tidelog_controller.metadata.client_sessions import CLIENTS, PER_CLIENT, ClientSessions, RequestId
 from tidelog_controller.metadata.commands import AddTopic, Command, RegisterServer, TakeProducerIds
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import (
@@ -40,7 +40,7 @@ def order_of(value: Any) -> Any:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.builds(Replicated, st.from_type(MetadataState), st.from_type(Once)))
+@given(st.builds(Replicated, st.from_type(MetadataState), st.from_type(ClientSessions)))
 def test_any_state_is_what_its_document_says(state: Replicated) -> None:
     again = decode_state(encode_state(state))
     assert again == state
@@ -142,7 +142,7 @@ def test_a_refusal_is_remembered_too() -> None:
 
 def test_every_kind_of_answer_comes_back_as_it_was() -> None:
     answers = [Done(), TopicCreated("t1"), ProducerIds(4, 2), AlterIsrAnswer(3, ("r1", "r2"))]
-    once = Once()
+    once = ClientSessions()
     for number, answer in enumerate(answers, 1):
         once = once.with_answer(RequestId("g1", number), answer)
     assert [once.find(RequestId("g1", number)) for number in range(1, 6)] == [*answers, None]
@@ -150,7 +150,7 @@ def test_every_kind_of_answer_comes_back_as_it_was() -> None:
 
 
 def test_the_table_is_bounded_and_what_it_forgot_is_not_done_again() -> None:
-    once = Once()
+    once = ClientSessions()
     for number in range(1, PER_CLIENT + 3):
         once = once.with_answer(RequestId("g1", number), Done())
     assert len(once.clients["g1"].answers) == PER_CLIENT

@@ -29,10 +29,10 @@ from tidelog.wire.messages import (
     TransactionEnded,
 )
 from tidelog.wire.schema import hints, optional_of
-from tidelog_gateway.clients.connections import Door, View
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.clients.connections import ClientConnections, View
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.requests.metadata_answers import Describing
-from tidelog_gateway.rights.authorizer import Client, Guard, GuardSettings
+from tidelog_gateway.rights.authorizer import Authorizer, Client, GuardSettings
 from tidelog_gateway.rights.named_fields import ROWS
 from tidelog_gateway.server import CLIENT_OPS
 from tidelog_gateway.settings import DoorSettings
@@ -164,9 +164,9 @@ class Gateway:
     def __init__(self, *rights: str) -> None:
         state = PartitionState(("r1",), ("r1",), "r1", 1, 1)
         topics = (TopicState(TOPIC_ID, TOPIC, partitions=(state,)),)
-        self.cluster = ClusterMap()
+        self.cluster = ClusterView()
         self.cluster.update(ClusterImage(1, "c", (ServerState("r1", "ws://r1", 1, False),), topics))
-        self.guard = Guard(GuardSettings(authorization=True))
+        self.guard = Authorizer(GuardSettings(authorization=True))
         self.guard.update(Access(acls=tuple(Acl("alice", *right.split(" ")) for right in rights)))
         audit: Any = SimpleNamespace(why_not=lambda *_: None, on_failure=lambda *_: None)
         self.came: list[Message] = []
@@ -184,7 +184,7 @@ class Gateway:
             on_message=lambda link, id, message: self.came.append(message),
         )
         requests: Any = SimpleNamespace(on_message=lambda link, id, message, view: self.came.append(message))
-        self.door = Door(shell, requests, self.guard, audit, lambda: 0, leaving, DoorSettings())
+        self.door = ClientConnections(shell, requests, self.guard, audit, lambda: 0, leaving, DoorSettings())
         self.link: Any = End(self.refused)
         self.door._clients[self.link] = Client("alice")
         self.door._metering.on_open(self.link, "alice")

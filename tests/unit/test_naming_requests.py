@@ -9,7 +9,7 @@ import trio
 from tidelog.errors import TidelogError
 from tidelog.request_names import name_of_client, owner_of
 from tidelog.wire.messages import AlterAcls, AlterTopic, Done, ListGroups, Message, PutToken
-from tidelog_gateway.requests.requests import Requests
+from tidelog_gateway.requests.requests import ClientRequests
 
 OWN = "gateway:g1/ab"
 
@@ -40,7 +40,7 @@ async def passed(*asked: tuple[Message, Any], own: str = OWN) -> tuple[list[Any]
     """What reached the controllers, and what the clients were answered."""
     async with trio.open_nursery() as nursery:
         shell = Shell(nursery)
-        requests = Requests(shell, own)  # type: ignore[arg-type]
+        requests = ClientRequests(shell, own)  # type: ignore[arg-type]
         link = SimpleNamespace(peer=SimpleNamespace(node="x"), remote="10.0.0.1:1", source=1)
         for id, (message, view) in enumerate(asked):
             requests.on_message(link, id, message, view)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from tidelog.runtime.config import load
 from tidelog.types import Access
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.rights import issuer_keys, oidc
-from tidelog_gateway.rights.authorizer import Client, Guard, GuardSettings
+from tidelog_gateway.rights.authorizer import Authorizer, Client, GuardSettings
 from tidelog_gateway.rights.issuer_keys import MAX_BYTES, IssuerKeys
 from tidelog_gateway.rights.oidc import MAX_TOKEN_BYTES, MAX_UNKNOWN, REFETCH_S, Issuer
 from tidelog_gateway.settings import OidcRules
@@ -419,14 +419,14 @@ def test_tokens_of_the_issuer_go_beside_those_of_the_cluster() -> None:
         def recognize(self, token: str, wall_ms: int) -> Client:
             return Client("oidc-alice", expires_ms=2000)
 
-    guard = Guard(GuardSettings(authentication=True), Known())
+    guard = Authorizer(GuardSettings(authentication=True), Known())
     guard.update(Access())
     found = guard.recognize("a.b.c", None, 0)
     assert found == Client("oidc-alice", expires_ms=2000)
     assert not guard.is_over(found, 1999) and guard.is_over(found, 2000)
     assert guard.next_expiry_ms([found, Client("bob")]) == 2000
     assert refusal(guard.recognize("tide_0123456789abcdef_x", None, 0)).code == "UNAUTHENTICATED"
-    without = Guard(GuardSettings())
+    without = Authorizer(GuardSettings())
     assert refusal(without.recognize("a.b.c", None, 0)).code == "UNAUTHENTICATED"
 
 

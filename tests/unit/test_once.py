@@ -20,7 +20,14 @@ from tidelog.wire.messages import (
     ProducerIds,
     RevokeTokens,
 )
-from tidelog_controller.metadata.client_sessions import CLIENTS, PER_CLIENT, TEXT, Once, RequestId, digest_of
+from tidelog_controller.metadata.client_sessions import (
+    CLIENTS,
+    PER_CLIENT,
+    TEXT,
+    ClientSessions,
+    RequestId,
+    digest_of,
+)
 from tidelog_controller.metadata.commands import TakeProducerIds
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_proposal, encode_state, step
@@ -128,7 +135,7 @@ def test_below_the_feature_level_log_and_snapshot_are_what_earlier_releases_read
 
 def test_what_earlier_releases_remembered_is_still_answered() -> None:
     """Without a digest only the kind of the answer can be compared."""
-    old = Once().with_answer(RequestId("g1/ab", 1), Done())
+    old = ClientSessions().with_answer(RequestId("g1/ab", 1), Done())
     assert old.find(RequestId("g1/ab", 1, b"x" * 16)) == Done()
 
 
@@ -158,7 +165,7 @@ def test_names_that_are_too_long_are_refused_whoever_passes_them_on() -> None:
 def test_a_remembered_refusal_is_short() -> None:
     details = {f"field{number}": "x" * 100_000 for number in range(100)}
     refusal = refuse("INVALID_CONFIG", "x" * 100_000, **details)
-    once = Once().with_answer(RequestId(ALICE, 1, b"d" * 16), refusal)
+    once = ClientSessions().with_answer(RequestId(ALICE, 1, b"d" * 16), refusal)
     known = once.find(RequestId(ALICE, 1, b"d" * 16))
     assert isinstance(known, TidelogError) and known.code == "INVALID_CONFIG" and len(known.message) == TEXT
     assert len(once.clients[ALICE].answers[1].data) < 20 * TEXT
@@ -167,7 +174,7 @@ def test_a_remembered_refusal_is_short() -> None:
 @pytest.mark.parametrize("ids", [CLIENTS, 3 * CLIENTS])
 def test_nobody_has_the_requests_of_others_forgotten(ids: int) -> None:
     """One principal takes ever new ids: its own are forgotten, not those of others nor of the gateways."""
-    once = Once()
+    once = ClientSessions()
     gateway = name_of_gateway("g1", 1)
     for name in (ALICE, gateway):
         once = once.with_answer(RequestId(name, 1, b"d" * 16), Done())
@@ -183,6 +190,6 @@ def test_the_whole_table_has_a_bound() -> None:
     """What one remembered request takes, times the most that there are, in a snapshot."""
     longest = "client:" + "x" * (LONGEST_NAME - 7)
     refusal = refuse("INVALID_CONFIG", "x" * TEXT)
-    once = Once().with_answer(RequestId(longest, 1, b"d" * 16), refusal)
+    once = ClientSessions().with_answer(RequestId(longest, 1, b"d" * 16), refusal)
     size = len(encode_state(Replicated(MetadataState("c"), once))) - len(encode_state(Replicated(MetadataState("c"))))
     assert size * CLIENTS * PER_CLIENT < 256 << 20

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from tidelog.errors import TidelogError, Unreachable, refuse
-from tidelog.net.controller_link import ActiveController
+from tidelog.net.controller_link import ControllerLink
 from tidelog.net.link import PROTOCOL_VERSION, Handler, Link, serve_links
 from tidelog.net.peers import Peers
 from tidelog.net.transport import Connection, Transport
@@ -248,7 +248,7 @@ async def test_the_active_controller_is_found_and_found_again(monkeypatch: pytes
         for node in ("c1", "c2", "c3"):
             controllers.urls[node] = await nursery.start(serve, node, controllers.handler(node), [])
         controllers.active = "c3"
-        link = ActiveController(
+        link = ControllerLink(
             TRANSPORT,
             [NOWHERE, *controllers.urls.values()],
             HELLO,
@@ -275,7 +275,7 @@ async def test_where_nobody_can_be_active_for_want_of_disks_it_is_known_which() 
         for node in ("c1", "c2"):
             controllers.urls[node] = await nursery.start(serve, node, controllers.handler(node), [])
         urls = list(controllers.urls.values())
-        link = ActiveController(TRANSPORT, urls, HELLO, on_message=lambda _: None, on_up=lambda: None)
+        link = ControllerLink(TRANSPORT, urls, HELLO, on_message=lambda _: None, on_up=lambda: None)
         nursery.start_soon(link.run)
         with trio.fail_after(30):
             while link.in_want is None:

@@ -46,7 +46,7 @@ from tidelog_controller.metadata.rules.topics import plan_topic
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.limits.quotas import Quotas
-from tidelog_gateway.requests.requests import Requests
+from tidelog_gateway.requests.requests import ClientRequests
 from tidelog_gateway.settings import SubscriptionSettings
 from tidelog_replica.config import GroupSettings, TransactionSettings
 from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
@@ -402,7 +402,7 @@ async def passed_on(asked: list[Message], level: int) -> list[Message]:
     async with trio.open_nursery() as nursery:
         cluster = SimpleNamespace(image=SimpleNamespace(level=level), topic_named=lambda name: None)
         shell: Any = SimpleNamespace(cluster=cluster, nursery=nursery, begin=lambda *_: lambda answer: None)
-        requests = Requests(shell, "g")
+        requests = ClientRequests(shell, "g")
 
         async def note(message: Message, view: object, turn: object) -> Message:
             found.append(message)

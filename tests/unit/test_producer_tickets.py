@@ -8,7 +8,7 @@ from tidelog.feature_levels import TICKETS
 from tidelog.tickets import refuse_ticket, sign, successor
 from tidelog.types import ClusterImage, TicketKey
 from tidelog.wire.messages import ProducerTicket, UseProducer
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.rights.producer_tickets import MAX_PRODUCERS, ProducerTickets
 
 FIRST, SECOND, THIRD = (TicketKey(number, f"{number:064x}") for number in (5, 9, 12))
@@ -92,7 +92,7 @@ class Gateway:
     """What one gateway knows of tickets; its metadata say what ``hear`` said last."""
 
     def __init__(self, *keys: TicketKey, level: int = TICKETS) -> None:
-        self.cluster = ClusterMap()
+        self.cluster = ClusterView()
         self.tickets = ProducerTickets(self.cluster)
         self.index = 0
         self.hear(*keys, level=level)

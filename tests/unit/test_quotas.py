@@ -11,11 +11,11 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
 from tidelog.wire.messages import CopyRead, Credit, ReadCopy
 from tidelog_gateway.clients.connections import View
-from tidelog_gateway.clients.quota_enforcer import Metering
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.quotas import BURST_S, Bucket, Quotas
 from tidelog_gateway.limits.rate_shares import KNOWN, Shares
-from tidelog_gateway.rights.authorizer import Guard, GuardSettings
+from tidelog_gateway.rights.authorizer import Authorizer, GuardSettings
 from tidelog_gateway.rights.own_transactions import OwnTransactions
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
 
@@ -128,11 +128,11 @@ class Sent:
 async def test_what_servers_read_of_their_copies_counts_for_the_bytes_that_a_client_gets(
     autojump_clock: object,
 ) -> None:
-    metering, link = Metering(trio.current_time, lambda link, credit: None), Sent()
+    metering, link = QuotaEnforcer(trio.current_time, lambda link, credit: None), Sent()
     metering.on_open(link, "alice")  # type: ignore[arg-type]
     metering.update((Quota("alice", bytes_out_s=100),))
-    own = OwnTransactions(ProducerTickets(ClusterMap()))
-    view = View(Guard(GuardSettings()), None, ClusterMap(), "alice", "", metering.charge, own, 1)  # type: ignore[arg-type]
+    own = OwnTransactions(ProducerTickets(ClusterView()))
+    view = View(Authorizer(GuardSettings()), None, ClusterView(), "alice", "", metering.charge, own, 1)  # type: ignore[arg-type]
     asked = ReadCopy("r1", "t", 0, 0)
     assert metering.judge(link, asked) is None  # type: ignore[arg-type]
     view.tell(asked, refuse("OFFLINE", ""))
@@ -153,7 +153,7 @@ async def test_credit_is_held_until_the_debt_is_paid_or_there_is_no_quota(
         if len(given) == 2:
             all_given.set()
 
-    metering, link = Metering(trio.current_time, give), Sent()
+    metering, link = QuotaEnforcer(trio.current_time, give), Sent()
     metering.on_open(link, "alice")  # type: ignore[arg-type]
     metering.update((Quota("alice", bytes_out_s=100),))
     assert not metering.holds(link, Credit(1, 5))  # type: ignore[arg-type]

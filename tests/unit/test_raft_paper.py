@@ -35,7 +35,7 @@ from tidelog.wire.messages import (
     TimeoutNow,
     Vote,
 )
-from tidelog_controller.raft.configuration import Members, encode_members, members_of
+from tidelog_controller.raft.configuration import Configuration, encode_members, members_of
 from tidelog_controller.raft.raft import Entry, Persist, RaftSettings, ReadReady, Restore, Snapshot, Stored
 
 SMALL = RaftSettings(snapshot_threshold=4, snapshot_chunk_bytes=20)
@@ -450,7 +450,7 @@ def test_a_snapshot_is_durable_before_it_is_acknowledged_or_restored() -> None:
     kinds = [type(effect) for effect in effects]
     assert kinds.index(Persist) < kinds.index(Restore)
     persist = next(effect for effect in effects if isinstance(effect, Persist))
-    assert persist.snapshot == Snapshot(5, 3, Members(members), data)
+    assert persist.snapshot == Snapshot(5, 3, Configuration(members), data)
     assert sent(effects)[-1] == AppendResult(3, True, 5)
 
 

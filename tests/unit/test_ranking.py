@@ -7,8 +7,8 @@ import pytest
 from metadata_log import Log
 from tidelog.types import ServerState, TopicPartition
 from tidelog.wire.messages import FollowerLag, ReportLeader, SuspectPart
-from tidelog_controller.active.failure_detection import DAMPING_S, FREE_REPLACEMENTS, Elections
-from tidelog_controller.active.server_ranks import MOST_DELAY, RECENT_S, REMEMBERED_S, Ranking
+from tidelog_controller.active.failure_detection import DAMPING_S, FREE_REPLACEMENTS, FailureDetection
+from tidelog_controller.active.server_ranks import MOST_DELAY, RECENT_S, REMEMBERED_S, ServerRanks
 from tidelog_controller.metadata.command_bytes import encode_command
 from tidelog_controller.metadata.commands import FenceServer, LeaveParts, LostLeader, RankedServer, ReplaceLeaders
 from tidelog_controller.metadata.rules.leader_election import elect
@@ -24,7 +24,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.state = MetadataState("test", servers={n: ServerState(n, f"ws://{n}", 1, fenced=False) for n in SERVERS})
-        self.ranking = Ranking(SESSION_S)
+        self.ranking = ServerRanks(SESSION_S)
         self.now = 0.0
         self.ranking.become_active(self.state, self.now)
 
@@ -210,7 +210,7 @@ class Reported:
 
     def __init__(self) -> None:
         self.log = three()
-        self.elections = Elections(SESSION_S, 0.75, 5.0)
+        self.elections = FailureDetection(SESSION_S, 0.75, 5.0)
         self.elections.become_active(self.log.state, 0.0)
         self.now = 0.0
 

@@ -9,7 +9,7 @@ import pytest
 from tidelog.errors import TidelogError, Unreachable
 from tidelog.types import ClusterImage, NodeId, TopicConfig, TopicState
 from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.read_window import WindowSettings
 from tidelog_gateway.consume.reads import Answered, Reader, Reads
 
@@ -28,7 +28,7 @@ class Bench:
         self.sent: list[tuple[Message, float, Answered]] = []
         self.ends: list[tuple[str, Message | TidelogError]] = []
         settings = WindowSettings(max_bytes, max_waits=max_waits)
-        cluster = ClusterMap()
+        cluster = ClusterView()
         large = TopicConfig(max_batch_bytes=11 * MIB)
         cluster.update(ClusterImage(1, "c", (), (TopicState("large", "large", large),)))
         self.reads = Reads(self.start_call, cluster, settings, lambda: self.now)

@@ -14,7 +14,7 @@ from tidelog.net.link import PROTOCOL_VERSION, Link
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Done, Hello, Message
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
-from tidelog_gateway.shell import CLIENT_MAX_REQUESTS, MAX_CALLS, Answered, Shell
+from tidelog_gateway.shell import CLIENT_MAX_REQUESTS, MAX_CALLS, Answered, GatewayShell
 
 NUMBERS = count(1)
 
@@ -31,7 +31,7 @@ class Connection:
 
 
 class Bench:
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: GatewayShell) -> None:
         self.shell = shell
 
     def connect(self, principal: str, **how: bool) -> Link:
@@ -55,7 +55,7 @@ async def gateway() -> AsyncIterator[Bench]:
     hello = Hello(PROTOCOL_VERSION, "gateway", "g1")
     async with trio.open_nursery() as nursery:
         settings = RouterSettings(), SubscriptionSettings()
-        yield Bench(Shell(WebSocketTransport(), hello, [], *settings, trio.current_time, nursery))
+        yield Bench(GatewayShell(WebSocketTransport(), hello, [], *settings, trio.current_time, nursery))
 
 
 async def test_a_connection_has_so_many_requests() -> None:

@@ -23,7 +23,7 @@ from tidelog.types import (
     TopicState,
 )
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart, ProducerTicket, UseProducer
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.settings import RouterSettings
 
@@ -71,7 +71,7 @@ class Bench:
     ) -> None:
         self.config = config
         self.level = level
-        self.cluster = ClusterMap()
+        self.cluster = ClusterView()
         self.router = Router(self.cluster, settings or RouterSettings())
         self.now = 100.0
         for node in ("r1", "r2", "r3"):

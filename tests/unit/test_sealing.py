@@ -6,7 +6,7 @@ import pytest
 from metadata_log import Log, code, who
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Seal, SealPart
-from tidelog_controller.active.failure_detection import Elections
+from tidelog_controller.active.failure_detection import FailureDetection
 from tidelog_controller.metadata.commands import Command, RemoveTopic, SetDraining
 
 SERVERS = ("r1", "r2", "r3")
@@ -176,7 +176,7 @@ class Active:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.elections = Elections(10.0, 1.0, 5.0)
+        self.elections = FailureDetection(10.0, 1.0, 5.0)
         self.elections.become_active(log.state, 0.0)
 
     def seal(self, node: str, last_epoch: int, end: int, *, leader_epoch: int | None = None, now: float = 1.0) -> str:

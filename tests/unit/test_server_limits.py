@@ -13,7 +13,7 @@ from producer_bench import Bench as ProducerBench
 from structlog.testing import capture_logs
 from test_router import Bench as RouterBench
 from test_router import batch, produce
-from tidelog.client.batch_sender import Sender
+from tidelog.client.batch_sender import BatchSender
 from tidelog.net.link import PROTOCOL_VERSION
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.sansio.effects import Event, Send
@@ -21,7 +21,7 @@ from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import Hello, Produce, ProduceAck, Produced
 from tidelog_gateway.limits.server_limits import INTERVAL_S, PATIENCE, ServerLimit, fair_share
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.shell import GatewayShell
 
 STEP_S = 0.01
 MIB = 1 << 20
@@ -460,13 +460,14 @@ def test_pauses_that_overlap_count_once_and_none_is_endless() -> None:
 
 
 class Gateway:
-    """Connection, loop and link of a ``Sender``: each batch is acked at once, and asks for a pause of two seconds."""
+    """Connection, loop and link of a ``BatchSender``: each batch is acked at once, and asks for a pause of two
+    seconds."""
 
     def __init__(self) -> None:
         self.loop = self
         self.time = 100.0
         self.slept: list[float] = []
-        self.sender: Sender
+        self.sender: BatchSender
 
     def now(self) -> float:
         return self.time
@@ -493,7 +494,7 @@ class Gateway:
 
 async def test_a_sender_pauses_before_its_next_batch_for_the_partition() -> None:
     gateway = Gateway()
-    gateway.sender = Sender(gateway, Acks.ALL, "")  # type: ignore[arg-type]
+    gateway.sender = BatchSender(gateway, Acks.ALL, "")  # type: ignore[arg-type]
     await gateway.sender.send("t", 0, DATA, 30.0)
     await gateway.sender.send("t", 1, DATA, 30.0)
     assert gateway.slept == [], "the other partition may have another leader"
@@ -506,7 +507,7 @@ async def test_a_sender_pauses_before_its_next_batch_for_the_partition() -> None
 async def test_the_gateway_writes_a_line_for_an_event_of_its_router(monkeypatch: pytest.MonkeyPatch) -> None:
     hello = Hello(PROTOCOL_VERSION, "gateway", "g1")
     async with trio.open_nursery() as nursery:
-        shell = Shell(
+        shell = GatewayShell(
             WebSocketTransport(),
             hello,
             ["ws://127.0.0.1:1"],

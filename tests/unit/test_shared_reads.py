@@ -10,7 +10,7 @@ from shared_readers import Bench, stored
 from tidelog.errors import refuse
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Credit, Read, ReadAnswer
-from tidelog_gateway.consume.tail_cache import BATCH_OVERHEAD_BYTES, Stretch, TailCache
+from tidelog_gateway.consume.tail_cache import BATCH_OVERHEAD_BYTES, BatchRun, TailCache
 
 KEY = TopicPartition("t", 0)
 
@@ -254,25 +254,25 @@ def test_an_answer_without_news_tells_where_the_log_begins_now() -> None:
 
 def test_a_tail_grows_at_its_end_only() -> None:
     cache = TailCache(1 << 20, 1.0)
-    cache.add(KEY, 1, Stretch(stored(5) + stored(6)), 0.0)
-    cache.add(KEY, 1, Stretch(stored(3)), 0.0)
+    cache.add(KEY, 1, BatchRun(stored(5) + stored(6)), 0.0)
+    cache.add(KEY, 1, BatchRun(stored(3)), 0.0)
     assert cache.find(KEY, 3, 1, 0.0) is None, "history is not kept"
-    cache.add(KEY, 1, Stretch(stored(6) + stored(7, epoch=2)), 0.0)
+    cache.add(KEY, 1, BatchRun(stored(6) + stored(7, epoch=2)), 0.0)
     assert [cache.find(KEY, offset, 1, 0.0) is not None for offset in (5, 6, 7)] == [True] * 3
-    cache.add(KEY, 1, Stretch(stored(8)), 0.0)
+    cache.add(KEY, 1, BatchRun(stored(8)), 0.0)
     assert cache.find(KEY, 5, 1, 0.0) is None, "it does not continue epoch 2: another line"
     assert cache.find(KEY, 8, 1, 0.0) is not None
-    cache.add(KEY, 1, Stretch(stored(20)), 0.0)
+    cache.add(KEY, 1, BatchRun(stored(20)), 0.0)
     assert cache.find(KEY, 8, 1, 0.0) is None and cache.find(KEY, 20, -1, 0.0) is not None
 
 
 def test_the_oldest_of_all_partitions_goes_first() -> None:
     size = len(stored(0)) + BATCH_OVERHEAD_BYTES
     cache, other = TailCache(2 * size, 1.0), TopicPartition("t", 1)
-    cache.add(KEY, 1, Stretch(stored(0)), 0.0)
-    cache.add(other, 1, Stretch(stored(0)), 0.0)
-    cache.add(KEY, 1, Stretch(stored(1)), 0.0)
+    cache.add(KEY, 1, BatchRun(stored(0)), 0.0)
+    cache.add(other, 1, BatchRun(stored(0)), 0.0)
+    cache.add(KEY, 1, BatchRun(stored(1)), 0.0)
     assert cache.find(KEY, 0, 1, 0.0) is None
     assert cache.find(other, 0, 1, 0.0) is not None and cache.find(KEY, 1, 1, 0.0) is not None
-    cache.add(KEY, 1, Stretch(stored(2) + stored(3) + stored(4)), 0.0)
+    cache.add(KEY, 1, BatchRun(stored(2) + stored(3) + stored(4)), 0.0)
     assert cache.bytes == 2 * size, "what is larger than all of it is not kept"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tidelog.spark.checkpoint import Key, Mark, share
+from tidelog.spark.checkpoint import CheckpointOffset, Key, share
 from tidelog.spark.data_loss import Extent
 from tidelog.spark.errors import SourceError
 from tidelog.types import Position
@@ -14,8 +14,8 @@ A0, A1, B0 = Key("a", 0, "ia"), Key("a", 1, "ia"), Key("b", 0, "ib")
 
 
 def test_equal_marks_are_equal_texts() -> None:
-    one = Mark({B0: Position(1, 2), A1: Position(3, 4), A0: Position(-1, 0)})
-    other = Mark({A0: Position(-1, 0), A1: Position(3, 4), B0: Position(1, 2)})
+    one = CheckpointOffset({B0: Position(1, 2), A1: Position(3, 4), A0: Position(-1, 0)})
+    other = CheckpointOffset({A0: Position(-1, 0), A1: Position(3, 4), B0: Position(1, 2)})
     assert json.dumps(one.to_json()) == json.dumps(other.to_json())
     assert json.loads(json.dumps(one.to_json())) == {
         "topics": {
@@ -27,19 +27,23 @@ def test_equal_marks_are_equal_texts() -> None:
 
 
 @pytest.mark.parametrize(
-    "mark", [Mark({A0: Position(1, 2)}, first=True), Mark({A0: Position(1, 2)}, since=Mark({A0: Position(-1, 0)}))]
+    "mark",
+    [
+        CheckpointOffset({A0: Position(1, 2)}, first=True),
+        CheckpointOffset({A0: Position(1, 2)}, since=CheckpointOffset({A0: Position(-1, 0)})),
+    ],
 )
-def test_a_mark_survives_the_checkpoint(mark: Mark) -> None:
-    assert Mark.from_json(json.loads(json.dumps(mark.to_json()))) == mark
+def test_a_mark_survives_the_checkpoint(mark: CheckpointOffset) -> None:
+    assert CheckpointOffset.from_json(json.loads(json.dumps(mark.to_json()))) == mark
 
 
 def test_a_checkpoint_of_somebody_else_is_refused() -> None:
     with pytest.raises(SourceError, match="the checkpoint is of another source or version"):
-        Mark.from_json({"a": {"0": 5}})
+        CheckpointOffset.from_json({"a": {"0": 5}})
 
 
 def test_what_waits_is_counted_new_partitions_included() -> None:
-    mark = Mark({A0: Position(1, 20)})
+    mark = CheckpointOffset({A0: Position(1, 20)})
     assert mark.behind([Extent("a", "ia", 0, 0, 50), Extent("a", "ia", 1, 0, 7)]) == 37
 
 

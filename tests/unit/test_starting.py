@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidelog.runtime.prefork import Order, fork_all, stat
+from tidelog.runtime.prefork import ProcessSpec, fork_all, stat
 
 TELLS = """
 import gc, json, os, random, sys
@@ -26,8 +26,8 @@ def run():
 """
 INTERRUPTED = """
 import os, sys
-from tidelog.runtime.prefork import Order, fork_all
-orders = [Order(name, name, [], f"{sys.argv[1]}/{name}.log") for name in ("tells", "interrupts")]
+from tidelog.runtime.prefork import ProcessSpec, fork_all
+orders = [ProcessSpec(name, name, [], f"{sys.argv[1]}/{name}.log") for name in ("tells", "interrupts")]
 os.environ["CALLER"] = str(os.getpid())
 try:
     fork_all(orders, print)
@@ -53,10 +53,10 @@ class Services:
         (self.folder / module).mkdir()
         (self.folder / module / "__main__.py").write_text(text)
 
-    def order(self, name: str, module: str) -> Order:
-        return Order(name, module, ["--config", name], str(self.folder / f"{name}.log"))
+    def order(self, name: str, module: str) -> ProcessSpec:
+        return ProcessSpec(name, module, ["--config", name], str(self.folder / f"{name}.log"))
 
-    def start(self, *orders: Order) -> None:
+    def start(self, *orders: ProcessSpec) -> None:
         fork_all(list(orders), lambda number, pid, started: self.told.update({number: (pid, started)}))
 
     def said(self, name: str) -> list[str]:

@@ -11,7 +11,7 @@ from tidelog.errors import TimedOut, Unreachable, refuse
 from tidelog.sansio.effects import Answer, Call, Post
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.wire.messages import Credit, Delivery, Done, Read, ReadAnswer, Subscribe, Unsubscribe
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.subscriptions import Effect, Subscriptions
 from tidelog_gateway.settings import SubscriptionSettings
 
@@ -33,7 +33,7 @@ def image(index: int, leader: str | None) -> ClusterImage:
 
 class Bench:
     def __init__(self, settings: SubscriptionSettings | None = None, rack: str = "") -> None:
-        self.cluster = ClusterMap(rack)
+        self.cluster = ClusterView(rack)
         self.cluster.update(image(1, "r1"))
         self.core = Subscriptions(self.cluster, settings or SubscriptionSettings(), lambda: self.wall_ms)
         self.wall_ms = 1

@@ -24,7 +24,7 @@ from tidelog.wire.messages import (
 from tidelog_controller.metadata.application import Applied
 from tidelog_controller.metadata.commands import RegisterServer, SetReplicas, SetSuccessor, Suspend
 from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 
 # --- the metadata ----------------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ def test_a_restarted_server_opens_no_paused_log() -> None:
 
 
 def test_a_refusal_is_final_for_a_gateway_only_where_its_metadata_agree() -> None:
-    known = ClusterMap()
+    known = ClusterView()
     state = PartitionState(("r1",), ("r1",), "r1", 1, 1)
     states = (state, replace(state, paused=True), replace(state, read_only=True))
     known.update(ClusterImage(1, "test", (), (TopicState("t1", "orders", partitions=states),)))

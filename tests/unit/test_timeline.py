@@ -13,7 +13,7 @@ from tidelog.timeline.records import Document, decode, encode
 from tidelog.timeline.replay import Past, past_after
 from tidelog.types import TIMELINE, TopicConfig
 from tidelog_controller.active.timeline_records import event_record, keyframe_records
-from tidelog_controller.active.timeline_topic import Group, Upkeep
+from tidelog_controller.active.timeline_topic import Group, TimelineTopic
 from tidelog_controller.active.timeline_writer import TimelineSettings
 from tidelog_controller.metadata import timeline_state as timeline_module
 from tidelog_controller.metadata.commands import (
@@ -94,7 +94,7 @@ def test_events_wait_in_the_snapshot_and_a_version_without_them_leaves_a_gap() -
     log.write(NoteControllers(9, "c1", 1, GROUP))
     state = Replicated(log.state)
     assert decode_state(encode_state(state)) == state and log.state.timeline.pending
-    older = replace(log.state, timeline=timeline_module.Timeline(last=1))
+    older = replace(log.state, timeline=timeline_module.PendingTimeline(last=1))
     there, pen_log = TimelineLog(), Log()
     pen_log.state = older
     Pen(pen_log, there).write()
@@ -145,7 +145,7 @@ def test_a_large_cluster_has_a_keyframe_in_parts() -> None:
 # --- upkeep --------------------------------------------------------------------------------------------------
 
 
-def kept(log: Log, upkeep: Upkeep, now: float, confirmed: int = 0) -> list[str]:
+def kept(log: Log, upkeep: TimelineTopic, now: float, confirmed: int = 0) -> list[str]:
     """What is proposed and applied at that time."""
     commands = upkeep.due(log.state, confirmed, Group("c1", 1, GROUP), now, 1)
     for command in commands:
@@ -157,7 +157,7 @@ def kept(log: Log, upkeep: Upkeep, now: float, confirmed: int = 0) -> list[str]:
 
 
 def test_the_topic_is_made_on_three_servers_or_after_a_while_on_fewer_and_grows() -> None:
-    log, upkeep = Log(), Upkeep(SETTINGS, random.Random(1))
+    log, upkeep = Log(), TimelineTopic(SETTINGS, random.Random(1))
     upkeep.become_active(log.state, 0.0)
     assert kept(log, upkeep, 0.0) == ["note_controllers"]
     before = log.state
@@ -183,14 +183,14 @@ def test_the_topic_is_made_on_three_servers_or_after_a_while_on_fewer_and_grows(
 
 
 def test_with_three_servers_the_topic_is_made_at_once() -> None:
-    log, upkeep = Log(), Upkeep(SETTINGS, random.Random(1))
+    log, upkeep = Log(), TimelineTopic(SETTINGS, random.Random(1))
     log.register(*SERVERS[:3])
     upkeep.become_active(log.state, 0.0)
     assert kept(log, upkeep, 0.0) == ["note_controllers", "add_topic"]
 
 
 def test_what_is_written_is_forgotten_now_and_then() -> None:
-    log, upkeep = cluster(), Upkeep(SETTINGS, random.Random(1))
+    log, upkeep = cluster(), TimelineTopic(SETTINGS, random.Random(1))
     upkeep.become_active(log.state, 0.0)
     kept(log, upkeep, 0.0)
     assert kept(log, upkeep, 1.0, confirmed=1) == ["forget_events"]
@@ -200,7 +200,7 @@ def test_what_is_written_is_forgotten_now_and_then() -> None:
 
 
 def test_without_replicas_there_is_no_timeline() -> None:
-    log, upkeep = Log(), Upkeep(TimelineSettings(replication_factor=0), random.Random(1))
+    log, upkeep = Log(), TimelineTopic(TimelineSettings(replication_factor=0), random.Random(1))
     log.register(*SERVERS[:3])
     upkeep.become_active(log.state, 0.0)
     assert kept(log, upkeep, 100.0, confirmed=5) == []

@@ -9,7 +9,7 @@ import pytest
 from tidelog.errors import TidelogError
 from tidelog.types import TIMELINE, PartitionState, ServerState, TopicPartition, TopicState
 from tidelog.wire.messages import CancelReassignment, Reassign, Rebalance
-from tidelog_controller.active.reassignment_scheduler import Turns
+from tidelog_controller.active.reassignment_scheduler import ReassignmentScheduler
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.commands import ChangeQueue, Command, QueuedMove, RemoveTopic, SetDraining, Suspend
 from tidelog_controller.metadata.rules.reassignment import Move, plan_move
@@ -32,7 +32,7 @@ class Active:
 
     def __init__(self, state: MetadataState, most: int = 2) -> None:
         self.state = state
-        self.turns = Turns(most)
+        self.turns = ReassignmentScheduler(most)
         self.now = 0.0
         self.turns.become_active(state, 0.0)
 

@@ -24,7 +24,7 @@ from tidelog.wire.messages import (
     SuspectPart,
 )
 from tidelog_controller.active.timeline_records import keyframe_records
-from tidelog_controller.active.timeline_writer import Scribe, TimelineSettings, ToServer
+from tidelog_controller.active.timeline_writer import TimelineSettings, TimelineWriter, ToServer
 from tidelog_controller.metadata.commands import (
     AddTopic,
     ChangeTopic,
@@ -148,7 +148,7 @@ class Pen:
 
     def __init__(self, log: Log, there: TimelineLog) -> None:
         self.log, self.there = log, there
-        self.scribe = Scribe(SETTINGS)
+        self.scribe = TimelineWriter(SETTINGS)
         self.scribe.become_active(0.0)
         self.now = 0.0
         self.events: list[Event] = []

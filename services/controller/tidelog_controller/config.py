@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidelog.runtime.config import setting
-from tidelog.runtime.listen_config import Listening
+from tidelog.runtime.listen_config import ListenConfig
 
 from tidelog_controller.controller import ControllerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerConfig(Listening):
+class ControllerConfig(ListenConfig):
     """Read once, at the start, by ``tidelog.runtime.config.load``, which checks every setting against its
     metadata."""
 

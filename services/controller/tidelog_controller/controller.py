@@ -72,14 +72,14 @@ from tidelog.wire.messages import (
 )
 from tidelog.wire.metadata_image import encode_image
 
-from tidelog_controller.active.failure_detection import Elections, why_not_reported
-from tidelog_controller.active.leader_balancer import Balance
-from tidelog_controller.active.reassignment_scheduler import Turns
+from tidelog_controller.active.failure_detection import FailureDetection, why_not_reported
+from tidelog_controller.active.leader_balancer import LeaderBalancer
+from tidelog_controller.active.reassignment_scheduler import ReassignmentScheduler
 from tidelog_controller.active.refusal_log import refusal_of
-from tidelog_controller.active.server_ranks import Ranking
-from tidelog_controller.active.slow_servers import Lags
-from tidelog_controller.active.timeline_topic import Group, Upkeep
-from tidelog_controller.active.timeline_writer import Scribe
+from tidelog_controller.active.server_ranks import ServerRanks
+from tidelog_controller.active.slow_servers import SlowServers
+from tidelog_controller.active.timeline_topic import Group, TimelineTopic
+from tidelog_controller.active.timeline_writer import TimelineWriter
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.client_sessions import RequestId, digest_of, fitting
 from tidelog_controller.metadata.cluster_events import delta_of, events_of
@@ -101,7 +101,7 @@ from tidelog_controller.metadata.rules.doubtful_tails import plan_doubt
 from tidelog_controller.metadata.rules.feature_level import FeatureWish
 from tidelog_controller.metadata.rules.leader_election import is_recovering, ranks_by_server
 from tidelog_controller.metadata.rules.owners import bounded_partitions, bounded_topic
-from tidelog_controller.metadata.rules.placement import Dice
+from tidelog_controller.metadata.rules.placement import Random
 from tidelog_controller.metadata.rules.reassignment import MoveRequest, plan_move
 from tidelog_controller.metadata.rules.recovery import awaited, first_free_id, first_of_share
 from tidelog_controller.metadata.rules.servers import plan_registration, went_back
@@ -135,7 +135,7 @@ class Controller(Consensus):
         cluster: str,
         settings: ControllerSettings,
         stored: Stored,
-        rng: Dice,
+        rng: Random,
         now: float,
         *,
         join: bool = False,
@@ -144,16 +144,16 @@ class Controller(Consensus):
         """``peers``: the URLs of the controllers that found the cluster, this one included, or with ``join`` of those
         that there are. ``levels``: the feature levels that it understands. ``stored``: what its last life left."""
         super().__init__(node_id, peers, cluster, settings, stored, rng, now, join, levels)
-        self.elections = Elections(
+        self.elections = FailureDetection(
             settings.session_timeout_s, settings.broken_link_grace_s, settings.leader_report_window_s
         )
-        self.balance = Balance(settings.balance)
+        self.balance = LeaderBalancer(settings.balance)
         balance = settings.balance
-        self.turns = Turns(balance.moves_per_server)
-        self.lags = Lags(balance.lag_threshold_s, balance.lag_patience_s, balance.leader_min_term_s)
-        self.ranking = Ranking(settings.session_timeout_s)
-        self.scribe = Scribe(settings.timeline)
-        self.upkeep = Upkeep(settings.timeline, rng)
+        self.turns = ReassignmentScheduler(balance.moves_per_server)
+        self.lags = SlowServers(balance.lag_threshold_s, balance.lag_patience_s, balance.leader_min_term_s)
+        self.ranking = ServerRanks(settings.session_timeout_s)
+        self.scribe = TimelineWriter(settings.timeline)
+        self.upkeep = TimelineTopic(settings.timeline, rng)
         self.newer: TidelogError | None = None
         """The refusal of everything, once a replica server has seen newer metadata than there are here."""
         self._group_asker = ""

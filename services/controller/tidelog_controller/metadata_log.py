@@ -30,12 +30,12 @@ from tidelog_controller.metadata.client_sessions import RequestId, fitting
 from tidelog_controller.metadata.commands import Command
 from tidelog_controller.metadata.rules.feature_level import Features
 from tidelog_controller.metadata.rules.owners import OwnerSettings
-from tidelog_controller.metadata.rules.placement import Dice
+from tidelog_controller.metadata.rules.placement import Random
 from tidelog_controller.metadata.rules.ticket_keys import with_first_key
 from tidelog_controller.metadata.rules.topics import GroupsTopicSettings
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_proposal, step
-from tidelog_controller.raft.bootstrap import Founding
+from tidelog_controller.raft.bootstrap import Bootstrap
 from tidelog_controller.raft.raft import (
     Apply,
     Entry,
@@ -123,7 +123,7 @@ class Consensus(ABC):
         cluster: str,
         settings: ControllerSettings,
         stored: Stored,
-        rng: Dice,
+        rng: Random,
         now: float,
         join: bool,
         levels: Levels,
@@ -133,7 +133,7 @@ class Consensus(ABC):
         self._dice = rng
         self.settings = settings
         self.raft = Raft(node_id, settings.raft, stored, rng, now)
-        self.founding = Founding(self.raft, peers, waits=join or stored.lost, now=now)
+        self.founding = Bootstrap(self.raft, peers, waits=join or stored.lost, now=now)
         self.replicated = Replicated(MetadataState(cluster))
         if stored.snapshot is not None:
             self.replicated = _decoded(stored.snapshot.data)

@@ -25,7 +25,7 @@ from tidelog_controller.config import ControllerConfig
 from tidelog_controller.metadata.rules.recovery import index_beyond, recovered
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state, step
-from tidelog_controller.raft.configuration import Member, Members
+from tidelog_controller.raft.configuration import Configuration, Member
 from tidelog_controller.raft.log import Base, Persist, RaftLog, Snapshot, Stored
 from tidelog_controller.storage import RaftStorage
 
@@ -82,7 +82,7 @@ def plan_rescue(stored: Stored, cluster: str, node: NodeId, url: str, wall_ms: i
     before = replay(stored, cluster)
     index = index_beyond(max(before.metadata.index, beyond), wall_ms)
     after = Replicated(recovered(before.metadata, index, wall_ms), before.once)
-    alone = Members((Member(node, url, True, stored.store),))
+    alone = Configuration((Member(node, url, True, stored.store),))
     term = stored.term + 1
     snapshot = Snapshot(index, term, alone, encode_state(after))
     return Persist(term, None, stored.base.index + 1, (), Base(index, term, alone), snapshot)

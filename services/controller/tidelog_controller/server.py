@@ -13,7 +13,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import Levels, service_hello, why_unfit
 from tidelog.net.link import PROTOCOL_VERSION
 from tidelog.net.transport import MAX_MESSAGE_BYTES, Transport
-from tidelog.runtime.listener import Entrance
+from tidelog.runtime.listener import Listener
 from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
     AddController,
@@ -73,7 +73,7 @@ from tidelog_controller.controller import Controller
 from tidelog_controller.observability.health import why_not_ready
 from tidelog_controller.observability.metrics import metrics_page
 from tidelog_controller.raft.log import Stored
-from tidelog_controller.shell import Shell
+from tidelog_controller.shell import ControllerShell
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside, was_set_aside
 
 _ANYBODY = frozenset({DescribeQuorum.OP})
@@ -151,7 +151,7 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
-    shell: Shell | None = None
+    shell: ControllerShell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
         if hello.cluster not in ("", config.cluster):
@@ -164,7 +164,7 @@ async def _run(
                 return unfit
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "controller", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
-    entrance = Entrance(config.node, welcome, config.metrics)
+    entrance = Listener(config.node, welcome, config.metrics)
     own = (config.peers.get(config.node, ""),)
     listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, own, hosts=config.allowed_hosts)
     with serving.shielded():
@@ -189,7 +189,7 @@ def _make_shell(
     transport: Transport,
     clock: Callable[[], float],
     url: str,
-) -> Shell:
+) -> ControllerShell:
     peers = config.peers or {config.node: url}
     core = Controller(
         config.node,
@@ -203,4 +203,4 @@ def _make_shell(
         levels=config.levels,
     )
     hello = service_hello("controller", config.node, config.cluster, config.levels)
-    return Shell(core, storage, transport, hello, clock, wall_ms)
+    return ControllerShell(core, storage, transport, hello, clock, wall_ms)

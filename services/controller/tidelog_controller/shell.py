@@ -55,7 +55,7 @@ class Storage(Protocol):
         """Returns when it is durable; an error is final."""
 
 
-class Shell:
+class ControllerShell:
     """Everything of one controller that lives while it serves. The owner runs ``run``, ``run_snapshots``, ``peers``
     and ``servers``."""
 

@@ -44,7 +44,7 @@ from tidelog.private import make_file, own_directory, write_file
 from tidelog.types import NodeId
 
 from tidelog_controller.last_commit import NO_COMMIT, LastCommit, LastCommitFile, sync_path
-from tidelog_controller.raft.configuration import NOBODY, Members, decode_members, encode_members
+from tidelog_controller.raft.configuration import NOBODY, Configuration, decode_members, encode_members
 from tidelog_controller.raft.log import Base, Entry, Persist, Snapshot, Stored
 
 FORMAT = 2
@@ -154,7 +154,7 @@ class RaftStorage:
         index, term, members, data, _ = rows[0]
         return Snapshot(index, term, self._members(members), data)
 
-    def _members(self, data: bytes) -> Members:
+    def _members(self, data: bytes) -> Configuration:
         try:
             return decode_members(data)
         except ValueError as error:

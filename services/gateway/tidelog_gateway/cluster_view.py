@@ -19,7 +19,7 @@ from tidelog.types import (
 )
 
 
-class ClusterMap:
+class ClusterView:
     """``image`` and indexes over it. ``update`` costs time for the topics that changed only."""
 
     def __init__(self, rack: str = "") -> None:

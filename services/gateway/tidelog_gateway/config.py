@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from tidelog.net.link import OUTBOX_BYTES
 from tidelog.net.origins import is_loopback, is_origin
 from tidelog.runtime.config import setting
-from tidelog.runtime.listen_config import Listening
+from tidelog.runtime.listen_config import ListenConfig
 
 from tidelog_gateway.consume.read_window import WindowSettings
 from tidelog_gateway.rights.authorizer import GuardSettings
@@ -86,7 +86,7 @@ def _is_trusted(url: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayConfig(Listening):
+class GatewayConfig(ListenConfig):
     """Read once, at the start, by ``tidelog.runtime.config.load``, which checks every setting against its
     metadata."""
 

@@ -33,17 +33,17 @@ from tidelog.wire.messages import (
     Welcome,
 )
 
-from tidelog_gateway.audit.events import Journal
+from tidelog_gateway.audit.events import AuditEvents
 from tidelog_gateway.audit.writer import Audit
-from tidelog_gateway.clients.connections import Door
-from tidelog_gateway.clients.drain import Leaving
+from tidelog_gateway.clients.connections import ClientConnections
+from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.console import console_pages
 from tidelog_gateway.observability.health import why_not_ready
 from tidelog_gateway.observability.metrics import metrics_page
-from tidelog_gateway.requests.requests import KINDS, Playground, Requests
-from tidelog_gateway.rights.authorizer import Guard
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.requests.requests import KINDS, ClientRequests, Playground
+from tidelog_gateway.rights.authorizer import Authorizer
+from tidelog_gateway.shell import GatewayShell
 
 if TYPE_CHECKING:
     from tidelog_gateway.rights.issuer_keys import IssuerKeys
@@ -91,7 +91,7 @@ async def _run(
     hello = service_hello("gateway", config.node, config.cluster, config.levels)
     with serving.shielded():
         async with trio.open_nursery() as nursery:
-            shell = Shell(
+            shell = GatewayShell(
                 *(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery, wall_ms),
                 rack=config.rack,
                 window=config.window,
@@ -102,12 +102,16 @@ async def _run(
 
 
 async def _start(
-    config: GatewayConfig, transport: Transport, shell: Shell, playground: Playground | None, nursery: trio.Nursery
+    config: GatewayConfig,
+    transport: Transport,
+    shell: GatewayShell,
+    playground: Playground | None,
+    nursery: trio.Nursery,
 ) -> tuple[Leave, str]:
     bits = random.SystemRandom().getrandbits
     name = name_of_gateway(config.node, bits(64))
     page = metrics_page(shell) if config.metrics else None
-    requests = Requests(shell, name, playground, None if page is None else partial(told, page))
+    requests = ClientRequests(shell, name, playground, None if page is None else partial(told, page))
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
         cluster = shell.cluster.image.cluster
@@ -123,14 +127,14 @@ async def _start(
     while not shell.cluster.image.index:
         await shell.wait_change()
     life = f"{config.node}/{bits(64):016x}"  # not the name of its requests: everybody who reads the audit sees it
-    journal = Journal(life, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
+    journal = AuditEvents(life, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
     audit = Audit(shell, journal, wall_ms)
-    leaving = Leaving(shell)
+    leaving = Drain(shell)
     issuer_keys = _issuer_keys(config, shell)
     if issuer_keys is not None:
         nursery.start_soon(issuer_keys.run)
-    guard = Guard(config.guard, issuer_keys)
-    door = Door(shell, requests, guard, audit, wall_ms, leaving, config.door)
+    guard = Authorizer(config.guard, issuer_keys)
+    door = ClientConnections(shell, requests, guard, audit, wall_ms, leaving, config.door)
     nursery.start_soon(door.run)
     nursery.start_soon(audit.run)
     url = await nursery.start(
@@ -154,7 +158,7 @@ async def _start(
     return leaving.leave, url
 
 
-def _issuer_keys(config: GatewayConfig, shell: Shell) -> IssuerKeys | None:
+def _issuer_keys(config: GatewayConfig, shell: GatewayShell) -> IssuerKeys | None:
     """Return the keys of the configured issuer; None without one. Raises ``ConfigError``."""
     rules = config.oidc_rules
     if rules is None:
@@ -166,7 +170,7 @@ def _issuer_keys(config: GatewayConfig, shell: Shell) -> IssuerKeys | None:
     return IssuerKeys(rules, config.oidc.jwks, config.oidc.ca, shell.clock)
 
 
-def _pages(config: GatewayConfig, metrics: MetricsPage | None, shell: Shell, leaving: Leaving) -> Pages:
+def _pages(config: GatewayConfig, metrics: MetricsPage | None, shell: GatewayShell, leaving: Drain) -> Pages:
     return {
         **health_pages(partial(why_not_ready, shell, leaving)),
         **({} if metrics is None else {METRICS_PATH: metrics}),

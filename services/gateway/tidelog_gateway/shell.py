@@ -20,7 +20,7 @@ import structlog
 import trio
 from tidelog.acl import ANONYMOUS
 from tidelog.errors import CorruptBatch, TidelogError, Unreachable, refuse
-from tidelog.net.controller_link import ActiveController
+from tidelog.net.controller_link import ControllerLink
 from tidelog.net.link import Link, burst
 from tidelog.net.peers import Peers
 from tidelog.net.transport import Transport
@@ -44,13 +44,13 @@ from tidelog.wire.messages import (
 from tidelog.wire.metadata_image import apply_update
 
 from tidelog_gateway.client_faults import contained, do_all
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.read_window import WindowSettings
 from tidelog_gateway.consume.reads import Reader, Reads
-from tidelog_gateway.consume.replica_selector import Spread
+from tidelog_gateway.consume.replica_selector import ReplicaSelector
 from tidelog_gateway.consume.subscriptions import Effect as Subscribed
 from tidelog_gateway.consume.subscriptions import Polled, Subscriptions
-from tidelog_gateway.consume.tail_cache import Stretch
+from tidelog_gateway.consume.tail_cache import BatchRun
 from tidelog_gateway.consume.timestamp_lookup import find_by_time
 from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.heavy_requests import UNFOLDING, Asking, cost_of
@@ -94,7 +94,7 @@ class _Poll:
     done: Answered
 
 
-class Shell:
+class GatewayShell:
     """Everything of one gateway that lives while it serves. The owner runs ``run_turns``, ``peers`` and
     ``controllers``."""
 
@@ -111,7 +111,7 @@ class Shell:
         rack: str = "",
         window: WindowSettings = DEFAULT_WINDOW,
     ) -> None:
-        self.cluster = ClusterMap(rack)
+        self.cluster = ClusterView(rack)
         self.router = Router(self.cluster, router)
         self.subscriptions = Subscriptions(self.cluster, subscriptions, wall_ms)
         self.peers = Peers(
@@ -123,7 +123,7 @@ class Shell:
             on_trouble=lambda node, error: self._log.warning("peer_failed", peer=node, error=str(error)),
             keep=True,
         )
-        self.controllers = ActiveController(
+        self.controllers = ControllerLink(
             transport,
             controllers,
             hello,
@@ -139,7 +139,7 @@ class Shell:
         self._poll_tokens = itertools.count(1)
         self._request_share = FairShare(MAX_REQUESTS, reserved=True)
         self._call_share = FairShare(MAX_CALLS, reserved=True)
-        self._spread = Spread(self.cluster)
+        self._spread = ReplicaSelector(self.cluster)
         self._links: dict[int, Link] = {}
         self._asking = Asking()
         self._checking: dict[int, str] = {}
@@ -591,6 +591,6 @@ def _cut(answer: ReadAnswer, max_bytes: int) -> ReadAnswer:
     if len(answer.payload) <= max_bytes:
         return answer
     try:
-        return replace(answer, payload=Stretch(answer.payload).cut(0, max_bytes).payload)
+        return replace(answer, payload=BatchRun(answer.payload).cut(0, max_bytes).payload)
     except CorruptBatch:
         return answer

@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.errors import ConfigError
 from tidelog.runtime.config import setting
-from tidelog.runtime.listen_config import Listening
+from tidelog.runtime.listen_config import ListenConfig
 from tidelog.types import TopicConfig
 
 
@@ -214,7 +214,7 @@ def leader_settings(config: TopicConfig) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaConfig(Listening):
+class ReplicaConfig(ListenConfig):
     """Read once, at the start, by ``tidelog.runtime.config.load``, which checks every setting against its
     metadata."""
 

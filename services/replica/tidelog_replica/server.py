@@ -21,7 +21,7 @@ from tidelog.net.link import PROTOCOL_VERSION
 from tidelog.net.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.private import FILE_MODE, own_directory
 from tidelog.runtime.disk import Disk, RealDisk
-from tidelog.runtime.listener import Entrance
+from tidelog.runtime.listener import Listener
 from tidelog.runtime.open_file_limit import raise_open_files
 from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
@@ -111,7 +111,7 @@ async def _run(
             return refuse("WRONG_CLUSTER", f"this is cluster {config.cluster!r}, not {hello.cluster!r}")
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "replica", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
-    entrance = Entrance(config.node, welcome, config.metrics)
+    entrance = Listener(config.node, welcome, config.metrics)
     own = (config.advertised_url,)
     listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, own, hosts=config.allowed_hosts)
     try:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import trio
 from tidelog.errors import TidelogError, refuse
-from tidelog.net.controller_link import ActiveController
+from tidelog.net.controller_link import ControllerLink
 from tidelog.net.failure_detector import Patience
 from tidelog.net.link import Link, burst
 from tidelog.net.peers import Peers
@@ -70,7 +70,7 @@ class ReplicaShell:
             keep=False,
             patience=patience,
         )
-        self.controllers = ActiveController(
+        self.controllers = ControllerLink(
             transport,
             controllers,
             hello,

@@ -24,7 +24,7 @@ class _Try:
     ack: ProduceAck | None = None
 
 
-class Sender:
+class BatchSender:
     """Made by ``Log.sender``; any number of tasks may send at a time, one for each partition."""
 
     def __init__(self, connection: Connection, acks: Acks, transaction: str) -> None:

@@ -24,7 +24,7 @@ MESSAGE_BYTES = 8 << 20
 """A batch of any size fits into a message of its own."""
 
 
-class Appender:
+class ConditionalAppender:
     """Made by ``Log.appender``; for one task."""
 
     def __init__(self, connection: Connection, topic_id: str, partition: int) -> None:

@@ -10,7 +10,7 @@ from tidelog.client.connection import Connection
 from tidelog.client.core.consumer import ConsumerCore, Fetched
 from tidelog.client.options import ConsumerOptions
 from tidelog.client.record_stream import RecordStream
-from tidelog.client.topic_reader import Bell, TopicReader
+from tidelog.client.topic_reader import TopicReader, Wakeup
 from tidelog.errors import Closed, UnreadableBatch, refuse
 from tidelog.types import Position
 
@@ -49,7 +49,7 @@ class Consumer(RecordStream):
         self._options = options
         self._plan = plan
         self._reader: TopicReader | None = None
-        self._bell = Bell(connection.loop)
+        self._bell = Wakeup(connection.loop)
         self._locate: Locate | None = None
         self._closed = False
 

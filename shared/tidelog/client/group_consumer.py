@@ -16,7 +16,7 @@ from tidelog.client.loop import Event
 from tidelog.client.options import ConsumerOptions, GroupOptions
 from tidelog.client.rebalance_listener import Hook, Hooks, tell
 from tidelog.client.record_stream import RecordStream
-from tidelog.client.topic_reader import Bell
+from tidelog.client.topic_reader import Wakeup
 from tidelog.client.topic_readers import Readers
 from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
 from tidelog.types import Position, TopicPartition
@@ -91,7 +91,7 @@ class GroupConsumer(RecordStream):
         self._ticket = 0
         self._life = 0
         """Counts how often everything was lost: what was to be given up before is gone."""
-        self._bell = Bell(connection.loop)
+        self._bell = Wakeup(connection.loop)
         self._readers = Readers(connection, self._bell, options)
         self._error: TidelogError | None = None
         self._opened = self._closed = False

@@ -12,9 +12,9 @@ from tidelog.client.admin.copy_comparison import compare_copies, ignore
 from tidelog.client.admin.groups import Grouping
 from tidelog.client.admin.partitions import Moving
 from tidelog.client.admin.replica_comparison import Comparison, compare
-from tidelog.client.batch_sender import Sender
+from tidelog.client.batch_sender import BatchSender
 from tidelog.client.clock import wall_ms
-from tidelog.client.conditional_appender import Appender
+from tidelog.client.conditional_appender import ConditionalAppender
 from tidelog.client.connection import Connection
 from tidelog.client.consumers import Consuming, check_partitions
 from tidelog.client.loop import Loop
@@ -200,9 +200,9 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         async with open_producer(self._connection, found, options or ProducerOptions(), self._wall_ms) as producer:
             yield producer
 
-    def sender(self, acks: str, transaction: str = "") -> Sender:
+    def sender(self, acks: str, transaction: str = "") -> BatchSender:
         """For batches that the caller has encoded and numbered; of a transaction of this application, if any."""
-        return Sender(self._connection, ACKS[acks], transaction)
+        return BatchSender(self._connection, ACKS[acks], transaction)
 
     async def producer_ids(self, count: int) -> ProducerId:
         """So many producer ids that nobody else ever gets, for a ``sender``: from ``producer_id`` on, at epoch 0,
@@ -226,9 +226,9 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         assert isinstance(answer, TaskProducer)
         return answer
 
-    def appender(self, topic_id: str, partition: int) -> Appender:
+    def appender(self, topic_id: str, partition: int) -> ConditionalAppender:
         """For batches that belong at offsets of their own: copies of another log."""
-        return Appender(self._connection, topic_id, partition)
+        return ConditionalAppender(self._connection, topic_id, partition)
 
     # --- replicas ----------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from tidelog.types import Position
 from tidelog.wire.messages import Credit, Delivery, Message, Subscribe
 
 
-class Bell:
+class Wakeup:
     """Wakes the one task that waits for records."""
 
     def __init__(self, loop: Loop) -> None:
@@ -47,7 +47,7 @@ class TopicReader:
     def __init__(
         self,
         connection: Connection,
-        bell: Bell,
+        bell: Wakeup,
         topic: str,
         topic_id: str,
         options: ConsumerOptions,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from tidelog.client.connection import Connection
 from tidelog.client.core.consumer import Fetched
 from tidelog.client.options import ConsumerOptions
-from tidelog.client.topic_reader import Bell, TopicReader
+from tidelog.client.topic_reader import TopicReader, Wakeup
 from tidelog.errors import TidelogError
 from tidelog.types import Position, TopicPartition
 
@@ -16,7 +16,7 @@ from tidelog.types import Position, TopicPartition
 class Readers:
     """The readers of a group's member, one for each topic. ``bell`` is rung when there is news."""
 
-    def __init__(self, connection: Connection, bell: Bell, options: ConsumerOptions) -> None:
+    def __init__(self, connection: Connection, bell: Wakeup, options: ConsumerOptions) -> None:
         self._connection = connection
         self._bell = bell
         self._options = options

@@ -30,7 +30,7 @@ LOST = ("UNREACHABLE", "REQUEST_TIMED_OUT")
 Answered = Callable[[Message | TidelogError], None]
 
 
-class ActiveController:
+class ControllerLink:
     """``link`` is the link to the active controller while there is one. ``on_message`` gets what it sends
     (metadata updates). ``on_trouble`` hears which controller could not be reached or refused, and why: once, until
     it changes or the link is up again."""

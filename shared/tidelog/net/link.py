@@ -36,7 +36,7 @@ import trio
 
 from tidelog.errors import ProtocolError, TidelogError, Unreachable, without_frames
 from tidelog.net.failure_detector import FailureDetector, Patience
-from tidelog.net.send_queue import ACCEPTED_TURN_S, CONNECTED_TURN_S, OUTBOX_BYTES, Outbox, Turn, burst
+from tidelog.net.send_queue import ACCEPTED_TURN_S, CONNECTED_TURN_S, OUTBOX_BYTES, SendQueue, Turn, burst
 from tidelog.net.tls import CLIENT, check_peer, shown_over
 from tidelog.net.transport import Accepting, Connection, Pinging, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
@@ -99,7 +99,7 @@ class Link:
         self._on_open = on_open
         self._on_close = on_close
         self._on_refused = on_refused
-        self._outbox = Outbox(connection)
+        self._outbox = SendQueue(connection)
         self._opened = trio.Event()
         self._ended = trio.Event()
         self._scope = trio.CancelScope()

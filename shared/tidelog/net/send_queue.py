@@ -49,7 +49,7 @@ Outgoing = tuple[bytes, Payload]
 class _Burst(threading.local):
     """The outboxes that wait for the end of this thread's burst; None: there is none."""
 
-    outboxes: list[Outbox] | None = None
+    outboxes: list[SendQueue] | None = None
 
 
 _burst = _Burst()
@@ -111,7 +111,7 @@ class Turn:
         self._messages = 0
 
 
-class Outbox:
+class SendQueue:
     """One connection's. The writer loops over ``send`` and ``wait_work``."""
 
     def __init__(self, connection: Connection) -> None:

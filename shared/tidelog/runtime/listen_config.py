@@ -16,7 +16,7 @@ from tidelog.wire.proof import MIN_SECRET_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
+class ListenConfig:
     """Base of the services' configurations. Each has ``host`` besides."""
 
     tls_cert: str = setting("", "PEM file of the certificate shown to others, with its chain; empty: no TLS here.")

@@ -33,7 +33,7 @@ class Shell(Protocol):
     def on_message(self, link: Link, id: int | None, message: Message) -> None: ...
 
 
-class Entrance:
+class Listener:
     """Refuses everybody with ``OFFLINE`` until ``open``, then asks ``welcome``. ``node`` is whose port it is. It
     answers pages, and ``describe_metrics``; all else is for who is behind it."""
 

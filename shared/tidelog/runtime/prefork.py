@@ -3,8 +3,8 @@
 To load a service's code is most of its start, and most of its memory when it idles. The starter does it once for all;
 they share what none of them changes, and when it has ended they are children of whoever started it. It is a process
 of its own, since nothing else may run in one that forks: no thread, no trio. ``python -m tidelog.runtime.prefork``
-reads a list of ``Order`` as JSON, and tells of each process that is there in a line: which order, its id, its start
-time.
+reads a list of ``ProcessSpec`` as JSON, and tells of each process that is there in a line: which order, its id, its
+start time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ProcessSpec:
     """One process: as ``python -m module arguments`` would run, in a session of its own, nothing to read, all that it
     says to its log. ``name`` is what ``ps -e`` and ``top`` show."""
 
@@ -48,7 +48,7 @@ def stat(pid: int | str) -> tuple[str, int]:
     return fields[0], int(fields[19])
 
 
-def fork_all(orders: list[Order], told: Callable[[int, int, int], None]) -> None:
+def fork_all(orders: list[ProcessSpec], told: Callable[[int, int, int], None]) -> None:
     """Start these, in this order, as children of this process. ``told`` is called for each that is there, also when
     this is interrupted: its place in the list, its id, its start time. Where one cannot be loaded, its log says why;
     it and those after it are not started."""
@@ -81,7 +81,7 @@ def _adopting() -> Iterator[None]:
 
 def main() -> None:
     """Start the processes that standard input orders."""
-    orders = [Order(**each) for each in json.load(sys.stdin)]
+    orders = [ProcessSpec(**each) for each in json.load(sys.stdin)]
     close_to_others()
     told = os.dup(sys.stdout.fileno())
     _replace(os.devnull, os.O_RDONLY, sys.stdin.fileno())

@@ -35,13 +35,13 @@ def key_of(extent: Extent) -> Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CheckpointOffset:
     """A position for every partition, as Spark's checkpoint has it. ``first``: it is the start of a query that has no
     end yet."""
 
     at: Mapping[Key, Position] = field(default_factory=dict)
     first: bool = False
-    since: Mark | None = None
+    since: CheckpointOffset | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it."""
@@ -60,7 +60,7 @@ class Mark:
         return topics
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Mark:
+    def from_json(cls, told: Mapping[str, Any]) -> CheckpointOffset:
         """What ``to_json`` gave. Raises ``TIDELOG_OPTION`` for what this version cannot read."""
         if told.get("version") != VERSION:
             raise SourceError("TIDELOG_OPTION", f"the checkpoint is of another source or version: {told}")

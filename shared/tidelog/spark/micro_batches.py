@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from tidelog.errors import TidelogError
 from tidelog.spark import planner as looking
 from tidelog.spark import ranges as offsets
-from tidelog.spark.checkpoint import Key, Mark, key_of, share
+from tidelog.spark.checkpoint import CheckpointOffset, Key, key_of, share
 from tidelog.spark.data_loss import Extent, lost
 from tidelog.spark.errors import SourceError, translated
 from tidelog.spark.options import ReadOptions
@@ -49,11 +49,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self._client: Log | None = None
-        self._initial: Mark | None = None
+        self._initial: CheckpointOffset | None = None
         self._target: dict[Key, Position] | None = None
         """With Trigger.AvailableNow: where the query ends."""
-        self._reported: Mark | None = None
-        self._seen: tuple[Mark, Sequence[Extent]] = (Mark(), ())
+        self._reported: CheckpointOffset | None = None
+        self._seen: tuple[CheckpointOffset, Sequence[Extent]] = (CheckpointOffset(), ())
         self._lost = 0
         self._planned_at = float("-inf")
 
@@ -75,7 +75,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 begin[key_of(extent)] = Position(extent.end_epoch if at == extent.end else -1, at)
             if options.group:
                 begin |= self._kept(begin)
-            self._initial = Mark(begin, first=True)
+            self._initial = CheckpointOffset(begin, first=True)
             self._report(self._initial)
         return self._initial.to_json()
 
@@ -103,7 +103,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; ``start`` where there is nothing for one. Everything below ``start`` is done:
         that is what the group is told."""
-        mark = Mark.from_json(start)
+        mark = CheckpointOffset.from_json(start)
         self._report(mark)
         until = monotonic() + WAIT_S
         while True:
@@ -117,7 +117,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 return start
             threading.Event().wait(LOOK_S)
 
-    def _next(self, mark: Mark, found: Sequence[Extent], limit: ReadLimit) -> Mark | None:
+    def _next(self, mark: CheckpointOffset, found: Sequence[Extent], limit: ReadLimit) -> CheckpointOffset | None:
         self._check_topics(mark, found)
         ends = {}
         for extent in found:
@@ -140,9 +140,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 at[key] = end  # in the second case nothing is left of it to read
         if at == dict(mark.at):
             return None
-        return Mark(at, since=replace(mark, first=False) if mark.first else None)
+        return CheckpointOffset(at, since=replace(mark, first=False) if mark.first else None)
 
-    def _end_of(self, mark: Mark, extent: Extent) -> Position | None:
+    def _end_of(self, mark: CheckpointOffset, extent: Extent) -> Position | None:
         """How far a partition may be read; None: not at all, it came after the query's end was fixed."""
         start = mark.start_of(key_of(extent)).offset
         if start > extent.end:
@@ -181,8 +181,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """The ranges of a batch. Raises ``SourceError`` for what of it is not in the log."""
         from tidelog.spark.source import RangePartition
 
-        upto = Mark.from_json(end)
-        since = upto.since or Mark.from_json(start)
+        upto = CheckpointOffset.from_json(end)
+        since = upto.since or CheckpointOffset.from_json(start)
         found = self._look()
         self._check_topics(upto, found)
         ranges = []
@@ -221,10 +221,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """For the query's progress: the ends of the logs, how many offsets wait above the last batch, and how many
         were passed over because they are gone (``failOnDataLoss=false``)."""
         mark, found = self._seen
-        ends = Mark({key_of(extent): Position(extent.end_epoch, extent.end) for extent in found})
+        ends = CheckpointOffset({key_of(extent): Position(extent.end_epoch, extent.end) for extent in found})
         return {"behind": mark.behind(found), "lost": self._lost} | ends.to_json()
 
-    def _report(self, mark: Mark) -> None:
+    def _report(self, mark: CheckpointOffset) -> None:
         """Tell the group. That it cannot be told is no reason to stop, that it may not be is."""
         if not self.options.group or (self._reported is not None and self._reported.at == mark.at):
             return
@@ -258,7 +258,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _look(self) -> list[Extent]:
         return looking.extents(self._log, self.options)
 
-    def _check_topics(self, mark: Mark, found: Sequence[Extent]) -> None:
+    def _check_topics(self, mark: CheckpointOffset, found: Sequence[Extent]) -> None:
         """Topics of the checkpoint are still those that they were."""
         from tidelog.spark.read_task import topic_changed
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tidelog.client import trio_loop
-from tidelog.client.batch_sender import Sender
+from tidelog.client.batch_sender import BatchSender
 from tidelog.client.clock import wall_ms
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError, refuse
@@ -137,7 +137,7 @@ def _send(
 class _Sending:
     """The part that lives in the client's thread: one lane for each partition that is written to."""
 
-    def __init__(self, log: Log, nursery: trio.Nursery, sender: Sender, timestamp_ms: int) -> None:
+    def __init__(self, log: Log, nursery: trio.Nursery, sender: BatchSender, timestamp_ms: int) -> None:
         self._log = log
         self._nursery = nursery
         self._sender = sender

@@ -109,7 +109,7 @@ class _Session:
     """When a heartbeat last came after a silence (see ``GAPS``)."""
 
 
-class Elections:
+class FailureDetection:
     """The volatile part of an active controller. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, session_timeout_s: float, broken_link_grace_s: float, leader_report_window_s: float) -> None:

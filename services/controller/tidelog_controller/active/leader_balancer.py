@@ -66,7 +66,7 @@ class BalanceSettings:
     )
 
 
-class Balance:
+class LeaderBalancer:
     """The volatile part of an active controller that moves leaderships."""
 
     def __init__(self, settings: BalanceSettings) -> None:

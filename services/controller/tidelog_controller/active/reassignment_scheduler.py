@@ -24,7 +24,7 @@ PAUSE_S = 0.2
 """Between two looks at the queue."""
 
 
-class Turns:
+class ReassignmentScheduler:
     """The volatile part of an active controller that begins queued moves."""
 
     def __init__(self, moves_per_server: int) -> None:

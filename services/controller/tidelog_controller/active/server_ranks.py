@@ -59,7 +59,7 @@ class _Delays:
         self.replaced = [at for at in self.replaced if now - at < REMEMBERED_S]
 
 
-class Ranking:
+class ServerRanks:
     """Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, session_timeout_s: float) -> None:

@@ -26,7 +26,7 @@ FRESH_S = 15.0
 """What a server told counts for so long; it tells it every few seconds."""
 
 
-class Lags:
+class SlowServers:
     """Times are seconds of the caller's monotonic clock. ``threshold_s`` 0: nobody is ever slow."""
 
     def __init__(self, threshold_s: float, patience_s: float, rest_s: float) -> None:

@@ -9,7 +9,7 @@ from tidelog.types import TopicState
 
 from tidelog_controller.active.refusal_log import Refusal
 from tidelog_controller.metadata.state import MetadataState
-from tidelog_controller.metadata.timeline_state import Timeline, TimelineEvent
+from tidelog_controller.metadata.timeline_state import PendingTimeline, TimelineEvent
 
 PART_PARTITIONS = 500
 """Partitions in one record of a keyframe, at most."""
@@ -48,7 +48,7 @@ def gap_record(first: int, last: int, time_ms: int) -> Document:
     }
 
 
-def refused_record(refusal: Refusal, timeline: Timeline) -> Document:
+def refused_record(refusal: Refusal, timeline: PendingTimeline) -> Document:
     """Something that was asked for and refused, after all events."""
     about: Document = {}
     if refusal.topic:

@@ -18,7 +18,7 @@ from tidelog.wire.messages import ControllerMember, CreateTopic
 
 from tidelog_controller.active.timeline_writer import TimelineSettings
 from tidelog_controller.metadata.commands import ChangeTopic, Command, ForgetEvents, NoteControllers, SetReplicas
-from tidelog_controller.metadata.rules.placement import Dice, Placement, candidates, racks_of
+from tidelog_controller.metadata.rules.placement import Placement, Random, candidates, racks_of
 from tidelog_controller.metadata.rules.topics import plan_topic
 from tidelog_controller.metadata.state import MetadataState
 
@@ -36,10 +36,10 @@ class Group(NamedTuple):
     members: tuple[ControllerMember, ...]
 
 
-class Upkeep:
+class TimelineTopic:
     """The volatile part of an active controller that keeps the timeline going."""
 
-    def __init__(self, settings: TimelineSettings, dice: Dice) -> None:
+    def __init__(self, settings: TimelineSettings, dice: Random) -> None:
         self._settings = settings
         self._dice = dice
         self.clear()

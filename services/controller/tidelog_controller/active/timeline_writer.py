@@ -108,7 +108,7 @@ class _Place(NamedTuple):
 ScribeEffect = Call | ToServer | Event
 
 
-class Scribe:
+class TimelineWriter:
     """The volatile part of an active controller that writes. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, settings: TimelineSettings) -> None:

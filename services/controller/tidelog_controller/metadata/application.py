@@ -42,7 +42,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicOwner, TopicPartition, TopicState
 from tidelog.wire.messages import AlterIsrAnswer, Done, Message, ProducerIds, Registered, TopicCreated
 
-from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import (
     AddPartitions,
     AddTicketKey,
@@ -103,7 +103,7 @@ EARLIER_LIVES = 32
 
 def apply(state: MetadataState, command: Command, index: int) -> Applied:
     """The state after ``command``, which stands in the log at ``index``. Deterministic."""
-    draft = Draft(state, index, command.time_ms, command.asker)
+    draft = ChangeSet(state, index, command.time_ms, command.asker)
     if not state.level:
         draft.level = command.level or 1
     answer = _answer(draft, command, index)
@@ -116,7 +116,7 @@ def skip(state: MetadataState, index: int) -> MetadataState:
     return replace(state, index=index)
 
 
-def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogError:
+def _answer(draft: ChangeSet, command: Command, index: int) -> Message | TidelogError:
     match command:
         case RegisterServer():
             return _register(draft, command, index)
@@ -171,7 +171,7 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
 # --- servers ---------------------------------------------------------------------------------------------
 
 
-def _register(draft: Draft, command: RegisterServer, index: int) -> Registered | TidelogError:
+def _register(draft: ChangeSet, command: RegisterServer, index: int) -> Registered | TidelogError:
     """A life begins. The name of an earlier life than the present one means that the message was under way while the
     server restarted: were it to count, the present life would look like a directory restored from an old copy."""
     node, life = command.node, command.lives[-1] if command.lives else ""
@@ -209,7 +209,7 @@ def _register(draft: Draft, command: RegisterServer, index: int) -> Registered |
     return Registered(index, index, 0, draft.state.cluster)
 
 
-def _fence(draft: Draft, command: FenceServer) -> Done | TidelogError:
+def _fence(draft: ChangeSet, command: FenceServer) -> Done | TidelogError:
     node = command.node
     server = draft.state.servers.get(node)
     if server is None or server.broker_epoch != command.broker_epoch:
@@ -226,7 +226,7 @@ def _fence(draft: Draft, command: FenceServer) -> Done | TidelogError:
     return Done()
 
 
-def _unfence(draft: Draft, command: UnfenceServer) -> Done | TidelogError:
+def _unfence(draft: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
     server = draft.state.servers.get(command.node)
     if server is None or server.broker_epoch != command.broker_epoch:
         return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
@@ -255,7 +255,7 @@ def _remaining(partition: PartitionState, config: TopicConfig, node: NodeId) -> 
 # --- topics ----------------------------------------------------------------------------------------------
 
 
-def _add_topic(draft: Draft, command: AddTopic) -> TopicCreated | TidelogError:
+def _add_topic(draft: ChangeSet, command: AddTopic) -> TopicCreated | TidelogError:
     if command.name in draft.state.names:
         return refuse("TOPIC_EXISTS", f"a topic named {command.name} exists")
     partitions = []
@@ -273,7 +273,7 @@ def _add_topic(draft: Draft, command: AddTopic) -> TopicCreated | TidelogError:
     return TopicCreated(command.topic_id)
 
 
-def _remove_topic(draft: Draft, command: RemoveTopic) -> Done | TidelogError:
+def _remove_topic(draft: ChangeSet, command: RemoveTopic) -> Done | TidelogError:
     if command.topic_id not in draft.state.topics:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
     draft.remove_topic(command.topic_id)
@@ -281,7 +281,7 @@ def _remove_topic(draft: Draft, command: RemoveTopic) -> Done | TidelogError:
     return Done()
 
 
-def _change_topic(draft: Draft, command: ChangeTopic) -> Done | TidelogError:
+def _change_topic(draft: ChangeSet, command: ChangeTopic) -> Done | TidelogError:
     """A smaller ``min_insync_replicas`` lets the HW move on without the ELR, which ends with the same change; an
     unclean election that is allowed now happens now. A greater one is a new epoch: who leaves the ISR from now on is
     eligible, and no proposal counts any more of a leader that may yet commit without it."""
@@ -323,7 +323,7 @@ def _leads(state: MetadataState, asked: ChangeIsr | ConfirmLeadership) -> Tidelo
     return None
 
 
-def _change_isr(draft: Draft, command: ChangeIsr) -> AlterIsrAnswer | TidelogError:
+def _change_isr(draft: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | TidelogError:
     state, key = draft.state, TopicPartition(command.topic_id, command.partition)
     refusal, partition = _leads(state, command), state.partition(*key)
     if refusal is not None or partition is None:
@@ -359,7 +359,7 @@ def _change_isr(draft: Draft, command: ChangeIsr) -> AlterIsrAnswer | TidelogErr
     return AlterIsrAnswer(new.epoch, new.isr)
 
 
-def _replace_leaders(draft: Draft, command: ReplaceLeaders) -> Done:
+def _replace_leaders(draft: ChangeSet, command: ReplaceLeaders) -> Done:
     """The failed leader leaves the ISR in the same change: nobody fetches in its epoch any more, so it commits
     nothing, and the new leader's HW need not wait for it. A partition that moved on is left alone, as is one in which
     nobody else could lead without loss: a leader that is reported may yet be well."""
@@ -383,7 +383,7 @@ def _replace_leaders(draft: Draft, command: ReplaceLeaders) -> Done:
     return Done()
 
 
-def _leave_parts(draft: Draft, command: LeaveParts) -> Done | TidelogError:
+def _leave_parts(draft: ChangeSet, command: LeaveParts) -> Done | TidelogError:
     """Parts that moved on are passed over, as are those in which nobody else can lead. Where what the server held is
     lost, nothing is passed over: afterwards every part is in a newer epoch, in which nobody counts on it, or it leads
     by an unclean election; no older ISR proposal counts any more. Or nothing is changed."""
@@ -417,7 +417,7 @@ def _leave_parts(draft: Draft, command: LeaveParts) -> Done | TidelogError:
     return Done()
 
 
-def _elect_sealed(draft: Draft, command: ElectSealed) -> Done:
+def _elect_sealed(draft: ChangeSet, command: ElectSealed) -> Done:
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
         partition = draft.state.partition(*key)

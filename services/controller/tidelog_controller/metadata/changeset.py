@@ -17,7 +17,7 @@ HISTORY_LENGTH = 200
 """Changes remembered per partition."""
 
 
-class Draft:
+class ChangeSet:
     """The changes of one command, until they become one new state. Copies only what it changes."""
 
     def __init__(self, state: MetadataState, index: int, time_ms: int, asker: str = "") -> None:

@@ -63,7 +63,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class ClientSessions:
     """The table. Never changed in place; the client heard last stands last."""
 
     clients: dict[str, Client] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Once:
             return refuse("MALFORMED", f"request {request.sequence} of {request.client} was answered too long ago")
         return None
 
-    def with_answer(self, request: RequestId, answer: Message | TidelogError) -> Once:
+    def with_answer(self, request: RequestId, answer: Message | TidelogError) -> ClientSessions:
         """With one more answer."""
         clients = dict(self.clients)
         client = clients.pop(request.client, Client())
@@ -95,7 +95,7 @@ class Once:
         clients[request.client] = Client(answers, forgotten)
         while len(clients) > CLIENTS:
             del clients[_first_to_go(clients) if request.digest else next(iter(clients))]
-        return Once(clients)
+        return ClientSessions(clients)
 
 
 def digest_of(request: Message) -> bytes:

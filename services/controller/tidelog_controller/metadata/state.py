@@ -20,7 +20,7 @@ from tidelog.types import (
 from tidelog.wire.messages import HistoryEntry, Message
 
 from tidelog_controller.metadata.commands import QueuedMove
-from tidelog_controller.metadata.timeline_state import Timeline
+from tidelog_controller.metadata.timeline_state import PendingTimeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class MetadataState:
     """0 means "not idempotent" in a batch header."""
     earlier_lives: dict[NodeId, tuple[str, ...]] = field(default_factory=dict)
     """By server: the last lives of its data directory before the present one, oldest first."""
-    timeline: Timeline = field(default_factory=Timeline)
+    timeline: PendingTimeline = field(default_factory=PendingTimeline)
     """What happened, until it is in the topic ``__timeline``."""
     queue: dict[str, QueuedMove] = field(default_factory=dict)
     """By ``QueuedMove.key``: reassignments that wait for their turn, in that order."""

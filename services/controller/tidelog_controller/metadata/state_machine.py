@@ -18,12 +18,12 @@ from tidelog.types import later_fields
 from tidelog.wire.messages import Message
 
 from tidelog_controller.metadata.application import apply, skip
-from tidelog_controller.metadata.client_sessions import Once, RequestId
+from tidelog_controller.metadata.client_sessions import ClientSessions, RequestId
 from tidelog_controller.metadata.command_bytes import decode_command, encode_command
 from tidelog_controller.metadata.commands import Command
 from tidelog_controller.metadata.documents import from_document, to_document
 from tidelog_controller.metadata.state import Applied, MetadataState
-from tidelog_controller.metadata.timeline_state import Timeline
+from tidelog_controller.metadata.timeline_state import PendingTimeline
 from tidelog_controller.raft.log import Entry
 
 FORMAT = 1
@@ -35,7 +35,7 @@ class Replicated:
     """The whole state after some entry."""
 
     metadata: MetadataState
-    once: Once = field(default_factory=Once)
+    once: ClientSessions = field(default_factory=ClientSessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,11 @@ def decode_state(data: bytes) -> Replicated:
         raise ValueError(f"the snapshot is no CBOR: {error}") from error
     if type(document) is not dict or document.pop("format", None) != FORMAT:
         raise ValueError("the snapshot is of a later version; upgrade this controller")
-    once = from_document(Once, document.pop("once", {}))
+    once = from_document(ClientSessions, document.pop("once", {}))
     document.setdefault("level", 1)
     metadata = from_document(MetadataState, document)
     if "timeline" not in document and metadata.servers:  # of a version without: what was before is a gap
-        metadata = dataclasses.replace(metadata, timeline=Timeline(last=1))
+        metadata = dataclasses.replace(metadata, timeline=PendingTimeline(last=1))
     return Replicated(metadata, once)
 
 

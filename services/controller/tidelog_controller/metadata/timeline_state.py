@@ -44,7 +44,7 @@ class TimelineEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class PendingTimeline:
     """Never changed in place."""
 
     last: int = 0
@@ -65,14 +65,14 @@ class Timeline:
         """The time of a command, made not to go back."""
         return self.time_ms if time_ms < self.time_ms < time_ms + CLOCK_JUMP_MS else time_ms
 
-    def with_events(self, events: Sequence[TimelineEvent]) -> Timeline:
+    def with_events(self, events: Sequence[TimelineEvent]) -> PendingTimeline:
         """With these more."""
         if not events:
             return self
         pending = (*self.pending, *events)[-PENDING_EVENTS:]
         return replace(self, last=events[-1].number, time_ms=events[-1].time_ms, pending=pending)
 
-    def without(self, number: int) -> Timeline:
+    def without(self, number: int) -> PendingTimeline:
         """Events up to this number are in the topic for good."""
         if number <= self.written:
             return self

@@ -14,7 +14,7 @@ from tidelog.types import NodeId
 
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.raft.base import Role
-from tidelog_controller.shell import Shell
+from tidelog_controller.shell import ControllerShell
 
 LEADERS = Metric(
     "tidelog_partition_leaders",
@@ -155,12 +155,12 @@ METRICS = (
 )
 
 
-def metrics_page(shell: Shell) -> MetricsPage:
+def metrics_page(shell: ControllerShell) -> MetricsPage:
     """The page of one controller."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 
-def _collect(shell: Shell) -> Iterator[Sample]:
+def _collect(shell: ControllerShell) -> Iterator[Sample]:
     core, counts = shell.core, shell.core.counts
     if core.active:
         yield from _cluster(core.state)
@@ -185,7 +185,7 @@ def _collect(shell: Shell) -> Iterator[Sample]:
     yield from by_label(EVENTS, counted(CONTROLLER, shell.events))
 
 
-def _raft(shell: Shell) -> Iterator[Sample]:
+def _raft(shell: ControllerShell) -> Iterator[Sample]:
     raft, counts = shell.core.raft, shell.core.counts
     for role in get_args(Role):
         yield ROLE, (role,), raft.role == role

@@ -9,7 +9,7 @@ from tidelog.sansio.effects import Event, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import Acked, Message
 
-from tidelog_controller.raft.configuration import Members
+from tidelog_controller.raft.configuration import Configuration
 from tidelog_controller.raft.log import Apply, Persist, RaftLog, Restore, Snapshot, Stored
 from tidelog_controller.raft.old_copies import AckedEntries
 from tidelog_controller.raft.progress import Progress
@@ -32,7 +32,7 @@ class RoleChanged:
 class MembersChanged:
     """This configuration is in force from here on, committed or not."""
 
-    members: Members
+    members: Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class RaftBase:
         self._effects: list[RaftEffect] = []
 
     @property
-    def members(self) -> Members:
+    def members(self) -> Configuration:
         """The configuration in force."""
         return self.log.members
 

@@ -36,13 +36,13 @@ from tidelog.sansio.effects import Event, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import Meet
 
-from tidelog_controller.raft.configuration import Member, Members
+from tidelog_controller.raft.configuration import Configuration, Member
 from tidelog_controller.raft.raft import Raft, RaftEffect
 
 MEET_EVERY_S = 0.5
 
 
-class Founding:
+class Bootstrap:
     """The begin of one controller's ``Raft``."""
 
     def __init__(self, raft: Raft, urls: Mapping[NodeId, str], *, waits: bool, now: float) -> None:
@@ -97,7 +97,7 @@ class Founding:
     def _on_founded(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
         self._waits = True
         if meet.yours == self.raft.store and meet.members:
-            return self.raft.found(Members(meet.members), now)
+            return self.raft.found(Configuration(meet.members), now)
         if meet.yours not in ("", self.raft.store) and not self.lost:
             self.lost = True
             fields = {"store": self.raft.store, "known_as": meet.yours, "told_by": sender}
@@ -112,7 +112,9 @@ class Founding:
         if self._waits or not self._all_know_the_same():
             return []
         stores = self._stores
-        members = Members(tuple(Member(node, self._urls[node], True, stores[node]) for node in sorted(self._urls)))
+        members = Configuration(
+            tuple(Member(node, self._urls[node], True, stores[node]) for node in sorted(self._urls))
+        )
         effects = self.raft.found(members, now)
         announcements = [self._tell(peer) for peer in self._peers]
         return [Event("cluster_founded", {"controllers": sorted(self._urls)}), *announcements, *effects]

@@ -22,7 +22,7 @@ Member = ControllerMember
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class Configuration:
     """One configuration; empty: none is known."""
 
     all: tuple[Member, ...] = ()
@@ -51,45 +51,45 @@ class Members:
         yes = sum(store_of.get(voter.node) == voter.store for voter in self.voters)
         return yes >= self.majority
 
-    def with_learner(self, node: NodeId, url: str) -> Members:
+    def with_learner(self, node: NodeId, url: str) -> Configuration:
         """With that controller as a learner, whatever it was."""
         others = self.without(node).all
-        return Members((*others, Member(node, url, voter=False)))
+        return Configuration((*others, Member(node, url, voter=False)))
 
-    def with_voter(self, node: NodeId, store: str) -> Members:
+    def with_voter(self, node: NodeId, store: str) -> Configuration:
         """With that learner as a voter from now on."""
-        return Members(tuple(replace(m, voter=True, store=store) if m.node == node else m for m in self.all))
+        return Configuration(tuple(replace(m, voter=True, store=store) if m.node == node else m for m in self.all))
 
-    def without(self, node: NodeId) -> Members:
+    def without(self, node: NodeId) -> Configuration:
         """Without that controller."""
-        return Members(tuple(member for member in self.all if member.node != node))
+        return Configuration(tuple(member for member in self.all if member.node != node))
 
     def keeps_quorum(self, is_live: Callable[[NodeId], bool]) -> bool:
         """Whether the voters that are live are a majority."""
         return sum(is_live(voter.node) for voter in self.voters) >= self.majority
 
 
-NOBODY = Members()
+NOBODY = Configuration()
 
 
-def members_of(*nodes: NodeId) -> Members:
+def members_of(*nodes: NodeId) -> Configuration:
     """A configuration of voters whose stores have no name: for a group that never loses one."""
-    return Members(tuple(Member(node) for node in nodes))
+    return Configuration(tuple(Member(node) for node in nodes))
 
 
-def encode_members(members: Members) -> bytes:
+def encode_members(members: Configuration) -> bytes:
     """The data of a configuration entry: CBOR [[node, url, voter, store], …]."""
     return cbor2.dumps([[m.node, m.url, m.voter, m.store] for m in members.all])
 
 
-def decode_members(data: bytes) -> Members:
+def decode_members(data: bytes) -> Configuration:
     """The configuration in an entry. Raises ``ValueError`` when it is none, or names a controller twice."""
     try:
         rows = cbor2.loads(data)
         found = [Member(node, url, voter, store) for node, url, voter, store in rows]
     except (cbor2.CBORDecodeError, TypeError, RecursionError) as error:
         raise ValueError(f"no configuration: {error}") from error
-    members = Members(tuple(found))
+    members = Configuration(tuple(found))
     for member in found:
         kinds = tuple(map(type, (member.node, member.url, member.voter, member.store)))
         if kinds != (str, str, bool, str):

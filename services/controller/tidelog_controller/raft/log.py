@@ -29,7 +29,7 @@ from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import Payload
 
-from tidelog_controller.raft.configuration import NOBODY, Members, decode_members
+from tidelog_controller.raft.configuration import NOBODY, Configuration, decode_members
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Snapshot:
 
     index: int
     term: int
-    members: Members
+    members: Configuration
     data: bytes
 
 
@@ -59,7 +59,7 @@ class Base:
 
     index: int = 0
     term: int = 0
-    members: Members = NOBODY
+    members: Configuration = NOBODY
 
 
 EMPTY = Base()
@@ -119,7 +119,7 @@ class RaftLog:
         self._entries: list[Entry] = list(entries)
         check_entries(self._entries, base)
         self.base = base
-        self._configurations: list[tuple[int, Members]] = [(base.index, base.members)]
+        self._configurations: list[tuple[int, Configuration]] = [(base.index, base.members)]
         self._note_members(self._entries)
         self._truncated_from: int | None = None
         self._unsaved_base: Base | None = None
@@ -146,7 +146,7 @@ class RaftLog:
         return self._entries[-1].term if self._entries else self.base.term
 
     @property
-    def members(self) -> Members:
+    def members(self) -> Configuration:
         """The configuration in force: the newest in the log, committed or not (Raft §6)."""
         return self._configurations[-1][1]
 
@@ -155,7 +155,7 @@ class RaftLog:
         """Index of the entry that ``members`` came with, or that of the base."""
         return self._configurations[-1][0]
 
-    def members_at(self, index: int) -> Members:
+    def members_at(self, index: int) -> Configuration:
         """The configuration that was in force at ``index``, not before the base."""
         return next(members for since, members in reversed(self._configurations) if since <= index)
 
@@ -228,7 +228,7 @@ class RaftLog:
 
     # --- founding and compaction: Raft §7 ------------------------------------------------------------------
 
-    def found(self, members: Members) -> None:
+    def found(self, members: Configuration) -> None:
         """The configuration with which the log begins."""
         assert self.base == EMPTY, "a cluster is founded once"
         self._rebase(Base(0, 0, members))

@@ -21,7 +21,7 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult, TimeoutNow
 
 from tidelog_controller.raft.base import RaftEffect
-from tidelog_controller.raft.configuration import Members, encode_members
+from tidelog_controller.raft.configuration import Configuration, encode_members
 from tidelog_controller.raft.read_index import RaftReads
 
 
@@ -59,7 +59,7 @@ class RaftMembers(RaftReads):
         if member.voter and node in self._progress and self._answering(node) is None:
             return self._change(self.members.with_learner(node, url), now)
         moved = tuple(replace(m, url=url) if m.node == node else m for m in self.members.all)
-        return (self.log.members_index, []) if member.url == url else self._change(Members(moved), now)
+        return (self.log.members_index, []) if member.url == url else self._change(Configuration(moved), now)
 
     def remove_member(self, node: NodeId, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
         """Take a controller out. As ``add_member``."""
@@ -67,7 +67,7 @@ class RaftMembers(RaftReads):
             return refuse("UNKNOWN_CONTROLLER", f"no controller {node} is in the group"), []
         return self._change(self.members.without(node), now)
 
-    def _change(self, members: Members, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
+    def _change(self, members: Configuration, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
         assert self.role == "leader"
         if self.log.members_index > self.commit_index or self.log.term_at(self.commit_index) != self.term:
             return refuse("CHANGE_IN_PROGRESS", "the last change of the controllers is not committed yet"), []

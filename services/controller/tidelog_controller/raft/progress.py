@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from tidelog_controller.raft.log import Snapshot
 
 
-class Sending:
+class SnapshotProgress:
     """A snapshot on its way: one piece at a time, sent again at most once a heartbeat."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -83,7 +83,7 @@ class Progress:
         self.next = next_index
         """First index of the next message with entries."""
         self.probing = True
-        self.sending: Sending | None = None
+        self.sending: SnapshotProgress | None = None
         self.heard_at = now
         """When the last answer of this term came; a new leader gives everybody the benefit of the doubt."""
         self.heard_round = 0
@@ -154,7 +154,7 @@ class Progress:
 
     def send_snapshot(self, snapshot: Snapshot) -> None:
         """It needs what the log no longer has."""
-        self.sending = Sending(snapshot)
+        self.sending = SnapshotProgress(snapshot)
         self.probing = True
         self._probe_sent = False
         self._in_flight.clear()

@@ -53,7 +53,7 @@ from tidelog_controller.raft.base import (
     RoleChanged,
     TakeSnapshot,
 )
-from tidelog_controller.raft.configuration import Members
+from tidelog_controller.raft.configuration import Configuration
 from tidelog_controller.raft.elections import RaftElections
 from tidelog_controller.raft.log import Apply, Entry, Persist, Restore, Snapshot, Stored
 from tidelog_controller.raft.settings import RaftSettings
@@ -95,7 +95,7 @@ class Raft(RaftElections):
 
     # --- inputs ------------------------------------------------------------------------------------------
 
-    def found(self, members: Members, now: float) -> list[RaftEffect]:
+    def found(self, members: Configuration, now: float) -> list[RaftEffect]:
         """Begin a new cluster with these voters. Every one of them must be told exactly the same. They stand soon:
         there is no leader yet that a longer wait would spare."""
         self.log.found(members)

@@ -21,7 +21,7 @@ from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import AppendResult, InstallSnapshot, SnapshotResult
 
 from tidelog_controller.raft.base import RaftBase, RaftEffect
-from tidelog_controller.raft.configuration import Members
+from tidelog_controller.raft.configuration import Configuration
 from tidelog_controller.raft.log import Restore, Snapshot
 from tidelog_controller.raft.progress import Progress
 
@@ -113,7 +113,7 @@ class RaftSnapshots(RaftBase):
             self._say("snapshot_damaged", index=message.index, leader=leader)
             self._answer_piece(leader, message, 0)
             return
-        self._install(Snapshot(message.index, message.last_term, Members(message.members), bytes(data)))
+        self._install(Snapshot(message.index, message.last_term, Configuration(message.members), bytes(data)))
         self._answer_append(leader, True, message.index, message.round)
 
     def _answer_piece(self, leader: NodeId, message: InstallSnapshot, offset: int) -> None:

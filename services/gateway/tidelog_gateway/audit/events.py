@@ -62,7 +62,7 @@ LEFT_OUT = ("client", "sequence", "asker", "spared")
 """Fields of requests that say nothing of what was asked."""
 
 
-class Journal:
+class AuditEvents:
     """``name`` is unique among all gateways and all their lives."""
 
     def __init__(self, name: str, gateway: str, failures_s: int, now: float) -> None:

@@ -15,9 +15,9 @@ from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.types import AUDIT, Acks
 from tidelog.wire.messages import LeaveGroup, Message, PrepareAudit, Produce, Produced, ProducePart
 
-from tidelog_gateway.audit.events import Journal
+from tidelog_gateway.audit.events import AuditEvents
 from tidelog_gateway.audit.merged_events import INTERVAL_S
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.shell import GatewayShell
 
 CALL_TIMEOUT_S = 10.0
 PRODUCE_TIMEOUT_MS = 30_000
@@ -27,7 +27,7 @@ RETRY_S = 1.0
 class Audit:
     """``journal`` None: nothing is written. The owner runs ``run``."""
 
-    def __init__(self, shell: Shell, journal: Journal | None, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, shell: GatewayShell, journal: AuditEvents | None, wall_ms: Callable[[], int]) -> None:
         self._shell = shell
         self._journal = journal
         self._wall_ms = wall_ms
@@ -85,13 +85,13 @@ class Audit:
                 nursery.start_soon(self._end_intervals, self._journal)
                 nursery.start_soon(self._write_events, self._journal)
 
-    async def _end_intervals(self, journal: Journal) -> None:
+    async def _end_intervals(self, journal: AuditEvents) -> None:
         while True:
             await trio.sleep(INTERVAL_S)
             journal.on_interval(self._wall_ms())
             self._news.set()
 
-    async def _write_events(self, journal: Journal) -> None:
+    async def _write_events(self, journal: AuditEvents) -> None:
         while True:
             await self._news.wait()
             self._news = trio.Event()

@@ -45,19 +45,19 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.audit.writer import Audit
 from tidelog_gateway.client_faults import do_all
-from tidelog_gateway.clients.drain import Leaving
-from tidelog_gateway.clients.quota_enforcer import FREE, Metering
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.clients.drain import Drain
+from tidelog_gateway.clients.quota_enforcer import FREE, QuotaEnforcer
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.repeated_lines import INTERVAL_S, Repeated
 from tidelog_gateway.limits.server_limits import Tenant
-from tidelog_gateway.requests.requests import KINDS, Requests
-from tidelog_gateway.rights.authorizer import Client, Guard
+from tidelog_gateway.requests.requests import KINDS, ClientRequests
+from tidelog_gateway.rights.authorizer import Authorizer, Client
 from tidelog_gateway.rights.own_transactions import OwnTransactions
 from tidelog_gateway.rights.permissions import ADMIN, BY_ID
 from tidelog_gateway.rights.text_check import fault_of_texts
 from tidelog_gateway.rights.visibility import seen
 from tidelog_gateway.settings import DoorSettings
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.shell import GatewayShell
 
 LOOK_S = 10.0
 """Longest pause between two looks whether a token has expired: the wall clock may be set."""
@@ -71,9 +71,9 @@ that was begun and fenced none of another connection is not audited."""
 class View:
     """What one client may see, and where it is told what it did."""
 
-    guard: Guard
+    guard: Authorizer
     audit: Audit
-    cluster: ClusterMap
+    cluster: ClusterView
     principal: str
     remote: str
     charge: Callable[[str, int], None]
@@ -132,17 +132,17 @@ class View:
             self.charge(self.principal, answer.bytes)
 
 
-class Door:
+class ClientConnections:
     """The owner runs ``run``."""
 
     def __init__(
         self,
-        shell: Shell,
-        requests: Requests,
-        guard: Guard,
+        shell: GatewayShell,
+        requests: ClientRequests,
+        guard: Authorizer,
         audit: Audit,
         wall_ms: Callable[[], int],
-        leaving: Leaving,
+        leaving: Drain,
         settings: DoorSettings,
     ) -> None:
         self._shell = shell
@@ -159,7 +159,7 @@ class Door:
         self._addresses: Counter[str] = Counter()
         """Connections of each."""
         self._failures, self._refusals = Repeated(), Repeated()
-        self._metering = Metering(
+        self._metering = QuotaEnforcer(
             shell.clock,
             lambda link, credit: shell.on_message(link, None, credit),
             settings.principal_max_connections,
@@ -202,7 +202,7 @@ class Door:
             self._log.warning(event, remote=remote, reason=refusal.message, suppressed=suppressed)
 
     async def _say_what_was_suppressed(self) -> None:
-        """Until cancelled."""
+        """Log how many refusals of each kind were not logged, once in each interval, until cancelled."""
         while True:
             await trio.sleep(INTERVAL_S)
             now = self._shell.clock()

@@ -13,13 +13,13 @@ import trio
 from tidelog.errors import TidelogError, refuse
 from tidelog.net.link import GOING_AWAY, Link
 
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.shell import GatewayShell
 
 
-class Leaving:
+class Drain:
     """What the end of a gateway is for its clients."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
         self.begun = trio.Event()
         """The end has begun: the port is closed to newcomers."""

@@ -37,7 +37,7 @@ FREE = (Credit, Unsubscribe, UseProducer, ReleaseProducer)
 ``ReleaseProducer`` spare us work, and without ``UseProducer`` the batches behind it would fail for good."""
 
 
-class Metering:
+class QuotaEnforcer:
     """The owner runs ``run``. ``clock`` is trio's clock."""
 
     def __init__(

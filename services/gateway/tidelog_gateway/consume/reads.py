@@ -16,7 +16,7 @@ from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
 
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.read_window import ReadWindow, WindowSettings
 from tidelog_gateway.limits.server_limits import Tenant
 
@@ -61,7 +61,7 @@ class Reads:
     """``start_call`` sends a request. ``done`` of its methods is called exactly once, maybe before they return."""
 
     def __init__(
-        self, start_call: StartCall, cluster: ClusterMap, settings: WindowSettings, clock: Callable[[], float]
+        self, start_call: StartCall, cluster: ClusterView, settings: WindowSettings, clock: Callable[[], float]
     ) -> None:
         self.window = ReadWindow(settings)
         self._start_call = start_call

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from tidelog.types import NodeId, PartitionState
 
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 
 
-class Spread:
+class ReplicaSelector:
     """How many readers each replica server has from here."""
 
-    def __init__(self, cluster: ClusterMap) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         self._readers: dict[NodeId, int] = {}
 

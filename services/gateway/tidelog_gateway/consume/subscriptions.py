@@ -51,9 +51,9 @@ from tidelog.sansio.effects import Answer, Call, Post
 from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import Credit, Delivery, Done, Message, Read, ReadAnswer, Subscribe, Unsubscribe
 
-from tidelog_gateway.cluster_view import ClusterMap
-from tidelog_gateway.consume.replica_selector import Spread
-from tidelog_gateway.consume.tail_cache import Cut, Stretch, TailCache
+from tidelog_gateway.cluster_view import ClusterView
+from tidelog_gateway.consume.replica_selector import ReplicaSelector
+from tidelog_gateway.consume.tail_cache import BatchRun, RunSlice, TailCache
 from tidelog_gateway.counters import DeliveryCounts
 from tidelog_gateway.settings import SubscriptionSettings
 
@@ -144,7 +144,7 @@ class _Reading:
     max_wait_s: float
     waiting: dict[_Subscription | _Poll, None] = field(default_factory=dict)
 
-    def before(self, stretch: Stretch) -> int:
+    def before(self, stretch: BatchRun) -> int:
         """Epoch of the record before what it brought; -1: not known."""
         return self.place.last_epoch if stretch.start == self.place.offset else -1
 
@@ -153,7 +153,7 @@ class Subscriptions:
     """All subscriptions of a gateway. Times are seconds of the shell's clock."""
 
     def __init__(
-        self, cluster: ClusterMap, settings: SubscriptionSettings, wall_ms: Callable[[], int] = lambda: 0
+        self, cluster: ClusterView, settings: SubscriptionSettings, wall_ms: Callable[[], int] = lambda: 0
     ) -> None:
         """``wall_ms``: the wall clock, against which the age of what is delivered is measured."""
         self._wall_ms = wall_ms
@@ -175,7 +175,7 @@ class Subscriptions:
         """Tokens of reads that nobody wants any more, for the shell to take."""
         self.joined: list[tuple[int, int]] = []
         """Reads that another client takes part in, too, as token and client, for the shell to take."""
-        self._spread = Spread(cluster)
+        self._spread = ReplicaSelector(cluster)
         self.tails = TailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
         self.counts = DeliveryCounts()
 
@@ -317,7 +317,7 @@ class Subscriptions:
             return self._on_nothing(reading, waiting, polls, now)
         effects = [effect for poll in polls for effect in self._end_poll(poll, answer)]
         try:
-            stretch = Stretch(answer.payload)
+            stretch = BatchRun(answer.payload)
         except TidelogError as fault:
             why = fault
             return effects + self._each(waiting, lambda one: self._end(one, why))
@@ -399,13 +399,13 @@ class Subscriptions:
     def _each(self, them: list[_Subscription], act: Callable[[_Subscription], list[Effect]]) -> list[Effect]:
         return [effect for one in them for effect in act(one)]
 
-    def _serve(self, one: _Subscription, stretch: Stretch, high_watermark: int, now: float) -> list[Effect]:
+    def _serve(self, one: _Subscription, stretch: BatchRun, high_watermark: int, now: float) -> list[Effect]:
         """A read that it took part in brought this."""
         one.retry_s = 0.0
         one.called = False
         return [self._deliver(one, stretch.cut(0, one.credit), high_watermark), *self._read(one, now)]
 
-    def _deliver(self, one: _Subscription, cut: Cut, high_watermark: int) -> Post:
+    def _deliver(self, one: _Subscription, cut: RunSlice, high_watermark: int) -> Post:
         size = len(cut.payload)
         one.offset = cut.offset
         one.last_epoch = cut.last_epoch
@@ -438,7 +438,7 @@ class Subscriptions:
             effects.extend(self._join(one, state, now))
         return effects
 
-    def _kept_for(self, one: _Subscription, now: float) -> tuple[Stretch, int, int] | None:
+    def _kept_for(self, one: _Subscription, now: float) -> tuple[BatchRun, int, int] | None:
         return self.tails.find(one.key, one.offset, one.last_epoch, now)
 
     def _join(self, one: _Subscription, state: PartitionState, now: float) -> list[Effect]:

@@ -32,7 +32,7 @@ BATCH_OVERHEAD_BYTES = 360
 """What keeping track of one batch takes beside its bytes."""
 
 
-class Cut(NamedTuple):
+class RunSlice(NamedTuple):
     """Whole batches, by reference, the position behind them, and of each batch the first record's timestamp (ms)."""
 
     payload: memoryview
@@ -42,7 +42,7 @@ class Cut(NamedTuple):
     timestamps: list[int]
 
 
-class Stretch:
+class BatchRun:
     """Consecutive whole batches of one read. Raises ``CorruptBatch`` where the payload is no sequence of batches."""
 
     __slots__ = ("_epochs", "_offsets", "_payload", "_positions", "_timestamps")
@@ -84,20 +84,20 @@ class Stretch:
         """Of each batch: base offset and leader epoch."""
         return list(zip(self._offsets, self._epochs, strict=False))
 
-    def cut(self, first: int, max_bytes: int) -> Cut:
+    def cut(self, first: int, max_bytes: int) -> RunSlice:
         """From batch number ``first`` on as many as fit, and one in any case."""
         begin = self._positions[first]
         last = max(first + 1, bisect_right(self._positions, begin + max_bytes) - 1)
         records = self._offsets[last] - self._offsets[first]
         payload, timestamps = self._payload[begin : self._positions[last]], self._timestamps[first:last]
-        return Cut(payload, self._offsets[last], self._epochs[last - 1], records, timestamps)
+        return RunSlice(payload, self._offsets[last], self._epochs[last - 1], records, timestamps)
 
 
 @dataclass(slots=True)
 class _Tail:
     """``batches``: by base offset, the epoch before each, its stretch and its number there."""
 
-    batches: dict[int, tuple[int, Stretch, int]] = field(default_factory=dict)
+    batches: dict[int, tuple[int, BatchRun, int]] = field(default_factory=dict)
     end: int = -1
     last_epoch: int = -1
     high_watermark: int = -1
@@ -111,12 +111,12 @@ class TailCache:
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
         self._tails: dict[TopicPartition, _Tail] = {}
-        self._ages: OrderedDict[Stretch, tuple[TopicPartition, float]] = OrderedDict()
+        self._ages: OrderedDict[BatchRun, tuple[TopicPartition, float]] = OrderedDict()
         """The partition of each stretch, and when it was read; the oldest first."""
         self.bytes = 0
         """What all of it takes."""
 
-    def add(self, key: TopicPartition, before: int, stretch: Stretch, now: float) -> None:
+    def add(self, key: TopicPartition, before: int, stretch: BatchRun, now: float) -> None:
         """A read brought this; ``before`` is the epoch of the record before it, -1: not known."""
         self._forget_old(now)
         if stretch.size > self._max_bytes:
@@ -148,7 +148,7 @@ class TailCache:
             tail.high_watermark = max(tail.high_watermark, high_watermark)
             tail.log_start = max(tail.log_start, log_start)
 
-    def find(self, key: TopicPartition, offset: int, last_epoch: int, now: float) -> tuple[Stretch, int, int] | None:
+    def find(self, key: TopicPartition, offset: int, last_epoch: int, now: float) -> tuple[BatchRun, int, int] | None:
         """Where the position continues: a stretch, a batch's number there, and the highest HW told."""
         self._forget_old(now)
         tail = self._tails.get(key)
@@ -181,7 +181,7 @@ class TailCache:
             del self._tails[key]
 
 
-def _links(before: int, stretch: Stretch) -> list[tuple[int, int, int]]:
+def _links(before: int, stretch: BatchRun) -> list[tuple[int, int, int]]:
     """Of each batch: base offset, the epoch before it, its number."""
     links = []
     for number, (offset, epoch) in enumerate(stretch.batches()):

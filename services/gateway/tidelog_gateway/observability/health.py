@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelog_gateway.clients.drain import Leaving
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.clients.drain import Drain
+from tidelog_gateway.shell import GatewayShell
 
 
-def why_not_ready(shell: Shell, leaving: Leaving) -> Sequence[str]:
+def why_not_ready(shell: GatewayShell, leaving: Drain) -> Sequence[str]:
     """List why this gateway is not ready (``tidelog.runtime.health``). A gateway does not listen before it has the
     metadata."""
     reasons = []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tidelog.runtime.metrics import Metric, MetricsPage, Sample, by_label
 
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.shell import GatewayShell
 
 CONNECTIONS = Metric("tidelog_gateway_connections", "gauge", "connections", "Clients that are connected.")
 REQUESTS = Metric("tidelog_gateway_requests", "counter", "requests", "Messages of clients, by op.", ("op",))
@@ -129,12 +129,12 @@ METRICS = (
 )
 
 
-def metrics_page(shell: Shell) -> MetricsPage:
+def metrics_page(shell: GatewayShell) -> MetricsPage:
     """The page of one gateway."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 
-def _collect(shell: Shell) -> Iterator[Sample]:
+def _collect(shell: GatewayShell) -> Iterator[Sample]:
     router, produced = shell.router, shell.router.counts
     yield CONNECTIONS, (), shell.connections
     yield from by_label(REQUESTS, shell.requests)

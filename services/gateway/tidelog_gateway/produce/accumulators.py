@@ -22,7 +22,7 @@ class _Open:
     size: int = 0
 
 
-class Produces:
+class ProduceAccumulator:
     """Batches gathered by leader. A message is closed when the next batch would exceed ``max_bytes``."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -47,7 +47,7 @@ class Produces:
         return self._closed + [_close(node, message) for node, message in self._open.items()]
 
 
-class AckBox:
+class AckAccumulator:
     """Acks gathered by client."""
 
     def __init__(self) -> None:

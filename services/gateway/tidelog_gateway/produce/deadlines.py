@@ -16,7 +16,7 @@ RESOLUTION_S = 0.05
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Expiry(Generic[Key]):
+class TimerWheel(Generic[Key]):
     """A set of keys, each with a deadline in seconds of the caller's clock."""
 
     def __init__(self) -> None:

@@ -35,10 +35,10 @@ class Place(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QueuedBatch:
     """One batch of one client, from its arrival to its ack."""
 
-    lane: Lane
+    lane: ProduceQueue
     arrival: int
     part: ProducePart
     batch: Buffer
@@ -64,15 +64,15 @@ class Entry:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class ProduceQueue:
     """The batches of one client for one partition."""
 
     source: int
     key: TopicPartition
     tenant: Tenant = "", 0
     """Whose bytes its batches are."""
-    waiting: deque[Entry] = field(default_factory=deque)
-    sent: dict[int, Entry] = field(default_factory=dict)
+    waiting: deque[QueuedBatch] = field(default_factory=deque)
+    sent: dict[int, QueuedBatch] = field(default_factory=dict)
     place: Place = Place.IDLE
     not_before: float = 0.0
     retry_s: float = 0.0
@@ -93,13 +93,13 @@ class Lane:
             if not self.unsettled[producer_id]:
                 del self.unsettled[producer_id]
 
-    def is_oldest(self, entry: Entry) -> bool:
+    def is_oldest(self, entry: QueuedBatch) -> bool:
         """Nothing that came before it is unsettled. It is not in the lane itself at the moment."""
         if self.waiting and self.waiting[0].arrival < entry.arrival:
             return False
         return all(other.arrival > entry.arrival for other in self.sent.values())
 
-    def put_back(self, entry: Entry) -> None:
+    def put_back(self, entry: QueuedBatch) -> None:
         """A try was refused or withdrawn: the batch waits again, in its old place among the others."""
         entry.attempt = 0
         entry.repeated = True
@@ -110,7 +110,7 @@ class Lane:
 
 
 @dataclass(slots=True, eq=False)
-class Pipe:
+class ServerWindow:
     """The link to one replica server, as the router sees it."""
 
     node: NodeId
@@ -118,10 +118,10 @@ class Pipe:
     limited_at: float = 0.0
     """When the limit began, while there is one."""
     up: bool = False
-    in_flight: dict[int, Entry] = field(default_factory=dict)
+    in_flight: dict[int, QueuedBatch] = field(default_factory=dict)
     bytes: int = 0
     """Of the batches in flight."""
-    blocked: deque[Lane] = field(default_factory=deque)
+    blocked: deque[ProduceQueue] = field(default_factory=deque)
 
     def is_full(self, size: int, limits: RouterSettings) -> bool:
         """A batch of ``size`` bytes more would be too much."""

@@ -48,13 +48,13 @@ from tidelog.sansio.effects import Event, Post, Send
 from tidelog.types import INTERNAL_PREFIX, PRODUCER_WINDOW, Acks, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
 
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.counters import RouterCounts
 from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.server_limits import ServerLimit, Tenant
-from tidelog_gateway.produce.accumulators import AckBox, Produces
-from tidelog_gateway.produce.deadlines import Expiry
-from tidelog_gateway.produce.queues import Entry, Lane, Pipe, Place
+from tidelog_gateway.produce.accumulators import AckAccumulator, ProduceAccumulator
+from tidelog_gateway.produce.deadlines import TimerWheel
+from tidelog_gateway.produce.queues import Place, ProduceQueue, QueuedBatch, ServerWindow
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
 from tidelog_gateway.settings import RouterSettings
 
@@ -87,26 +87,26 @@ CHECKED_AT_ONCE = 1 << 20
 class Router:
     """All lanes and pipes of a gateway. Times are seconds of the shell's clock."""
 
-    def __init__(self, cluster: ClusterMap, settings: RouterSettings) -> None:
+    def __init__(self, cluster: ClusterView, settings: RouterSettings) -> None:
         self._cluster = cluster
         self._settings = settings
         self.tickets = ProducerTickets(cluster)
-        self._lanes: dict[int, dict[TopicPartition, Lane]] = {}
-        self._by_partition: dict[TopicPartition, dict[int, Lane]] = {}
-        self._pipes: dict[NodeId, Pipe] = {}
-        self._limited: dict[NodeId, Pipe] = {}
+        self._lanes: dict[int, dict[TopicPartition, ProduceQueue]] = {}
+        self._by_partition: dict[TopicPartition, dict[int, ProduceQueue]] = {}
+        self._pipes: dict[NodeId, ServerWindow] = {}
+        self._limited: dict[NodeId, ServerWindow] = {}
         """Pipes to slow servers."""
         self._events: list[Event] = []
         self._tenants: dict[int, Tenant] = {}
         """By client: the tenant under which it shares the limit of a slow server."""
         self._owners: dict[int, Tenant] = {}
         """By client: the tenant under which it shares ``total_max_bytes``."""
-        self._ready: deque[Lane] = deque()
-        self._parked: dict[Lane, None] = {}
+        self._ready: deque[ProduceQueue] = deque()
+        self._parked: dict[ProduceQueue, None] = {}
         self._relieved: dict[NodeId, None] = {}
-        self._delayed: list[tuple[float, int, Lane]] = []
-        self._expiry: Expiry[Entry] = Expiry()
-        self._acks = AckBox()
+        self._delayed: list[tuple[float, int, ProduceQueue]] = []
+        self._expiry: TimerWheel[QueuedBatch] = TimerWheel()
+        self._acks = AckAccumulator()
         self.counts = RouterCounts(self._acks.errors)
         self.held: dict[int, int] = {}  # bytes, by client; no entry: all is settled
         self._held = FairShare(settings.total_max_bytes, reserved=True)
@@ -116,7 +116,7 @@ class Router:
         self._attempts = 0
         self._unfolded = 0
         """What the batches that were looked at last unfold to; at their arrival what is beyond ``UNFOLDS_TO``."""
-        self._unchecked: dict[int, dict[Entry, None]] = {}
+        self._unchecked: dict[int, dict[QueuedBatch, None]] = {}
         """By client, in the order of their arrival; perhaps none, where what came before them took long."""
 
     @property
@@ -308,7 +308,7 @@ class Router:
     def flush(self, now: float) -> list[Send | Post | Event]:
         """Everything that can be sent now, merged by leader, then the acks, merged by client, then what is worth a
         line in the log."""
-        produces = Produces(self._settings.merge_max_bytes)
+        produces = ProduceAccumulator(self._settings.merge_max_bytes)
         relieved, self._relieved = self._relieved, {}
         for node in relieved:
             self._unblock(self._pipes[node], now, produces)
@@ -319,7 +319,7 @@ class Router:
         events, self._events = self._events, []
         return [*produces.close(), *self._acks.take(), *events]
 
-    def _unblock(self, pipe: Pipe, now: float, produces: Produces) -> None:
+    def _unblock(self, pipe: ServerWindow, now: float, produces: ProduceAccumulator) -> None:
         """Its window has room again: who waited longest for it sends, until one of them has to wait on."""
         while pipe.blocked:
             lane = pipe.blocked.popleft()
@@ -328,7 +328,9 @@ class Router:
                 if lane.place is Place.BLOCKED:
                     return
 
-    def _send_lane(self, lane: Lane, now: float, produces: Produces, *, first: bool = False) -> None:
+    def _send_lane(
+        self, lane: ProduceQueue, now: float, produces: ProduceAccumulator, *, first: bool = False
+    ) -> None:
         """Send from the left of a lane: up to one message's worth, then it is the next lane's turn. Where others wait
         for room it waits behind them, unless it is the ``first`` of them."""
         lane.place = Place.IDLE
@@ -361,7 +363,7 @@ class Router:
             entry = lane.waiting.popleft()
             produces.add(pipe.node, self._launch(entry, pipe, state.leader_epoch, now), entry.batch)
 
-    def _launch(self, entry: Entry, pipe: Pipe, leader_epoch: int, now: float) -> ProducePart:
+    def _launch(self, entry: QueuedBatch, pipe: ServerWindow, leader_epoch: int, now: float) -> ProducePart:
         self._attempts += 1
         entry.attempt = self._attempts
         entry.sent_at = now
@@ -388,7 +390,7 @@ class Router:
     def _owner(self, source: int) -> Tenant:
         return self._owners.get(source, ("", source))
 
-    def _holds(self, lane: Lane, pipe: Pipe, now: float) -> bool:
+    def _holds(self, lane: ProduceQueue, pipe: ServerWindow, now: float) -> bool:
         """Let the lane wait if its client has used up its share of a slow server; whether it does."""
         tenant = self._tenant(lane.source)
         resumes_at = pipe.limit.hold(tenant, now)
@@ -401,7 +403,7 @@ class Router:
         heapq.heappush(self._delayed, (lane.not_before, lane.waiting[0].arrival, lane))
         return True
 
-    def _throttle_ms(self, pipe: Pipe, source: int, now: float) -> int:
+    def _throttle_ms(self, pipe: ServerWindow, source: int, now: float) -> int:
         """How long the client is asked to send nothing more for the partition of this ack; 0: not at all."""
         tenant = self._tenant(source)
         pause_ms = math.ceil(1000 * pipe.limit.pause_s(tenant, now))
@@ -410,14 +412,14 @@ class Router:
             self.counts.on_throttle(tenant[0], pause_ms)
         return pause_ms
 
-    def _tick_server(self, pipe: Pipe, now: float) -> None:
+    def _tick_server(self, pipe: ServerWindow, now: float) -> None:
         """End the interval of a server to which nothing is sent, if it is due: its limit rises again, too."""
         deadline = pipe.limit.deadline(bool(pipe.in_flight))
         if deadline is not None and deadline <= now:
             pipe.limit.on_empty(now)
             self._judge_server(pipe, now)
 
-    def _judge_server(self, pipe: Pipe, now: float) -> None:
+    def _judge_server(self, pipe: ServerWindow, now: float) -> None:
         """End an interval of the server: its limit may begin, change or end."""
         pipe.limit.judge(pipe.bytes, now)
         if pipe.limit.bytes_s is None:
@@ -428,7 +430,7 @@ class Router:
             fields = {"server": pipe.node, "bytes_per_s": round(pipe.limit.bytes_s)}
             self._events.append(Event("server_limited", fields))
 
-    def _on_limit_ended(self, pipe: Pipe, reason: str, now: float) -> None:
+    def _on_limit_ended(self, pipe: ServerWindow, reason: str, now: float) -> None:
         """The server has no limit now; perhaps it had none before."""
         if self._limited.pop(pipe.node, None) is not None:
             fields = {"server": pipe.node, "seconds": round(now - pipe.limited_at, 1), "reason": reason}
@@ -494,13 +496,13 @@ class Router:
         lanes = self._lanes.setdefault(source, {})
         lane = lanes.get(key)
         if lane is None:
-            lane = lanes[key] = Lane(source, key, self._owner(source))
+            lane = lanes[key] = ProduceQueue(source, key, self._owner(source))
             self._by_partition.setdefault(key, {})[source] = lane
         self._arrivals += 1
         settings = self._settings
         timeout_s = part.timeout_ms / 1000 if part.timeout_ms >= 0 else settings.ack_timeout_s
         deadline = now + min(timeout_s, settings.produce_max_timeout_ms / 1000)
-        entry = Entry(lane, self._arrivals, part, batch, producer_id, deadline, now, is_unchecked=is_unchecked)
+        entry = QueuedBatch(lane, self._arrivals, part, batch, producer_id, deadline, now, is_unchecked=is_unchecked)
         if is_unchecked:
             self._unchecked.setdefault(source, {})[entry] = None
         lane.occupy(producer_id)
@@ -511,14 +513,14 @@ class Router:
         if lane.place is Place.IDLE:
             self._wake(lane)
 
-    def _is_checked(self, entry: Entry) -> None:
+    def _is_checked(self, entry: QueuedBatch) -> None:
         """Its body need not be looked at any more: what is behind it in its lane may go."""
         entry.is_unchecked = False
         del self._unchecked[entry.lane.source][entry]
         if entry.lane.place is Place.IDLE:
             self._wake(entry.lane)
 
-    def _take_back(self, entry: Entry) -> None:
+    def _take_back(self, entry: QueuedBatch) -> None:
         """The try in flight is over."""
         pipe = self._pipes[entry.server]
         del pipe.in_flight[entry.attempt]
@@ -528,7 +530,7 @@ class Router:
         if pipe.blocked:
             self._relieved[pipe.node] = None
 
-    def _try_again(self, entry: Entry, error: ErrorInfo, now: float) -> bool:
+    def _try_again(self, entry: QueuedBatch, error: ErrorInfo, now: float) -> bool:
         """After a failed try: put the batch back if it may be sent again."""
         entry.last_error = error
         lane = entry.lane
@@ -552,7 +554,7 @@ class Router:
             heapq.heappush(self._delayed, (lane.not_before, entry.arrival, lane))
         return True
 
-    def _end_at_gap(self, entry: Entry, error: ErrorInfo) -> None:
+    def _end_at_gap(self, entry: QueuedBatch, error: ErrorInfo) -> None:
         """The batch stands behind a gap that no try can close. A lost try of this leader epoch may be on its way all
         the same: then the client may not number anew, also where it otherwise does so in doubt (``lossy``)."""
         detail = error.detail
@@ -562,7 +564,7 @@ class Router:
             entry.doubt = -1
         self._fail(entry, ErrorInfo(error.code, error.message, False, detail))
 
-    def _supersede(self, entry: Entry, now: float) -> None:
+    def _supersede(self, entry: QueuedBatch, now: float) -> None:
         """The partition's leader changed while this try was in flight."""
         entry.doubt = entry.epoch
         if entry.producer_id:
@@ -575,12 +577,12 @@ class Router:
             entry.deadline = now + self._settings.fate_grace_s
             entry.bucket = self._expiry.add(entry, entry.deadline)
 
-    def _fail(self, entry: Entry, error: ErrorInfo) -> None:
+    def _fail(self, entry: QueuedBatch, error: ErrorInfo) -> None:
         unknown = error.unknown_outcome or entry.doubt >= 0
         info = ErrorInfo(error.code, error.message, unknown, error.detail)
         self._finish(entry, ProduceAck(entry.part.id, error=info))
 
-    def _finish(self, entry: Entry, ack: ProduceAck | None) -> None:
+    def _finish(self, entry: QueuedBatch, ack: ProduceAck | None) -> None:
         """The batch is settled; its bytes, and its place in the producer's window, are free."""
         source = entry.lane.source
         entry.lane.release(entry.producer_id)
@@ -599,14 +601,14 @@ class Router:
 
     # --- lanes ----------------------------------------------------------------------------------------------
 
-    def _pipe(self, node: NodeId) -> Pipe:
+    def _pipe(self, node: NodeId) -> ServerWindow:
         pipe = self._pipes.get(node)
         if pipe is None:
             limit = ServerLimit(self._settings.throttle_target_s, self._settings.throttle_least_bytes_s)
-            pipe = self._pipes[node] = Pipe(node, limit)
+            pipe = self._pipes[node] = ServerWindow(node, limit)
         return pipe
 
-    def _wake(self, lane: Lane) -> None:
+    def _wake(self, lane: ProduceQueue) -> None:
         """Let the next flush look at the lane."""
         self._parked.pop(lane, None)
         if lane.place is not Place.READY:

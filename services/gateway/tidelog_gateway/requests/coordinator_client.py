@@ -49,7 +49,7 @@ from tidelog.wire.messages import (
 from tidelog_gateway.limits.heavy_requests import cost_of
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.shared_requests import PendingRequest, Seats
-from tidelog_gateway.shell import OWN, RETRY_S, Shell
+from tidelog_gateway.shell import OWN, RETRY_S, GatewayShell
 
 TIMEOUT_S = 10.0
 """A request is tried for so long."""
@@ -94,10 +94,10 @@ KINDS = (
 )
 
 
-class Coordination:
+class CoordinatorClient:
     """``named`` gives a request to the controller a name of its own."""
 
-    def __init__(self, shell: Shell, named: Callable[[Message], Message]) -> None:
+    def __init__(self, shell: GatewayShell, named: Callable[[Message], Message]) -> None:
         self._shell = shell
         self._named = named
         self._preparing = trio.Lock()

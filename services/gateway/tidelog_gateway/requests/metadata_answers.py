@@ -25,7 +25,7 @@ from tidelog.wire.messages import ListOffset, Message, Metadata, OffsetAnswer, P
 
 from tidelog_gateway.requests.offset_lookups import PER_SERVER, Lookup, Lookups, Offsets, Want
 from tidelog_gateway.shared_requests import Seats, Sharing, Steps
-from tidelog_gateway.shell import Shell
+from tidelog_gateway.shell import GatewayShell
 
 OFFSETS_TIMEOUT_S = 2.0
 """A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer. So long an
@@ -66,7 +66,7 @@ class _Encoded:
 class Describing:
     """Answers the requests ``metadata`` of clients."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
         self._sharing = Sharing(shell.nursery)
         self._building = Seats(1, 1)

@@ -86,11 +86,11 @@ from tidelog_gateway.client_faults import contained
 from tidelog_gateway.limits.heavy_requests import cost_of
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.requests.coordinator_client import KINDS as GROUP_KINDS
-from tidelog_gateway.requests.coordinator_client import TIMEOUT_S, Coordination
+from tidelog_gateway.requests.coordinator_client import TIMEOUT_S, CoordinatorClient
 from tidelog_gateway.requests.metadata_answers import OFFSETS_TIMEOUT_S, Describing, View
 from tidelog_gateway.rights.authorizer import heirs_at
 from tidelog_gateway.shared_requests import PendingRequest, Seats, Sharing, Steps
-from tidelog_gateway.shell import Answered, Shell
+from tidelog_gateway.shell import Answered, GatewayShell
 
 Once = TypeVar("Once", bound=Message)
 
@@ -179,12 +179,12 @@ class Playground(Protocol):
     async def play(self, node: str, act: str) -> Message: ...
 
 
-class Requests:
+class ClientRequests:
     """Answers the messages of ``KINDS``."""
 
     def __init__(
         self,
-        shell: Shell,
+        shell: GatewayShell,
         client: str,
         playground: Playground | None = None,
         metrics: Callable[[], MetricsAnswer] | None = None,
@@ -200,7 +200,7 @@ class Requests:
         self._allocating = trio.Lock()
         self._client = client
         self._sequences = itertools.count(1)
-        self._coordination = Coordination(shell, self._once)
+        self._coordination = CoordinatorClient(shell, self._once)
         self._describing = Describing(shell)
         self._sharing = Sharing(shell.nursery)
         self._at_controller = Seats(CONTROL, CONTROL_EACH)

@@ -58,7 +58,7 @@ class Outside(Protocol):
     def recognize(self, token: str, wall_ms: int) -> Client | TidelogError: ...
 
 
-class Guard:
+class Authorizer:
     """``access`` is what the metadata says; set it with ``update``."""
 
     def __init__(self, settings: GuardSettings, outside: Outside | None = None) -> None:

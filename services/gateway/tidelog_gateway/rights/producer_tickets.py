@@ -18,7 +18,7 @@ from tidelog.feature_levels import TICKETS
 from tidelog.tickets import refuse_ticket, sign
 from tidelog.wire.messages import ProducerTicket, UseProducer
 
-from tidelog_gateway.cluster_view import ClusterMap
+from tidelog_gateway.cluster_view import ClusterView
 
 MAX_PRODUCERS = 1000
 """Producer ids of one connection. A client releases an id that it needs no more. No more than
@@ -38,7 +38,7 @@ class _Held:
 class ProducerTickets:
     """Connections are known by their number, ``source``."""
 
-    def __init__(self, cluster: ClusterMap) -> None:
+    def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         self._held: dict[int, _Held] = {}
 

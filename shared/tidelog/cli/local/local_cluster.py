@@ -33,7 +33,7 @@ from tidelog.cli.local.readiness import LOOK_S, NO_FILES, live_servers, wait_rea
 from tidelog.errors import ConfigError
 from tidelog.net.tls import CLIENT, Identity, TlsOptions
 from tidelog.private import DIRECTORY_MODE, make_file, own_directory, write_file
-from tidelog.runtime.prefork import Order, fork_all, stat
+from tidelog.runtime.prefork import ProcessSpec, fork_all, stat
 
 HOST = "127.0.0.1"
 MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "gateway": "tidelog_gateway"}
@@ -340,7 +340,9 @@ class LocalCluster:
         def told(number: int, pid: int, started: int) -> None:
             self._put(replace(processes[number], pid=pid, started=started))
 
-        fork_all([Order(f"tidelog {p.id}", MODULES[p.role], self._arguments(p), p.log) for p in processes], told)
+        fork_all(
+            [ProcessSpec(f"tidelog {p.id}", MODULES[p.role], self._arguments(p), p.log) for p in processes], told
+        )
         for process in processes:
             if not self.get(process.id).pid:
                 raise self._ended(process)

@@ -27,7 +27,7 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Recorder:
+class MessageTap:
     """What was heard of all of them, in order."""
 
     def __init__(self, wall_ms: Callable[[], int] = _wall_ms) -> None:
@@ -53,7 +53,7 @@ class Recorder:
 class Ear:
     """At one end of a connection."""
 
-    def __init__(self, recorder: Recorder, node: str) -> None:
+    def __init__(self, recorder: MessageTap, node: str) -> None:
         self._recorder = recorder
         self._node = node
         self._peer: str | None = None

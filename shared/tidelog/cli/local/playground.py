@@ -13,7 +13,7 @@ from typing import Unpack
 
 import trio
 
-from tidelog.cli.local.message_tap import Ear, Recorder
+from tidelog.cli.local.message_tap import Ear, MessageTap
 from tidelog.errors import Unreachable, refuse
 from tidelog.net.transport import Accepting, Connection
 from tidelog.net.websocket.frames import FrameStream
@@ -102,7 +102,7 @@ class Gate:
 class PlayedTransport(WebSocketTransport):
     """The network of one node."""
 
-    def __init__(self, node: str, recorder: Recorder, secret: bytes) -> None:
+    def __init__(self, node: str, recorder: MessageTap, secret: bytes) -> None:
         super().__init__(secret=secret)
         self._node = node
         self._recorder = recorder
@@ -181,7 +181,7 @@ class Playground:
         self._nursery = nursery
         self._nodes: dict[str, _Node] = {}
         self._playing = trio.Lock()
-        self._recorder = Recorder()
+        self._recorder = MessageTap()
         self._secret = secrets.token_bytes(MIN_SECRET_BYTES)
 
     def transport(self, name: str) -> PlayedTransport:

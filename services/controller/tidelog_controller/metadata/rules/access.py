@@ -24,9 +24,9 @@ from tidelog.wire.messages import (
     TopicCreated,
 )
 
-from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import AddTopic, ChangeAccess
-from tidelog_controller.metadata.rules.placement import Dice, candidates
+from tidelog_controller.metadata.rules.placement import Random, candidates
 from tidelog_controller.metadata.rules.topics import plan_topic
 from tidelog_controller.metadata.state import MetadataState
 
@@ -41,7 +41,7 @@ YEARS_MS = 100 * 365 * 86_400_000
 
 
 def plan_access(
-    state: MetadataState, wish: AccessWish, dice: Dice, wall_ms: int
+    state: MetadataState, wish: AccessWish, dice: Random, wall_ms: int
 ) -> ChangeAccess | AddTopic | TopicCreated | TidelogError:
     """The command that fulfils the wish, or the answer where it is fulfilled. Or the refusal: ``INVALID_CONFIG``,
     ``UNKNOWN_TOKEN``, ``FORBIDDEN``, ``UNSUPPORTED_LEVEL``."""
@@ -131,7 +131,7 @@ def _full(count: int, what: str) -> TidelogError | None:
     return refuse("INVALID_CONFIG", f"there would be more than {MOST} {what}: remove some first")
 
 
-def _plan_audit(state: MetadataState, dice: Dice, wall_ms: int) -> AddTopic | TopicCreated | TidelogError:
+def _plan_audit(state: MetadataState, dice: Random, wall_ms: int) -> AddTopic | TopicCreated | TidelogError:
     if AUDIT in state.names:
         return TopicCreated(state.names[AUDIT])
     live = len(candidates(state, AUDIT_REPLICAS))
@@ -141,7 +141,7 @@ def _plan_audit(state: MetadataState, dice: Dice, wall_ms: int) -> AddTopic | To
     return plan_topic(state, CreateTopic(AUDIT, 1, min(live, AUDIT_REPLICAS), config), dice, wall_ms)
 
 
-def change_access(draft: Draft, command: ChangeAccess) -> Done:
+def change_access(draft: ChangeSet, command: ChangeAccess) -> Done:
     """Each thing stays in the place that it has."""
     before = draft.access
     tokens = {t.token_id: t for t in before.tokens if t.token_id not in command.drop_tokens}
@@ -156,6 +156,6 @@ def change_access(draft: Draft, command: ChangeAccess) -> Done:
     return Done()
 
 
-def separate_security(draft: Draft) -> None:
+def separate_security(draft: ChangeSet) -> None:
     """From now on it takes ``security`` to decide who may do what. Who could do so before keeps it."""
     draft.access = replace(draft.access, heirs=heirs_of(draft.access.acls))

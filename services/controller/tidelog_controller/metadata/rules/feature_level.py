@@ -19,7 +19,7 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import DescribeFeatures, Done, FeaturesAnswer, Message, ProcessLevels, RaiseLevel
 from tidelog.wire.messages import ForgetServer as ForgetServerWish
 
-from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import Command, ForgetServer, SetLevel
 from tidelog_controller.metadata.rules.access import separate_security
 from tidelog_controller.metadata.state import MetadataState
@@ -115,7 +115,7 @@ class Features:
         return Done() if wish.dry_run else SetLevel(wall_ms, wish.level)
 
 
-def set_level(draft: Draft, command: SetLevel) -> Done:
+def set_level(draft: ChangeSet, command: SetLevel) -> Done:
     """The level rises; one that is reached is left alone."""
     if command.to > draft.level:
         evidence = {"level": str(command.to), "level_before": str(draft.level)}
@@ -154,7 +154,7 @@ def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
     return None
 
 
-def forget_server(draft: Draft, command: ForgetServer) -> Done | TidelogError:
+def forget_server(draft: ChangeSet, command: ForgetServer) -> Done | TidelogError:
     """As ``plan_forgetting``, when it is applied."""
     if not draft.state.in_life(command.node, command.broker_epoch):
         return refuse("UNKNOWN_SERVER", f"{command.node} is in another life, or forgotten already")

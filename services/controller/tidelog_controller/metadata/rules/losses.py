@@ -9,11 +9,11 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import ControllerMember, Done
 
-from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import ForgetEvents, NoteControllers, RecordLoss
 
 
-def note_controllers(draft: Draft, command: NoteControllers) -> Done:
+def note_controllers(draft: ChangeSet, command: NoteControllers) -> Done:
     """One event for each controller that came, went, or got its vote, and one where another is active or its term is
     new. What is known already makes none."""
     timeline = draft.timeline
@@ -35,13 +35,13 @@ def note_controllers(draft: Draft, command: NoteControllers) -> Done:
     return Done()
 
 
-def forget_events(draft: Draft, command: ForgetEvents) -> Done:
+def forget_events(draft: ChangeSet, command: ForgetEvents) -> Done:
     """They need not wait any more."""
     draft.timeline = draft.timeline.without(command.number)
     return Done()
 
 
-def record_loss(draft: Draft, command: RecordLoss) -> Done | TidelogError:
+def record_loss(draft: ChangeSet, command: RecordLoss) -> Done | TidelogError:
     """Record in the history, once, that a server has cut records that were committed, or may have been."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = draft.state.partition(*key)

@@ -21,7 +21,7 @@ from tidelog.types import NodeId, TopicState
 from tidelog_controller.metadata.state import MetadataState
 
 
-class Dice(Protocol):
+class Random(Protocol):
     """What is asked of ``random.Random``."""
 
     def random(self) -> float:
@@ -45,7 +45,7 @@ def candidates(state: MetadataState, replication_factor: int) -> list[NodeId]:
     return staying if len(staying) >= replication_factor else live
 
 
-def placement_for(state: MetadataState, dice: Dice, slow: Collection[NodeId]) -> Placement:
+def placement_for(state: MetadataState, dice: Random, slow: Collection[NodeId]) -> Placement:
     """A placement among the topics that there are."""
     drained = [node for node, server in state.servers.items() if server.draining]
     return Placement(state.topics.values(), dice, racks_of(state), slow, drained)
@@ -58,7 +58,7 @@ class Placement:
     def __init__(
         self,
         topics: Iterable[TopicState],
-        dice: Dice,
+        dice: Random,
         racks: Mapping[NodeId, str] | None = None,
         slow: Collection[NodeId] = (),
         drained: Collection[NodeId] = (),

@@ -55,7 +55,7 @@ from tidelog.wire.messages import (
     TransferLeader,
 )
 
-from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import (
     AddPartitions,
     ChangeQueue,
@@ -69,7 +69,7 @@ from tidelog_controller.metadata.commands import (
 )
 from tidelog_controller.metadata.rules.leader_election import elect, first_state, lead_next
 from tidelog_controller.metadata.rules.owners import why_no_partitions
-from tidelog_controller.metadata.rules.placement import Dice, candidates, placement_for
+from tidelog_controller.metadata.rules.placement import Random, candidates, placement_for
 from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
 from tidelog_controller.metadata.rules.topics import MAX_PARTITIONS
 from tidelog_controller.metadata.state import MetadataState
@@ -78,7 +78,7 @@ MoveRequest = TransferLeader | Reassign | CancelReassignment | GrowTopic | Drain
 
 
 def plan_move(
-    state: MetadataState, wish: MoveRequest, dice: Dice, wall_ms: int, slow: Collection[NodeId] = ()
+    state: MetadataState, wish: MoveRequest, dice: Random, wall_ms: int, slow: Collection[NodeId] = ()
 ) -> Command | Message | TidelogError:
     """The command that does what is wished; an answer where nothing needs to be changed; or the refusal."""
     match wish:
@@ -173,7 +173,7 @@ def _plan_cancellation(
 
 
 def _plan_growth(
-    state: MetadataState, wish: GrowTopic, dice: Dice, wall_ms: int, slow: Collection[NodeId]
+    state: MetadataState, wish: GrowTopic, dice: Random, wall_ms: int, slow: Collection[NodeId]
 ) -> AddPartitions | TidelogError:
     """New partitions have as many replicas as most partitions of the topic have. Refusals: ``UNKNOWN_TOPIC``,
     ``INVALID_CONFIG`` (a topic does not shrink), ``INVALID_REPLICATION_FACTOR``."""
@@ -226,7 +226,7 @@ IsLive = Callable[[NodeId], bool]
 Move = SetSuccessor | SetReplicas | AddPartitions | SetDraining | SetLearners | ChangeQueue
 
 
-def move(draft: Draft, command: Move) -> Done | TidelogError:
+def move(draft: ChangeSet, command: Move) -> Done | TidelogError:
     """Apply a command of this module."""
     match command:
         case SetSuccessor():
@@ -246,7 +246,7 @@ def move(draft: Draft, command: Move) -> Done | TidelogError:
 # --- leadership ------------------------------------------------------------------------------------------
 
 
-def set_successor(draft: Draft, command: SetSuccessor) -> Done | TidelogError:
+def set_successor(draft: ChangeSet, command: SetSuccessor) -> Done | TidelogError:
     """Begin a transfer, or withdraw it; only in the epoch for which that was decided."""
     found = _in_epoch(draft, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
@@ -276,7 +276,7 @@ def why_not_successor(partition: PartitionState, node: NodeId, is_live: IsLive) 
     return None
 
 
-def pass_on(draft: Draft, command: LeaveParts) -> Done | TidelogError:
+def pass_on(draft: ChangeSet, command: LeaveParts) -> Done | TidelogError:
     """Leaders say that their successors have everything. Parts that moved on are passed over."""
     node = command.node
     if not draft.state.in_life(node, command.broker_epoch):
@@ -293,7 +293,7 @@ def pass_on(draft: Draft, command: LeaveParts) -> Done | TidelogError:
     return Done()
 
 
-def set_draining(draft: Draft, command: SetDraining) -> Done | TidelogError:
+def set_draining(draft: ChangeSet, command: SetDraining) -> Done | TidelogError:
     """A server is to lead nothing, or may again. Its partitions move by transfers, one by one."""
     server = draft.state.servers.get(command.node)
     if server is None:
@@ -307,7 +307,7 @@ def set_draining(draft: Draft, command: SetDraining) -> Done | TidelogError:
 # --- replicas --------------------------------------------------------------------------------------------
 
 
-def set_replicas(draft: Draft, command: SetReplicas) -> Done | TidelogError:
+def set_replicas(draft: ChangeSet, command: SetReplicas) -> Done | TidelogError:
     """Begin a reassignment, lead it elsewhere, or back. A mere change of order is done at once. What waited for its
     turn does not any more."""
     key = TopicPartition(command.topic_id, command.partition)
@@ -332,7 +332,7 @@ def set_replicas(draft: Draft, command: SetReplicas) -> Done | TidelogError:
     return Done()
 
 
-def change_queue(draft: Draft, command: ChangeQueue) -> Done:
+def change_queue(draft: ChangeSet, command: ChangeQueue) -> Done:
     """Moves of partitions that are gone, or on the move by now, are passed over."""
     kept = {} if command.clear else {k: move for k, move in draft.queue.items() if k not in command.drop}
     for move in command.add:
@@ -361,7 +361,7 @@ def why_not_replicas(
 
 
 def with_copies(
-    old: PartitionState, base: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], draft: Draft
+    old: PartitionState, base: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], draft: ChangeSet
 ) -> PartitionState:
     """``base``, which is ``old`` with other replicas or learners, one epoch on, with the leader that follows; in a
     new leader epoch where a server returns that had a copy earlier in this one."""
@@ -395,7 +395,7 @@ def with_proposed(
     return new
 
 
-def set_learners(draft: Draft, command: SetLearners) -> Done | TidelogError:
+def set_learners(draft: ChangeSet, command: SetLearners) -> Done | TidelogError:
     """Whoever is to join for the sake of a reassignment stays a learner in any case."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = draft.state.partition(*key)
@@ -410,7 +410,7 @@ def set_learners(draft: Draft, command: SetLearners) -> Done | TidelogError:
     return Done()
 
 
-def add_partitions(draft: Draft, command: AddPartitions) -> Done | TidelogError:
+def add_partitions(draft: ChangeSet, command: AddPartitions) -> Done | TidelogError:
     """New partitions at the end; unless the topic has grown meanwhile."""
     topic = draft.state.topics.get(command.topic_id)
     if topic is None:
@@ -430,7 +430,7 @@ def add_partitions(draft: Draft, command: AddPartitions) -> Done | TidelogError:
     return Done()
 
 
-def _in_epoch(draft: Draft, topic_id: str, number: int, epoch: int) -> PartitionState | TidelogError:
+def _in_epoch(draft: ChangeSet, topic_id: str, number: int, epoch: int) -> PartitionState | TidelogError:
     partition = draft.state.partition(topic_id, number)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {number} of topic id {topic_id}")

@@ -59,7 +59,7 @@ from tidelog.types import (
 )
 from tidelog.wire.messages import Done, SealPart
 
-from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.rules.leader_election import copies_needed
 from tidelog_controller.metadata.rules.ticket_keys import keys_after_rescue
 from tidelog_controller.metadata.state import MetadataState
@@ -110,7 +110,7 @@ def epoch_beyond(epoch: int, wall_ms: int) -> int:
 
 def recovered(state: MetadataState, index: int, wall_ms: int) -> MetadataState:
     """The metadata of a survivor as they are from ``index`` on. Its servers have to register again."""
-    draft = Draft(state, index, wall_ms)
+    draft = ChangeSet(state, index, wall_ms)
     draft.next_producer_id = id_beyond(state.next_producer_id, wall_ms)
     draft.timeline = replace(state.timeline, last=index_beyond(state.timeline.last, wall_ms), pending=())
     draft.ticket_keys = keys_after_rescue(state.ticket_keys, index)

@@ -24,7 +24,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import Done, PauseTopic, SetReadOnly
 
-from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import Suspend
 from tidelog_controller.metadata.rules.leader_election import elect, lead_next
 from tidelog_controller.metadata.state import MetadataState
@@ -43,7 +43,7 @@ def plan_suspension(state: MetadataState, wish: SetReadOnly | PauseTopic, wall_m
     return Suspend(wall_ms, topic.topic_id, tuple(dict.fromkeys(wish.partitions)), what, wanted)
 
 
-def suspend(draft: Draft, command: Suspend) -> Done | TidelogError:
+def suspend(draft: ChangeSet, command: Suspend) -> Done | TidelogError:
     """Apply it; to partitions that are so already nothing happens."""
     topic = draft.state.topics.get(command.topic_id)
     if topic is None:
@@ -63,7 +63,7 @@ def suspend(draft: Draft, command: Suspend) -> Done | TidelogError:
     return Done()
 
 
-def _resumed(draft: Draft, base: PartitionState, config: TopicConfig) -> PartitionState:
+def _resumed(draft: ChangeSet, base: PartitionState, config: TopicConfig) -> PartitionState:
     if base.leader is None or config.commit_rule == "quorum":
         return elect(base, config, base.isr, draft.is_live, drains=draft.drains, renew=True)
     return lead_next(base, base.leader)

@@ -16,25 +16,25 @@ from tidelog.tickets import KEYS, SECRET_BITS, successor
 from tidelog.types import TicketKey
 from tidelog.wire.messages import Done, RotateTicketKeys
 
-from tidelog_controller.metadata.changeset import Draft
+from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import AddTicketKey, Command, SetLevel
-from tidelog_controller.metadata.rules.placement import Dice
+from tidelog_controller.metadata.rules.placement import Random
 from tidelog_controller.metadata.state import MetadataState
 
 
-def new_secret(dice: Dice) -> str:
+def new_secret(dice: Random) -> str:
     """A secret that there never was."""
     return f"{dice.getrandbits(SECRET_BITS):0{SECRET_BITS // 4}x}"
 
 
-def with_first_key(state: MetadataState, command: Command, dice: Dice) -> Command:
+def with_first_key(state: MetadataState, command: Command, dice: Random) -> Command:
     """The command, which brings the cluster's first key if it is the one that has to."""
     level = max(state.level, command.level, command.to if isinstance(command, SetLevel) else 0)
     return replace(command, ticket_key=new_secret(dice)) if level >= TICKETS and not state.ticket_keys else command
 
 
 def plan_rotation(
-    state: MetadataState, wish: RotateTicketKeys, dice: Dice, wall_ms: int
+    state: MetadataState, wish: RotateTicketKeys, dice: Random, wall_ms: int
 ) -> AddTicketKey | TidelogError:
     """The command that adds a key; or ``UNSUPPORTED_LEVEL``."""
     if state.level < TICKETS:
@@ -49,13 +49,13 @@ def keys_after_rescue(keys: tuple[TicketKey, ...], index: int) -> tuple[TicketKe
     return (*keys, successor(keys[-1], index))[-KEYS:] if keys else ()
 
 
-def add_first_key(draft: Draft, command: Command, index: int) -> None:
+def add_first_key(draft: ChangeSet, command: Command, index: int) -> None:
     """Take the key that a command brings, if the cluster is at the level and has none."""
     if command.ticket_key and draft.level >= TICKETS and not draft.ticket_keys:
         draft.ticket_keys = (TicketKey(index, command.ticket_key),)
 
 
-def add_key(draft: Draft, command: AddTicketKey, index: int) -> Done:
+def add_key(draft: ChangeSet, command: AddTicketKey, index: int) -> Done:
     """The new key signs from now on. The oldest goes, if there are too many."""
     draft.ticket_keys = (*draft.ticket_keys, TicketKey(index, command.secret))[-KEYS:]
     draft.tell("ticket_keys_rotated", "operator", {"key_id": str(index)}, None, None)

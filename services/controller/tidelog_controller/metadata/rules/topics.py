@@ -33,7 +33,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, SetLearners
-from tidelog_controller.metadata.rules.placement import Dice, candidates, placement_for
+from tidelog_controller.metadata.rules.placement import Random, candidates, placement_for
 from tidelog_controller.metadata.state import MetadataState
 
 
@@ -49,7 +49,7 @@ def plan_coordinated(
     name: str,
     state: MetadataState,
     settings: GroupsTopicSettings,
-    dice: Dice,
+    dice: Random,
     wall_ms: int,
     slow: Collection[NodeId],
 ) -> AddTopic | TopicCreated | TidelogError:
@@ -183,7 +183,7 @@ def _too_early(config: TopicConfig, level: int) -> list[str]:
 
 
 def plan_topic(
-    state: MetadataState, wish: CreateTopic, dice: Dice, wall_ms: int, slow: Collection[NodeId] = ()
+    state: MetadataState, wish: CreateTopic, dice: Random, wall_ms: int, slow: Collection[NodeId] = ()
 ) -> AddTopic | TidelogError:
     """The command that creates the topic: its id and placement are chosen here, by lot. Or the refusal:
     ``INVALID_TOPIC``, ``TOPIC_EXISTS``, ``INVALID_CONFIG`` (all faults in one) or ``INVALID_REPLICATION_FACTOR``
