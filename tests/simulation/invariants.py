@@ -348,7 +348,8 @@ class Invariants(Members):
         told = chain.at.get(before.high_watermark, chain.base_digest) if before is not None else None
         if log.epochs is not held.epochs or log.start > chain.end:  # overtaken by retention, or on a lost line
             self.cluster.count("copies started over")
-            self._check_reported(who, key, log, chain, before.start if before is not None else 0)
+            former = before.start if before is not None else 0
+            self._check_reported(who, key, log, chain, max(former, log.start))
             chain, held.epochs = self._chain_from(name, key, log), log.epochs
             held.chain = chain
         elif log.start > self._of(key).start:

@@ -61,8 +61,9 @@ class Losses(ClientInvariants):
     def _check_reported(self, who: str, key: TopicPartition, log: Log, chain: Chain, end: int) -> None:
         """Of the log that was ``chain`` nothing from ``end`` on is left: every record there that was committed and
         may be gone is in a report that is on the disk until the controllers have it (R13). For a copy that starts
-        over ``end`` is its former log start, since retention had deleted everything below. Not where the leader lost
-        it when it opened its log: no election tells the followers that they cut what was committed."""
+        over ``end`` is its former log start, or the new one where that is greater: retention, its own or its
+        leader's, had deleted everything below. Not where the leader lost it when it opened its log: no election tells
+        the followers that they cut what was committed."""
         if key in self._lost_at_opening:
             return
         committed = self._of(key)

@@ -55,6 +55,7 @@ KNOWN_SEEDS = (
     48005844,  # the model: the commit rule of a topic was forgotten with it, and a paused server led it after that
     48003832,  # the model: of two members that left between two states, the first was taken for the last
     52002157,  # a new leader called a gap certain while a member held what it lacked
+    53004434,  # the model: a copy was to report what the retention of its leader had deleted
     52000311,  # a partition that the cleaner found damaged stayed offline until something else touched it
     9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out
 )
