@@ -61,7 +61,7 @@ class Silent(Ghost):
 
 
 class Unasked:
-    """In the place of ``Vouching``: nobody reads here, and its stamps would make every state a new one."""
+    """In the place of ``ReadIndex``: nobody reads here, and its stamps would make every state a new one."""
 
     def __init__(self, *arguments: float) -> None:
         self.asked_at = 0.0
@@ -105,7 +105,7 @@ def freeze(value: Any, seen: dict[int, Any]) -> Any:
     return (kind.__name__, *(freeze(item, seen) for item in names.values()))
 
 
-SHARED = ("Outbox", "Silent", "ReplicaSettings", "TopicConfig", "Unasked")
+SHARED = ("Effects", "Silent", "ReplicaSettings", "TopicConfig", "Unasked")
 """Without a state of their own between inputs: one object serves every value of a server."""
 
 
@@ -174,7 +174,7 @@ class Components:
             name = type(value).__name__
             if name not in SHARED:
                 return None
-            label = f"{name} {server.name}" if name == "Outbox" else name
+            label = f"{name} {server.name}" if name == "Effects" else name
             shared.setdefault(label, value)
             return label
 

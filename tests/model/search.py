@@ -369,12 +369,12 @@ LARGE = Scope(leader_epochs=1, crashes=0, expirations=1, proposals=0)
 
 def search(scope: Scope) -> Outcome:
     """Search a scope."""
-    vouching = leader_module.Vouching
-    leader_module.Vouching = Unasked  # type: ignore[misc, assignment]
+    read_index = leader_module.ReadIndex
+    leader_module.ReadIndex = Unasked  # type: ignore[misc, assignment]
     try:
         return Search(scope).run()
     finally:
-        leader_module.Vouching = vouching  # type: ignore[misc]
+        leader_module.ReadIndex = read_index  # type: ignore[misc]
 
 
 def main() -> int:

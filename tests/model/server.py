@@ -326,7 +326,7 @@ class Server:
         self._finish()
 
     def on_told(self, told: Told) -> None:
-        """As ``Upstream`` takes an answer."""
+        """As ``Fetcher`` takes an answer."""
         partition, asked, outcome = self.partition, told.asked.part, None
         if partition is None or partition.following is None:
             return

@@ -434,8 +434,8 @@ def test_a_log_that_starts_over_or_is_cut_forgets_what_is_not_so_any_more() -> N
 
 
 class Copies:
-    """Three copies of a log. One leads, the others fetch from it, as ``Following`` does; each is compacted, damaged
-    and repaired in its own time. ``committed``: every batch, as it was appended."""
+    """Three copies of a log. One leads, the others fetch from it, as ``FollowerReplica`` does; each is compacted,
+    damaged and repaired in its own time. ``committed``: every batch, as it was appended."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)

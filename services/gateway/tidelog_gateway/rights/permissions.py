@@ -97,7 +97,7 @@ OF_GROUP = {
     DescribeGroup.OP: "describe",
 }
 """Ops on the consumer group ``group``. ``commit_offsets`` with a ``transaction`` also needs to ``transact`` on that
-application (``Guard.judge``)."""
+application (``Authorizer.judge``)."""
 BESIDES = {JoinGroup.OP: "read", CommitOffsets.OP: "read", FetchOffsets.OP: "describe"}
 """Ops on a group that name topics besides: what they need on each of these."""
 OF_APP = {

@@ -33,7 +33,7 @@ from tidelog.types import Buffer
 MARK = "recovery-mark"
 """Below it everything was synced: a ``OffsetCheckpoint``."""
 EPOCHS = "leader-epochs"
-"""Which leader epoch begins where: an ``EpochCache``."""
+"""Which leader epoch begins where: an ``LeaderEpochCache``."""
 HIGH_WATERMARK = "high-watermark"
 COMMITTED_ONCE = "committed-once"
 """Both are of ``HighWatermarkCheckpoint``: ``OffsetCheckpoint``s."""
