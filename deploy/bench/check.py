@@ -4,7 +4,8 @@
 
 A cluster of each source runs the whole time. A round takes the cases one after the other, each on both: base, now; in
 the next round now, base. So the two figures of a pair are seconds apart and see about the same machine. Each side has
-its own services and its own client library; both are measured by the cases of the present ``bench.py``.
+its own services, its own client library, and its own ``bench.py`` with the cases: a revision may have modules where
+another has none. A case that one side does not know cannot be compared.
 
 What is judged is the ratio within each pair, so that 1 is "as good as before". A figure looks worse when the median
 of its ratios is below 0.9 and all pairs, or nearly all, are below 1 (a sign test: chance does it once in 20 times at
@@ -84,7 +85,8 @@ class Side:
     """The process of a side, seen from outside."""
 
     def __init__(self, tree: Path, folder: Path, flush: str, seconds: float) -> None:
-        command = [sys.executable, __file__, "--side", str(folder), "--flush", flush, "--seconds", str(seconds)]
+        program = str(tree / "deploy" / "bench" / "check.py")
+        command = [sys.executable, program, "--side", str(folder), "--flush", flush, "--seconds", str(seconds)]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
