@@ -56,6 +56,7 @@ KNOWN_SEEDS = (
     48003832,  # the model: of two members that left between two states, the first was taken for the last
     52002157,  # a new leader called a gap certain while a member held what it lacked
     53004434,  # the model: a copy was to report what the retention of its leader had deleted
+    54000510,  # the model: a timeline whose copies were all damaged was to have every event
     52000311,  # a partition that the cleaner found damaged stayed offline until something else touched it
     9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out
 )

@@ -64,19 +64,26 @@ def is_told(cluster: Cluster) -> bool:
 
 def check_timeline(cluster: Cluster) -> None:
     """Each event once, in order; from the beginning and from each keyframe on it leads to the same present. Raises
-    ``Violation``. A clock that jumped ahead makes retention take the older ones: then it begins later."""
+    ``Violation``. A clock that jumped ahead makes retention take the older ones: then it begins later. Where the
+    topic may have lost records, as any topic after damage to all copies, a gap record names the events that went with
+    them, and what is before it leads nowhere."""
     partition, state = leading(cluster), cluster.invariants.metadata
     assert partition is not None
     told = records(cluster, partition)
     numbers = [record["event"] for record in told if record["type"] == "event"]
     cluster.count("timeline events", len(numbers))
     cluster.count("timeline keyframes", sum(r["type"] == "keyframe" and r["part"] == 1 for r in told))
-    first = 1 if not partition.log.start else state.timeline.last + 1 - len(numbers)
-    if numbers != list(range(first, state.timeline.last + 1)):
+    gaps, lost = [at for at, record in enumerate(told) if record["type"] == "gap"], set[int]()
+    if gaps and any(loss.partition == cluster.partition_name(partition.key) for loss in cluster.history.losses):
+        cluster.count("timelines with a gap")
+        lost = {number for at in gaps for number in range(told[at]["from"], told[at]["event"] + 1)}
+        told = told[gaps[-1] + 1 :]
+    first = 1 if not partition.log.start else state.timeline.last + 1 - len(numbers) - len(lost)
+    if numbers != [number for number in range(first, state.timeline.last + 1) if number not in lost]:
         raise Violation(f"timeline: {state.timeline.last} events, and it has {numbers}")
     present = past_after(keyframe_records(state)).image()
     starts = [at for at, record in enumerate(told) if record["type"] == "keyframe" and record["part"] == 1]
-    for start in starts if partition.log.start else (0, *starts):
+    for start in starts if partition.log.start or gaps else (0, *starts):
         if start and told[start]["event"] < state.timeline.last - 200:
             continue
         found = past_after(told[start:])
