@@ -49,7 +49,6 @@ CORES = [
 
 ROOM_MODULES = 18
 LARGER = {
-    "shared/tidelog/client": "the faces of the client",
     "shared/tidelog/spark": "sources, sinks and pipelines",
 }
 """Folders of the product with more modules, each with what is in it."""

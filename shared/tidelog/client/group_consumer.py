@@ -16,8 +16,7 @@ from tidelog.client.loop import Event
 from tidelog.client.options import ConsumerOptions, GroupOptions
 from tidelog.client.rebalance_listener import Hook, Hooks, tell
 from tidelog.client.record_stream import RecordStream
-from tidelog.client.topic_reader import Wakeup
-from tidelog.client.topic_readers import Readers
+from tidelog.client.topic_reader import Readers, Wakeup
 from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import FetchOffsets, FetchOffsetsAnswer, JoinGroup
