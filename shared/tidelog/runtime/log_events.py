@@ -324,7 +324,7 @@ REPLICA = (
     LogEvent(
         "delete_failed",
         "warning",
-        "The files of a deleted partition could not be removed; it is tried again at the next start.",
+        "The files of a partition could not be deleted; the server tries again after a pause, and at the next start.",
         "See reason: rights, the medium.",
     ),
     LogEvent("logs_opened", "info", "All logs are open."),

@@ -10,7 +10,8 @@
 
 While a log is on its way the controller's states for it are kept, the newest only; the owner acts on it when the log
 is open. A log that nobody wants any more before its job began is not opened at all; one whose topic is deleted
-meanwhile is closed again, and then its data goes.
+meanwhile is closed again, and then its data goes. A deletion that fails is tried again after a pause that doubles,
+unless this server has a part in the partition again.
 """
 
 from __future__ import annotations
@@ -187,6 +188,8 @@ class LogOpener:
         self._level = level
         self._wanted: dict[TopicPartition, _Wanted] = {}
         self._waiting: tuple[dict[TopicPartition, None], ...] = tuple({} for _ in range(NEEDS))
+        self._undeleted: dict[TopicPartition, float] = {}
+        """Logs whose deletion has failed, each with its next pause (s)."""
         self._running = 0
         self._opened = 0
         """Since there was nothing to open."""
@@ -218,6 +221,7 @@ class LogOpener:
     def want(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
         """Open it, or act on this state when it is open. The jobs begin with ``begin``."""
         need = 0 if state.leader == self._node else 1 if self._node in state.isr else 2
+        self._undeleted.pop(key, None)
         wanted = self._wanted.get(key)
         if wanted is None:
             wanted = self._wanted[key] = _Wanted(config, state, need)
@@ -244,6 +248,9 @@ class LogOpener:
 
     def on_tick(self, key: TopicPartition) -> None:
         """A pause is over."""
+        if key in self._undeleted:
+            self._start_deletion(key)
+            return
         wanted = self._wanted.get(key)
         if wanted is not None and not wanted.begun:
             self._waiting[wanted.need][key] = None
@@ -332,14 +339,22 @@ class LogOpener:
             if log is not None:
                 log.close(for_good=True)
         except OSError as error:
-            self._on_deleted(key, error)
+            self._event("delete_failed", key, reason=str(error))
         else:
-            job = DeleteLog(self._disk, self.path(key))
-            self._jobs.start(key, job, lambda result, now: self._on_deleted(key, result))
+            self._start_deletion(key)
 
-    def _on_deleted(self, key: TopicPartition, result: object) -> None:
-        fields = {"topic_id": key.topic_id, "partition": key.partition}
+    def _start_deletion(self, key: TopicPartition) -> None:
+        self._jobs.start(key, DeleteLog(self._disk, self.path(key)), partial(self._on_deleted, key))
+
+    def _on_deleted(self, key: TopicPartition, result: object, now: float) -> None:
+        pause_s = self._undeleted.pop(key, RETRY_S)
         if isinstance(result, OSError):
-            self._outbox.event("delete_failed", **fields, reason=str(result))
+            self._event("delete_failed", key, reason=str(result))
+            if key not in self._wanted:
+                self._undeleted[key] = min(2 * pause_s, RETRY_MAX_S)
+                self._timers.set((TIMER, key), now + pause_s)
         elif result:
-            self._outbox.event("partition_deleted", **fields)
+            self._event("partition_deleted", key)
+
+    def _event(self, name: str, key: TopicPartition, **fields: str) -> None:
+        self._outbox.event(name, topic_id=key.topic_id, partition=key.partition, **fields)
