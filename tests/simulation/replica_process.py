@@ -119,7 +119,8 @@ class ReplicaProcess(SimProcess):
         if power:
             self.boots += 1
             self.disk.crash(self.rng)
-        if power or self.distrusted or not lives_are_known():
+        vouches = self.disk.exists(f"{DATA}/boot")  # of lives that were clean, or registered and knew it
+        if power or self.distrusted or not lives_are_known() or not vouches:
             self.lost = self.lost or "power"
         self.distrusted = False
 

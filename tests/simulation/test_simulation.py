@@ -58,6 +58,7 @@ KNOWN_SEEDS = (
     53004434,  # the model: a copy was to report what the retention of its leader had deleted
     54000510,  # the model: a timeline whose copies were all damaged was to have every event
     55001748,  # the files of a partition stayed after a deletion that the disk had refused, until the next start
+    56004883,  # the model: a life that never heard of its registration vouches for nothing
     52000311,  # a partition that the cleaner found damaged stayed offline until something else touched it
     9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out
 )
