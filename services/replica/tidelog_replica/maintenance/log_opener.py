@@ -311,7 +311,7 @@ class LogOpener:
             return
         if not wanted.reason:
             reason = f"its log cannot be opened: {error}"
-            self._outbox.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
+            self._event("partition_offline", key, reason=reason)
         self._wanted[key], wanted.reason = wanted, str(error)
         if not isinstance(error, CannotOpenYet):
             self._outbox.stop(f"{self.path(key)}: {error}")
