@@ -72,7 +72,7 @@ class Promises:
     def __init__(self) -> None:
         self._logs: dict[str, dict[str, Any]] = {}
         self._headers: dict[str, bytes] = {}
-        self._lives: dict[str, Any] | None = None
+        self._incarnations: dict[str, Any] | None = None
         self._deleted: set[str] = set()
         self._versions: dict[str, int] = {}
         self._seen: set[tuple[str, int, int]] = set()
@@ -92,7 +92,7 @@ class Promises:
                 self._logs[name] = promise
         if "lives" in words:
             self._versions[""] = self._versions.get("", 0) + 1
-            self._lives = words["lives"]
+            self._incarnations = words["lives"]
         self._deleted.update(words.get("deleted", ()))
 
     def check(self, tree: Tree, folder: Path) -> None:
@@ -107,9 +107,9 @@ class Promises:
                 with placed({name: None, **part} if name in tree else {}, folder) as place:
                     self._check_log(place / name, promise)
         part = {path: data for path, data in tree.items() if "/" not in path and data is not None}
-        if self._lives is not None and self._is_new("", part):
+        if self._incarnations is not None and self._is_new("", part):
             with placed(part, folder) as place:
-                self._check_lives(place, self._lives)
+                self._check_lives(place, self._incarnations)
 
     def _is_new(self, name: str, part: Tree) -> bool:
         """Whether this outcome and this promise were not checked together before."""

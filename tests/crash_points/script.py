@@ -322,7 +322,7 @@ class DrivenIncarnations:
         self._data = data
         self._numbers = itertools.count(1)
         self._names: list[str] = []
-        self._lives: Incarnations | None = None
+        self._incarnations: Incarnations | None = None
         self._cluster = ""
 
     def _promise(self, names: Sequence[Sequence[str]], clusters: Sequence[str], clean: Sequence[bool]) -> None:
@@ -331,26 +331,26 @@ class DrivenIncarnations:
     def begin(self) -> None:
         """Begin a life, after one that ended in order or not."""
         before, name = self._names, f"life-{next(self._numbers)}"
-        self._lives = Incarnations(self._disk, self._data, "node", "", BOOT)
+        self._incarnations = Incarnations(self._disk, self._data, "node", "", BOOT)
         after = [*before[:1], *before[1:], name]
         self._promise([before, after], [self._cluster], [False, True] if before else [False])
-        self._lives.begin(name)
+        self._incarnations.begin(name)
         self._names = after
         self._promise([after], [self._cluster], [False])
 
     def register(self) -> None:
         """The controller has registered this life."""
-        assert self._lives is not None
+        assert self._incarnations is not None
         self._promise([self._names, self._names[-1:]], [self._cluster, "cluster"], [False])
-        self._lives.on_registered("cluster")
+        self._incarnations.on_registered("cluster")
         self._names, self._cluster = self._names[-1:], "cluster"
         self._promise([self._names], [self._cluster], [False])
 
     def end(self) -> None:
         """End the life in order."""
-        assert self._lives is not None
+        assert self._incarnations is not None
         self._promise([self._names], [self._cluster], [False, True])
-        assert self._lives.end(True)
+        assert self._incarnations.end(True)
         self._promise([self._names], [self._cluster], [True])
 
 

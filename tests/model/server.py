@@ -80,9 +80,9 @@ class Server:
         """Index of the metadata that it acted on last."""
         self.partition: Partition | None = None
         self.servers: dict[NodeId, ServerState] = {}
-        self.outbox = Effects()
+        self.effects = Effects()
         session: Any = self
-        self.petitions = ControllerReports(self.name, session, SETTINGS, self.outbox, Timers(), {})
+        self.petitions = ControllerReports(self.name, session, SETTINGS, self.effects, Timers(), {})
         self.flush: Flush | None = None
         self.damaged_in: PartitionState | None = None
         """The newest state of a partition whose log is damaged."""
@@ -212,7 +212,7 @@ class Server:
 
     def _open(self, config: TopicConfig) -> Partition:
         log: Any = MemoryLog(self.disk, self.lazy, self._on_append)
-        return Partition(KEY, config, self.name, log, self.servers, SETTINGS, self.outbox, ProducerState())
+        return Partition(KEY, config, self.name, log, self.servers, SETTINGS, self.effects, ProducerState())
 
     def _on_append(self, offset: int, batch: bytes, epoch: int, before: int) -> None:
         self.ghost.on_append(self, offset, batch, epoch, before)
@@ -352,10 +352,10 @@ class Server:
         if leading is not None:
             self._propose(leading.core.due_proposal(now), leading.core.leader_epoch)
         self.petitions.gather(partition, now)
-        partition.petition_at = NOW if now == NOW and not partition.is_sealed else LATER
+        partition.report_at = NOW if now == NOW and not partition.is_sealed else LATER
         self.petitions.send(now)
         self.ghost.on_settled(self)
-        for effect in self.outbox.drain():
+        for effect in self.effects.drain():
             if isinstance(effect, StartFlush):
                 self.flush = effect.flush  # type: ignore[assignment]
             elif isinstance(effect, Call):

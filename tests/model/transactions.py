@@ -59,14 +59,14 @@ class Leader:
         self.log: list[Any] = []
         self.producers = ProducerState()
         self._processes = processes
-        self.admission = TransactionGate(self.producers, Acks_(processes), self._take)  # type: ignore[arg-type]
+        self.transaction_gate = TransactionGate(self.producers, Acks_(processes), self._take)  # type: ignore[arg-type]
         self.shown: list[tuple[int, int]] = []
         """(producer, epoch) of the records that a reader has seen."""
         self.stable = 0
 
     def produce(self, source: int, part: ProducePart, batch: bytes) -> None:
         try:
-            if not self.admission.holds(source, part, batch, read_header(batch)):
+            if not self.transaction_gate.holds(source, part, batch, read_header(batch)):
                 self._take(source, part, batch, 0.0)
         except TidelogError as error:
             self._processes[source].on_ack(ProduceAck(part.id, error=error.to_info()))
@@ -85,7 +85,7 @@ class Leader:
 
     def mark(self, marker: Marker) -> None:
         if self.producers.needs_marker(marker.producer_id, marker.epoch):
-            self.admission.on_marker(marker.producer_id)
+            self.transaction_gate.on_marker(marker.producer_id)
             header = read_header(encode_marker(marker.producer_id, marker.epoch, commit=marker.commit))
             self.producers.record(header, len(self.log))
             self.log.append(header)
@@ -93,7 +93,7 @@ class Leader:
     def look(self) -> None:
         """A reader of what is committed gets as far as it can."""
         transactions = self.producers.transactions
-        end = transactions.stable_end(len(self.log))
+        end = transactions.last_stable_offset(len(self.log))
         assert end >= self.stable, "the last stable offset goes back"
         aborted = transactions.aborted_from(self.stable)
         for offset in range(self.stable, end):
@@ -235,9 +235,9 @@ class World:
             case "write", process, part, batch:
                 leader = self.leaders[TopicPartition(part.topic_id, part.partition)]
                 leader.produce(process.number, part, batch)
-                for question in leader.admission.questions:
+                for question in leader.transaction_gate.unsent:
                     self.flying.append(("enrol", leader, question))
-                leader.admission.questions = []
+                leader.transaction_gate.unsent = []
             case "enrol", leader, question:
                 request = EnrolPartition("r", APP, question.producer_id, question.epoch, *leader.key)
                 self._ask(("enrolled", leader, question), request)

@@ -103,7 +103,7 @@ def fetch_on_after_sealing(patch: Patch) -> None:
     def go_on(self, state, broker_epoch, now):
         newer = self.state is not None and state.epoch > self.state.epoch
         if newer and state.sealing and self.following is not None:
-            self.state, self.petition_at = state, now
+            self.state, self.report_at = state, now
         else:
             on_state(self, state, broker_epoch, now)
 

@@ -285,7 +285,7 @@ def confirm_oneself(patch: Patch) -> None:
 @breaks(LEASE, "A leader that has other replicas does not prove by itself that nobody else leads.", tests=LEASE_TESTS)
 def prove_alone(patch: Patch) -> None:
     """It does where it is the last in sync."""
-    patch.setattr(LeaderState, "confirm_alone", lambda self, now: self._vouching.confirm(now))
+    patch.setattr(LeaderState, "confirm_alone", lambda self, now: self._read_index.confirm(now))
 
 
 @breaks(LEASE, "Eligible replicas outside the ISR are voters.", tests=LEASE_TESTS)
@@ -410,7 +410,7 @@ def ack_when_the_isr_gets_too_small(patch: Patch) -> None:
 
     def fail(self, waiters, code, message):
         for pending in waiters:
-            self._outbox.ack(pending.source, pending.ack)
+            self._effects.ack(pending.source, pending.ack)
 
     patch.setattr(LeaderReplica, "_fail", fail)
 

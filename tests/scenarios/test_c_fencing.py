@@ -215,7 +215,7 @@ def test_C19_what_was_decided_before_a_life_was_registered_is_not_acted_on():
     stage.put(b"m0")
     stage.until(stage.in_sync)
     news = stage.hold(lambda sender, receiver, message: receiver == second and isinstance(message, MetadataUpdate))
-    lives, before = stage.replica(second).core._lives, stage.replica(second).core.broker_epoch
+    lives, before = stage.replica(second).core._incarnations, stage.replica(second).core.broker_epoch
     process, copy = stage.controller(stage.active), Register(second, f"sim://{second}", stage.name, lives.names, True)
     process.submit("forged", lambda: process.core.on_request(0, None, copy, stage.loop.now))
     stage.until(lambda: bool(stage.happened("life_ended", second)))

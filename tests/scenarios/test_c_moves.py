@@ -182,7 +182,7 @@ def test_C15_each_server_is_stopped_in_order_under_load_and_no_produce_fails(rul
         batches += flow(stage, f"{round}-", 5)
         process = stage.replica(node)
         process.submit("leave", lambda process=process: process.core.leave(stage.loop.now))
-        stage.until(lambda process=process: process.core.has_left)
+        stage.until(lambda process=process: process.core.is_drained)
         batches += flow(stage, f"{round}+", 5)
         process.stop(power=False)
         stage.restart(node)

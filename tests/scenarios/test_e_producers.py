@@ -43,7 +43,7 @@ def send(leading: LeaderReplica, data: bytes) -> tuple[int, bool] | TidelogError
     leading.produce(1, part, data, 0.0)
     leading.write(0.0)
     take_snapshot(leading._log)
-    (ack,) = [ack for post in leading._outbox.drain() if isinstance(post, Post) for ack in acks_of(post)]
+    (ack,) = [ack for post in leading._effects.drain() if isinstance(post, Post) for ack in acks_of(post)]
     return (ack.offset, ack.duplicate) if ack.error is None else from_info(ack.error)
 
 

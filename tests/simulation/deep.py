@@ -88,7 +88,7 @@ class DeepChecks(ControllerInvariants):
         """The last stable offset goes back only with the HW, which has to be excused."""
         transactions, stable = view.log.producers.transactions, view.high_watermark
         if not transactions.is_idle:
-            stable = transactions.copy().stable_end(stable)
+            stable = transactions.copy().last_stable_offset(stable)
         if stable < held.stable and (held.view is None or held.view.high_watermark <= view.high_watermark):
             self._fail(f"R5 {who}: the last stable offset went from {held.stable} to {stable}")
         held.stable = stable
@@ -105,7 +105,7 @@ class DeepChecks(ControllerInvariants):
                     earliest = waiters.deadline
                     known = earliest is not None and due is not None and due <= earliest
                     self._demand(known, f"{who}: waiters until {earliest}, the timer is set to {due}")
-        calls = len(node._outbox._calls)
+        calls = len(node._effects._calls)
         self._demand(calls <= MAX_CALLS, f"QUEUE {name}: {calls} calls are not answered")
 
     def fenced(
@@ -146,7 +146,7 @@ def _forgets_only(one: Producers, other: Producers, start: int) -> bool:
 def _transactions(producers: ProducerState, start: int) -> object:
     """What they say of transactions, as if everything were committed: the rest is forgotten sooner or later."""
     transactions = producers.transactions.copy()
-    transactions.stable_end(MAX_OFFSET)
+    transactions.last_stable_offset(MAX_OFFSET)
     transactions.forget_below(start)
     return transactions.to_map()
 

@@ -259,7 +259,7 @@ class Invariants(Members):
         who = f"R12 {process.name} {key.partition}: the leader of {leader_epoch}"
         self.cluster.count("steps of deposed leaders")
         self._demand(unheard or core.needs_voters, f"{who} needs nobody's word, and another has led since {newer}")
-        confirmed = core._vouched_at()
+        confirmed = core._confirmed_since()
         self._demand(confirmed <= newer, f"{who} is confirmed as of {confirmed}, and another has led since {newer}")
 
     def _may_be_unclean(self, key: TopicPartition) -> bool:

@@ -131,4 +131,4 @@ def test_with_quorum_a_leader_that_is_to_be_succeeded_needs_the_successors_word_
         core.ask_confirmation(1.0)
         stamp = core.stamp("r2", 1.5)
         core.on_fetch("r2", 1, 5, 2.0, stamp)
-        assert (core._vouched_at() >= 1.0) == proved
+        assert (core._confirmed_since() >= 1.0) == proved

@@ -143,7 +143,7 @@ def test_a_follower_that_only_lags_keeps_what_it_does_not_know_to_be_committed()
     net = aged()
     net.partition("r3").following.core.high_watermark = 7
     net.partition("r3").following.leader_start = 25
-    net.nodes["r3"]._cleaning.on_tick(net.now + 10)
+    net.nodes["r3"]._log_cleaner.on_tick(net.now + 10)
     assert net.partition("r3").log.start <= 7
 
 
@@ -220,7 +220,7 @@ def test_while_another_job_works_on_the_log_its_start_waits():
     net.work("r1", job)
     net.run()
     assert net.partition("r1").log.start == moved
-    assert not net.nodes["r1"]._outbox.jobs.busy(KEY)
+    assert not net.nodes["r1"]._effects.jobs.busy(KEY)
 
 
 def test_D6_a_disk_that_fails_under_retention_ends_the_life():
@@ -250,7 +250,7 @@ def test_many_partitions_have_their_turns_one_after_the_other():
     net = Net(1, settings=ReplicaSettings(retention_check_interval_s=10), config=TopicConfig())
     net.start()
     net.create(150)
-    cleaning = net.nodes["r1"]._cleaning
+    cleaning = net.nodes["r1"]._log_cleaner
     net.advance(10)
     assert len(cleaning._waiting) == 150 - 64
     assert cleaning.deadline() == pytest.approx(net.now + 10 / 3)

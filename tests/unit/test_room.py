@@ -83,7 +83,7 @@ def test_a_reserve_that_is_left_from_other_settings_goes_with_the_first_error_an
     disk, net.settings = net.disks["r1"], replace(SETTINGS, reserve_bytes=0)
     fill(disk)
     net.start("r1")
-    assert not disk.exists(RESERVE_PATH) and not net.nodes["r1"].room.is_full
+    assert not disk.exists(RESERVE_PATH) and not net.nodes["r1"].disk_space.is_full
     net.push(leader="r1", leader_epoch=net.state().leader_epoch + 1)
     net.run()
     assert produced(net, "r1") == "", "who keeps no reserve looks at nothing"

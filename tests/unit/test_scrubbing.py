@@ -320,21 +320,21 @@ def test_a_server_reports_where_its_scrubber_saw_such_batches_and_repairs_nothin
     net = planted(2)
     end = len(VALUES)
     node = net.nodes["r3"]
-    assert node.scrubbing.unreadable() == (0, ())
+    assert node.scrubber.unreadable() == (0, ())
     net.advance(FIRST_S)
-    count, places = node.scrubbing.unreadable()
+    count, places = node.scrubber.unreadable()
     assert count == 2
     assert places == tuple(UnreadablePlace(*KEY, base, base + 1, 9) for base in (end, end + 3))
     assert net.happened("segment_quarantined") == [] and net.state().leader == "r1"
     assert {name for name, _ in net.happened("unreadable_batches")} == set(net.names)
     net.advance(ROUND_S)
-    assert node.scrubbing.unreadable() == (count, places), "each is counted once, however often it is seen"
+    assert node.scrubber.unreadable() == (count, places), "each is counted once, however often it is seen"
 
 
 def test_of_each_partition_the_first_places_are_remembered_and_all_are_counted():
     net = planted(3 * MOST_PLACES)
     net.advance(FIRST_S)
-    count, places = net.nodes["r2"].scrubbing.unreadable()
+    count, places = net.nodes["r2"].scrubber.unreadable()
     assert count == 3 * MOST_PLACES
     assert [place.base_offset for place in places] == [len(VALUES) + 3 * n for n in range(MOST_PLACES)]
 
@@ -343,13 +343,13 @@ def test_what_retention_has_removed_is_not_reported_any_more():
     net = planted(4)
     net.advance(FIRST_S)
     node, log = net.nodes["r1"], net.partition("r1").log
-    count, places = node.scrubbing.unreadable()
+    count, places = node.scrubber.unreadable()
     assert count == len(places) == 4
     assert log.advance_start(places[-1].base_offset)
     left = [place for place in places if place.base_offset >= log.start]
-    assert 0 < len(left) < 4 and node.scrubbing.unreadable() == (len(left), tuple(left))
+    assert 0 < len(left) < 4 and node.scrubber.unreadable() == (len(left), tuple(left))
     log.advance_start(log.end)
-    assert node.scrubbing.unreadable() == (0, ())
+    assert node.scrubber.unreadable() == (0, ())
 
 
 def test_a_producer_id_that_no_message_can_hold_is_cut_off():
@@ -360,7 +360,7 @@ def test_a_producer_id_that_no_message_can_hold_is_cut_off():
     )
     net.send("r1", b"." * 400)
     net.advance(FIRST_S)
-    _, (place,) = net.nodes["r1"].scrubbing.unreadable()
+    _, (place,) = net.nodes["r1"].scrubber.unreadable()
     assert place.producer_id == 2**63 - 1
     head, _ = codec.encode(MetricsAnswer("", unreadable=(place,)), re=1)
     assert codec.decode(head, answers=lambda re: MetricsAnswer).message.unreadable == (place,)

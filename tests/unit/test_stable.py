@@ -53,7 +53,7 @@ class Bench:
 
     def seen(self, high_watermark: int | None = None) -> list[bytes | None]:
         hw = self.log.end if high_watermark is None else high_watermark
-        end, offset, values = self.transactions.stable_end(hw), self.log.start, []
+        end, offset, values = self.transactions.last_stable_offset(hw), self.log.start, []
         while offset < end:
             for one in self.transactions.without_aborted(self.log.read(offset, 1 << 20, end), offset):
                 values += [record.value for record in decode_batch(one)]
@@ -72,7 +72,7 @@ def abort(producer: int, epoch: int = 0) -> bytes:
 def test_the_last_stable_offset_waits_for_the_marker_to_be_committed() -> None:
     bench = Bench()
     bench.add(batch(b"a"), batch(b"b", 7), batch(b"c"), commit(7))
-    stable = bench.transactions.stable_end
+    stable = bench.transactions.last_stable_offset
     assert [stable(hw) for hw in (0, 1, 2, 3)] == [0, 1, 1, 1], "the marker may be lost with this leader"
     assert stable(4) == 4
 
@@ -80,9 +80,9 @@ def test_the_last_stable_offset_waits_for_the_marker_to_be_committed() -> None:
 def test_two_transactions_at_a_time() -> None:
     bench = Bench()
     bench.add(batch(b"a", 7), batch(b"b", 8), abort(7), batch(b"c", 8, sequence=1))
-    assert bench.transactions.stable_end(4) == 1
+    assert bench.transactions.last_stable_offset(4) == 1
     bench.add(commit(8))
-    assert bench.transactions.stable_end(5) == 5
+    assert bench.transactions.last_stable_offset(5) == 5
     assert bench.seen() == [b"b", b"c"]
 
 
@@ -102,7 +102,7 @@ def test_a_plain_batch_of_a_later_epoch_keeps_no_marker_out(epoch: int) -> None:
     producers = bench.log.producers
     assert producers.needs_marker(7, 2)
     bench.add(commit(7, 2))
-    assert bench.transactions.stable_end(3) == 3
+    assert bench.transactions.last_stable_offset(3) == 3
     assert not producers.needs_marker(7, 2), "told again it is not written again"
     assert producers.check(read_header(batch(b"b", 7, 3))) is None, "and the next transaction goes on"
     bench.add(batch(b"b", 7, 3))
@@ -126,7 +126,7 @@ def test_a_truncation_opens_again_what_its_marker_closed() -> None:
     bench = Bench()
     bench.add(batch(b"a"), batch(b"b", 7), batch(b"c"), commit(7))
     bench.log.truncate(3)
-    assert bench.transactions.is_open(7, 0) and bench.transactions.stable_end(3) == 1
+    assert bench.transactions.is_open(7, 0) and bench.transactions.last_stable_offset(3) == 1
     bench.add(abort(7))
     assert bench.seen() == [b"a", b"c"]
     bench.log.truncate(1)
@@ -220,7 +220,7 @@ def test_any_log_says_the_same_however_it_is_learnt(steps: list[tuple[str, int]]
         again.record(header, header.base_offset)
     assert again.transactions.to_map() == state.transactions.to_map()
     still_open = [offset for offsets in written.values() for offset in offsets]
-    stable = state.transactions.stable_end(len(headers))
+    stable = state.transactions.last_stable_offset(len(headers))
     assert stable == min(still_open, default=len(headers))
     aborted = state.transactions.aborted_from(0)
     for header in headers[:stable]:

@@ -75,7 +75,7 @@ def send(leading: LeaderReplica, source: int, sequence: int, acks: Acks, produce
     data = batch(sequence, producer_id=producer_id)
     leading.produce(source, ProducePart(1, *KEY, acks, 0, len(data), leading.core.leader_epoch), data, 0.0)
     leading.write(0.0)
-    acked = [ack for post in leading._outbox.drain() if isinstance(post, Post) for ack in post.message.acks]  # type: ignore[union-attr]
+    acked = [ack for post in leading._effects.drain() if isinstance(post, Post) for ack in post.message.acks]  # type: ignore[union-attr]
     return next((ack.error.code for ack in acked if ack.error is not None), "")
 
 

@@ -94,7 +94,7 @@ class Effects:
         self.full = ""
         """Why nothing may be appended for want of room (``maintenance/disk_space.py``); "": it may."""
         self.jobs = Jobs(lambda key, job: self._effects.append(StartJob(key, job)))
-        """Long disk work in threads: ``outbox.jobs.start(key, job, done)``."""
+        """Long disk work in threads: ``effects.jobs.start(key, job, done)``."""
         self.news = IdleFollowers()
         """What followers that idle have to ask for."""
 
@@ -161,7 +161,7 @@ class Effects:
         self._effects.append(Event(name, fields))
 
     def drain(self) -> list[Effect]:
-        """Everything, in order; the outbox is empty then."""
+        """Return all effects, in order. None is left then."""
         effects, self._effects = self._effects, []
         if self._acks:
             for source, acks in self._acks.items():

@@ -58,7 +58,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.assignment.assignment import TIMER as CHANGES_TIMER
 from tidelog_replica.assignment.assignment import Assignment
-from tidelog_replica.assignment.controller_reports import TIMER as PETITIONS_TIMER
+from tidelog_replica.assignment.controller_reports import TIMER as REPORTS_TIMER
 from tidelog_replica.assignment.controller_reports import ControllerReports
 from tidelog_replica.assignment.isolation import Isolation
 from tidelog_replica.assignment.isr_proposals import TIMER as PROPOSALS_TIMER
@@ -82,15 +82,15 @@ from tidelog_replica.fetcher.fetchers import Fetchers
 from tidelog_replica.jobs import Job
 from tidelog_replica.maintenance.checkpointer import TIMER as CHECKPOINT_TIMER
 from tidelog_replica.maintenance.checkpointer import HighWatermarkCheckpointer
-from tidelog_replica.maintenance.disk_space import TIMER as ROOM_TIMER
+from tidelog_replica.maintenance.disk_space import TIMER as DISK_SPACE_TIMER
 from tidelog_replica.maintenance.disk_space import DiskSpace
-from tidelog_replica.maintenance.doubtful_tails import TIMER as DOUBTS_TIMER
+from tidelog_replica.maintenance.doubtful_tails import TIMER as DOUBTFUL_TAILS_TIMER
 from tidelog_replica.maintenance.file_pool import FilePoolFlusher
-from tidelog_replica.maintenance.log_cleaner import TIMER as CLEANING_TIMER
+from tidelog_replica.maintenance.log_cleaner import TIMER as LOG_CLEANER_TIMER
 from tidelog_replica.maintenance.log_cleaner import LogCleaner
-from tidelog_replica.maintenance.log_opener import TIMER as OPENING_TIMER
-from tidelog_replica.maintenance.log_repairer import TIMER as REPAIR_TIMER
-from tidelog_replica.maintenance.scrubber import TIMER as SCRUBBING_TIMER
+from tidelog_replica.maintenance.log_opener import TIMER as LOG_OPENER_TIMER
+from tidelog_replica.maintenance.log_repairer import TIMER as LOG_REPAIRER_TIMER
+from tidelog_replica.maintenance.scrubber import TIMER as SCRUBBER_TIMER
 from tidelog_replica.maintenance.scrubber import Scrubber
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Incarnations
@@ -125,54 +125,63 @@ class ReplicaNode:
         self.node_id = node_id
         self._settings = settings
         self._wall_ms = wall_ms
-        self._outbox = outbox = Effects(node_id)
+        self._effects = effects = Effects(node_id)
         self._timers = Timers()
         self._touched: dict[TopicPartition, Partition] = {}
-        self._lives = Incarnations(disk, directory, node_id, cluster, boot)
+        self._incarnations = Incarnations(disk, directory, node_id, cluster, boot)
         self._session = BrokerSession(
-            node_id, url, self._lives, settings, rng, outbox, self._timers, self._begin_life, self._end_life, rack
+            node_id,
+            url,
+            self._incarnations,
+            settings,
+            rng,
+            effects,
+            self._timers,
+            self._on_registered,
+            self._on_registration_ended,
+            rack,
         )
-        self._upstreams = Fetchers(node_id, self._session, settings, outbox, self._timers, self._touch)
+        self._fetchers = Fetchers(node_id, self._session, settings, effects, self._timers, self._touch)
         self._assignment = Assignment(
-            node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._timers, self._touch
+            node_id, disk, directory, self._session, self._fetchers, settings, effects, self._timers, self._touch
         )
         interval_s = settings.checkpoint_interval_s
-        self._checkpoints = HighWatermarkCheckpointer(
+        self._checkpointer = HighWatermarkCheckpointer(
             self._assignment.partitions, interval_s, self._timers, self._touch
         )
-        self.copy_checks = CopyChecks(node_id, self._assignment, settings, outbox, self._timers, self._touch)
-        self._copy_reads = CopyReads(node_id, self._assignment, outbox, self._touch)
+        self.copy_checks = CopyChecks(node_id, self._assignment, settings, effects, self._timers, self._touch)
+        self._copy_reads = CopyReads(node_id, self._assignment, effects, self._touch)
         self.scrubbing = Scrubber(
-            self._assignment.partitions, disk, settings, outbox, self._timers, self._touch, self.copy_checks.want
+            self._assignment.partitions, disk, settings, effects, self._timers, self._touch, self.copy_checks.want
         )
-        self._cleaning = LogCleaner(self._assignment.partitions, settings, outbox, self._timers, wall_ms)
-        self._tidying = FilePoolFlusher(disk, outbox)
-        self.room = DiskSpace(disk, directory, settings.reserve_bytes, outbox, self._timers)
-        self._petitions = ControllerReports(
-            node_id, self._session, settings, outbox, self._timers, self._assignment.partitions
+        self._log_cleaner = LogCleaner(self._assignment.partitions, settings, effects, self._timers, wall_ms)
+        self._file_pool_flusher = FilePoolFlusher(disk, effects)
+        self.disk_space = DiskSpace(disk, directory, settings.reserve_bytes, effects, self._timers)
+        self._reports = ControllerReports(
+            node_id, self._session, settings, effects, self._timers, self._assignment.partitions
         )
         self.leadership = leadership = Leadership(
-            node_id, self._assignment, self._session, outbox, self._timers, self._touch
+            node_id, self._assignment, self._session, effects, self._timers, self._touch
         )
-        self._isolation = Isolation(self._session, outbox)
+        self._isolation = Isolation(self._session, effects)
         self._requests = RequestHandler(
-            node_id, self._assignment, self._session, leadership, self._isolation, settings, outbox, self._touch
+            node_id, self._assignment, self._session, leadership, self._isolation, settings, effects, self._touch
         )
-        self._proposals = IsrProposals(node_id, self._session, settings, outbox, self._timers, self._touch)
-        about = (node_id, self._assignment, leadership, settings, outbox, self._timers, self._touch, wall_ms)
+        self._isr_proposals = IsrProposals(node_id, self._session, settings, effects, self._timers, self._touch)
+        about = (node_id, self._assignment, leadership, settings, effects, self._timers, self._touch, wall_ms)
         self.transactions = TransactionCoordinatorService(*about)
         self._groups = GroupCoordinatorService(*about, transactions=self.transactions)
-        self._marking = TransactionMarkers(*about, self.transactions)
+        self._markers = TransactionMarkers(*about, self.transactions)
         self._by_timer: dict[str, GroupCoordinatorService | TransactionCoordinatorService | TransactionMarkers] = {
             GroupCoordinatorService.TIMER: self._groups
         }
-        self._by_timer |= {TransactionCoordinatorService.TIMER: self.transactions, MARKERS_TIMER: self._marking}
-        self._by_key = {CHANGES_TIMER: self._assignment.go_on, CHECKPOINT_TIMER: self._checkpoints.on_tick}
-        self._by_key |= {PROPOSALS_TIMER: self._proposals.on_tick, LEADERSHIP_TIMER: leadership.on_tick}
+        self._by_timer |= {TransactionCoordinatorService.TIMER: self.transactions, MARKERS_TIMER: self._markers}
+        self._by_key = {CHANGES_TIMER: self._assignment.go_on, CHECKPOINT_TIMER: self._checkpointer.on_tick}
+        self._by_key |= {PROPOSALS_TIMER: self._isr_proposals.on_tick, LEADERSHIP_TIMER: leadership.on_tick}
         self._periodic: dict[tuple[str, str], BrokerSession | LogCleaner | Scrubber | CopyChecks] = {
             SESSION_TIMER: self._session,
-            CLEANING_TIMER: self._cleaning,
-            SCRUBBING_TIMER: self.scrubbing,
+            LOG_CLEANER_TIMER: self._log_cleaner,
+            SCRUBBER_TIMER: self.scrubbing,
             COPY_CHECKS_TIMER: self.copy_checks,
         }
         self._coordinating: dict[
@@ -202,21 +211,21 @@ class ReplicaNode:
     @property
     def failed(self) -> bool:
         """The disk failed: the process is to end, and its next life must not trust what is there."""
-        return self._outbox.stopping
+        return self._effects.stopping
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Effect]:
         """Begin to live: register. Raises ``ConfigError`` when the data directory is another's, ``OSError``."""
-        self._cleaning.start(now)
+        self._log_cleaner.start(now)
         self.scrubbing.start(now)
-        self.room.start(now, partial(self._session.start, now))
+        self.disk_space.start(now, partial(self._session.start, now))
         self._assignment.start()
         return self._finish(now)
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
         """The answer of a ``Call``, or why there is none. Raises ``ConfigError`` when the cluster is another."""
-        done = self._outbox.take_call(token)
+        done = self._effects.take_call(token)
         if done is not None:
             done(answer, now)
         return self._finish(now)
@@ -224,8 +233,8 @@ class ReplicaNode:
     def on_controller_up(self, now: float) -> list[Effect]:
         """There is a link to the active controller."""
         self._session.on_controller_up(now)
-        self._upstreams.on_controller_up(now)
-        self._proposals.on_controller_up(now)
+        self._fetchers.on_controller_up(now)
+        self._isr_proposals.on_controller_up(now)
         return self._finish(now)
 
     def on_controller_down(self, now: float) -> list[Effect]:
@@ -272,25 +281,27 @@ class ReplicaNode:
             case ScrubServer():
                 self._scrub(source, id, message, now)
             case Notify():
-                self._upstreams.on_notify(message, self.partitions, now)
+                self._fetchers.on_notify(message, self.partitions, now)
             case WriteMarker() if message.topic_id != self._groups.topic_id:
-                self._marking.on_marker(source, id, message, now)
+                self._markers.on_marker(source, id, message, now)
             case _ if isinstance(message, (*GROUP_KINDS, WriteMarker)):
                 self._groups.on_request(source, id, message, now)
             case _ if isinstance(message, TRANSACTION_KINDS):
                 self.transactions.on_request(source, id, message, now)
             case _:
-                self._outbox.answer(source, id, refuse("UNSUPPORTED", f"a replica server does not know {message.OP}"))
+                self._effects.answer(
+                    source, id, refuse("UNSUPPORTED", f"a replica server does not know {message.OP}")
+                )
 
     def _scrub(self, source: int, id: int | None, message: ScrubServer, now: float) -> None:
         if message.node != self.node_id:
-            self._outbox.answer(source, id, refuse("NOT_REPLICA", f"this is {self.node_id}, not {message.node}"))
+            self._effects.answer(source, id, refuse("NOT_REPLICA", f"this is {self.node_id}, not {message.node}"))
             return
         if message.begin:
             self.scrubbing.begin_round(now)
         status = self.scrubbing.status()
         running = status.running or self.copy_checks.is_busy
-        self._outbox.answer(source, id, replace(status, running=running))
+        self._effects.answer(source, id, replace(status, running=running))
 
     def on_link_closed(self, source: int, now: float) -> list[Effect]:
         """An accepted link is gone."""
@@ -303,7 +314,7 @@ class ReplicaNode:
 
     def on_peer_down(self, node: NodeId, now: float) -> list[Effect]:
         """The own link to another replica server broke or could not be opened."""
-        self._upstreams.on_down(node, now)
+        self._fetchers.on_down(node, now)
         return self._finish(now)
 
     def on_flushed(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> list[Effect]:
@@ -313,15 +324,15 @@ class ReplicaNode:
         else:
             partition.on_flushed(flush, error)
             self._touch(partition)
-            self._upstreams.on_flushed(partition, now)
+            self._fetchers.on_flushed(partition, now)
         return self._finish(now)
 
     def on_job(self, key: TopicPartition, job: Job, result: object, now: float) -> list[Effect]:
         """A ``StartJob`` is done; ``result`` is an ``OSError`` where that ended it."""
-        self._outbox.jobs.on_job(key, job, result, now)
+        self._effects.jobs.on_job(key, job, result, now)
         if (partition := self.partitions.get(key)) is not None:
             self._touch(partition)
-            self._upstreams.kick(key, now)
+            self._fetchers.poll(key, now)
         return self._finish(now)
 
     def on_tick(self, now: float) -> list[Effect]:
@@ -335,7 +346,7 @@ class ReplicaNode:
                 continue
             assert isinstance(key, tuple)
             kind, name = key
-            if kind in (PETITIONS_TIMER, ROOM_TIMER):
+            if kind in (REPORTS_TIMER, DISK_SPACE_TIMER):
                 continue  # the end of every input does what is due
             if (periodic := self._periodic.get(key)) is not None:
                 periodic.on_tick(now)
@@ -344,15 +355,15 @@ class ReplicaNode:
             if kind in self._by_timer:
                 self._by_timer[kind].on_tick(now)
             elif kind == LEADER_TIMER:
-                self._upstreams.on_tick(name, now)
+                self._fetchers.on_tick(name, now)
             elif key in self._by_key:
                 self._by_key[key](now)
-            elif kind == OPENING_TIMER:
-                self._assignment.openings.on_tick(name)
-            elif kind == REPAIR_TIMER:
-                self._assignment.repairs.on_tick(name, now)
-            elif kind == DOUBTS_TIMER:
-                self._assignment.doubts.on_tick(name, now)
+            elif kind == LOG_OPENER_TIMER:
+                self._assignment.log_opener.on_tick(name)
+            elif kind == LOG_REPAIRER_TIMER:
+                self._assignment.log_repairer.on_tick(name, now)
+            elif kind == DOUBTFUL_TAILS_TIMER:
+                self._assignment.doubtful_tails.on_tick(name, now)
         return self._finish(now)
 
     def deadline(self) -> float | None:
@@ -366,7 +377,7 @@ class ReplicaNode:
         return self._finish(now)
 
     @property
-    def has_left(self) -> bool:
+    def is_drained(self) -> bool:
         """Nobody who could go on without this server still waits for it."""
         return not self._session.registered or not any(p.hands_over for p in self.partitions.values())
 
@@ -376,12 +387,12 @@ class ReplicaNode:
         whole = self._assignment.all_open
         for partition in self.partitions.values():
             partition.close()
-        return self._lives.end(whole)
+        return self._incarnations.end(whole)
 
     def distrust(self) -> None:
         """After a ``Stop``: the next life must not take what is on the disk for whole. Already done, unless there was
         an event ``distrust_failed``. Raises ``OSError``: then the process must not end yet."""
-        self._lives.distrust()
+        self._incarnations.distrust()
 
     # --- the end of every input --------------------------------------------------------------------------
 
@@ -390,31 +401,31 @@ class ReplicaNode:
 
     def _finish(self, now: float) -> list[Effect]:
         """Settle every partition that the input touched, then hand out what it brought about."""
-        if self.room.on_input_over(now):
-            self._assignment.on_room(now)
-            self._cleaning.on_room(now)
+        if self.disk_space.on_input_over(now):
+            self._assignment.on_disk_space(now)
+            self._log_cleaner.on_disk_space(now)
         self._settle(now)
-        outbox = self._outbox
-        while outbox.to_self or outbox.from_self or outbox.failed:
+        effects = self._effects
+        while effects.to_self or effects.from_self or effects.failed:
             self._touch_failed()
             self._talk_to_self(now)
             self._settle(now)
-        self._petitions.send(now)
-        self._tidying.on_input_over()
-        if outbox.stopping and not self._lives.distrusted:
+        self._reports.send(now)
+        self._file_pool_flusher.on_input_over()
+        if effects.stopping and not self._incarnations.distrusted:
             self._distrust()
-        return outbox.drain()
+        return effects.drain()
 
     def _touch_failed(self) -> None:
         """A partition may go offline on behalf of something that no input names, such as the cleaner."""
-        failed, self._outbox.failed = self._outbox.failed, []
+        failed, self._effects.failed = self._effects.failed, []
         for key in failed:
             if (partition := self.partitions.get(key)) is not None:
                 self._touch(partition)
 
     def _talk_to_self(self, now: float) -> None:
         """What this server asks itself, and what it answers."""
-        calls, answers = self._outbox.take_own()
+        calls, answers = self._effects.take_own()
         for token, message in calls:
             self._serve(LOOP, token, message, now)
         for done, answer in answers:
@@ -424,7 +435,7 @@ class ReplicaNode:
         touched, self._touched = self._touched, {}
         if not touched:
             return
-        is_live, partitions, marked = self._session.live(now), self._assignment.partitions, self._marking.marked
+        is_live, partitions, marked = self._session.live(now), self._assignment.partitions, self._markers.marked
         for key, partition in touched.items():
             if partitions.get(key) is not partition:
                 continue  # deleted
@@ -434,35 +445,35 @@ class ReplicaNode:
             if (coordinator := self._coordinating.get(key.topic_id)) is not None:
                 coordinator.on_settled(partition, now)
             if marked and key in marked:
-                self._marking.on_settled(partition)
+                self._markers.on_settled(partition)
             if partition.damage is not None:
                 self._assignment.on_damaged(partition, partition.damage, now)
                 continue
-            self._cleaning.on_settled(partition)
+            self._log_cleaner.on_settled(partition)
             leading = partition.leading
             if leading is not None:
-                if leading.admission.questions:
-                    self._marking.enrol(partition, leading, now)
-                self._proposals.on_settled(partition, leading, now)
+                if leading.transaction_gate.unsent:
+                    self._markers.enrol(partition, leading, now)
+                self._isr_proposals.on_settled(partition, leading, now)
             elif partition.offline is not None:
-                self._upstreams.unfollow(key)
+                self._fetchers.unassign(key)
             else:
-                self._upstreams.confirm(partition, now)
-            self._petitions.gather(partition, now)
+                self._fetchers.confirm(partition, now)
+            self._reports.gather(partition, now)
             if partition.checkpoint_due:
-                self._checkpoints.add(partition, now)
+                self._checkpointer.add(partition, now)
             self._timers.set(key, partition.deadline())
 
     def _distrust(self) -> None:
         try:
             self.distrust()
         except OSError as error:
-            self._outbox.event("distrust_failed", reason=str(error))
+            self._effects.event("distrust_failed", reason=str(error))
 
     # --- the controller ----------------------------------------------------------------------------------
 
-    def _begin_life(self, now: float) -> None:
+    def _on_registered(self, now: float) -> None:
         self._assignment.act(now)
 
-    def _end_life(self, reason: str) -> None:
-        self._assignment.end_life(reason)
+    def _on_registration_ended(self, reason: str) -> None:
+        self._assignment.on_registration_ended(reason)

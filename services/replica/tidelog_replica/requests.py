@@ -45,7 +45,7 @@ from tidelog_replica.assignment.isolation import Isolation
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Effects
-from tidelog_replica.fetcher.throttle import BITE_BYTES
+from tidelog_replica.fetcher.throttle import CATCH_UP_FETCH_BYTES
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import FAULTS, Partition
 from tidelog_replica.partition.reads import PendingReads
@@ -81,7 +81,7 @@ class RequestHandler:
         leadership: Leadership,
         isolation: Isolation,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         touch: Callable[[Partition], None],
     ) -> None:
         self._node = node
@@ -90,7 +90,7 @@ class RequestHandler:
         self._leadership = leadership
         self._isolation = isolation
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._touch = touch
 
     def _serve(
@@ -136,37 +136,37 @@ class RequestHandler:
         parts: list[FetchedPart] = []
         payload: list[Buffer] = []
         live = [self._is_live(fetch.node, part) for part in fetch.parts]
-        bite = min(room, BITE_BYTES) if any(live) else room
+        catch_up_bytes = min(room, CATCH_UP_FETCH_BYTES) if any(live) else room
         for number, part in enumerate(fetch.parts):
-            left = room if live[number] else min(room, bite)
+            left = room if live[number] else min(room, catch_up_bytes)
             share = min(left, max(left // (len(fetch.parts) - number), SHARE_MIN_BYTES))
             fetched, batches = self._fetch_part(source, fetch, part, share, now)
             parts.append(fetched)
             payload += batches
             room -= fetched.size
-            bite -= 0 if live[number] else fetched.size
-            count(self._outbox.counts.fetched_bytes, fetch.node, fetched.size)
-        count(self._outbox.counts.fetches, fetch.node)
-        self._outbox.answer(source, id, FetchAnswer(tuple(parts), self._news(fetch), payload or b""))
+            catch_up_bytes -= 0 if live[number] else fetched.size
+            count(self._effects.counts.fetched_bytes, fetch.node, fetched.size)
+        count(self._effects.counts.fetches, fetch.node)
+        self._effects.answer(source, id, FetchAnswer(tuple(parts), self._news(fetch), payload or b""))
 
     def progress(self, source: int, message: Progress, now: float) -> None:
         """How far a follower has come; it waits for no answer."""
         node, broker_epoch = message.node, message.broker_epoch
         if self._is_fenced(source, None, node, broker_epoch):
             return
-        count(self._outbox.counts.fetches, node)
+        count(self._effects.counts.fetches, node)
         for part in message.parts:
             recorded = self._lead(
                 part.topic_id, part.partition, LeaderReplica.progress, node, broker_epoch, source, part, now
             )
             if recorded is not True:
-                self._outbox.notify(node, source, NotifyPart(part.topic_id, part.partition, part.leader_epoch))
+                self._effects.notify(node, source, NotifyPart(part.topic_id, part.partition, part.leader_epoch))
 
     def _news(self, fetch: Fetch) -> tuple[NewsPart, ...] | None:
-        owed = self._outbox.news.of(fetch.node) if fetch.news else ()
-        if not fetch.news or not self._session.registered or len(owed) > NEWS_MAX:
+        unaware = self._effects.news.of(fetch.node) if fetch.news else ()
+        if not fetch.news or not self._session.registered or len(unaware) > NEWS_MAX:
             return None
-        return tuple(NewsPart(*key) for key in owed)
+        return tuple(NewsPart(*key) for key in unaware)
 
     def _is_live(self, node: NodeId, part: FetchPart) -> bool:
         partition = self._assignment.partitions.get(TopicPartition(part.topic_id, part.partition))
@@ -176,8 +176,10 @@ class RequestHandler:
     def _fetch_part(
         self, source: int, fetch: Fetch, part: FetchPart, share: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]]:
-        node, life = fetch.node, fetch.broker_epoch
-        result = self._lead(part.topic_id, part.partition, LeaderReplica.fetch, node, life, source, part, share, now)
+        node, broker_epoch = fetch.node, fetch.broker_epoch
+        result = self._lead(
+            part.topic_id, part.partition, LeaderReplica.fetch, node, broker_epoch, source, part, share, now
+        )
         if isinstance(result, TidelogError):
             info = result.to_info()
             return FetchedPart(part.topic_id, part.partition, part.leader_epoch, 0, 0, error=info), []
@@ -187,23 +189,23 @@ class RequestHandler:
         """Where the followers' epochs end in the logs led here."""
         if not self._is_fenced(source, id, asked.node, asked.broker_epoch):
             parts = tuple(self._epoch_end(asked, part) for part in asked.parts)
-            self._outbox.answer(source, id, EpochOffsetAnswer(parts))
+            self._effects.answer(source, id, EpochOffsetAnswer(parts))
 
     def _epoch_end(self, asked: EpochOffset, part: EpochPart) -> EpochEnd:
-        node, life = asked.node, asked.broker_epoch
-        result = self._lead(part.topic_id, part.partition, LeaderReplica.epoch_end, node, life, part)
+        node, broker_epoch = asked.node, asked.broker_epoch
+        result = self._lead(part.topic_id, part.partition, LeaderReplica.epoch_end, node, broker_epoch, part)
         if isinstance(result, TidelogError):
             return EpochEnd(part.topic_id, part.partition, error=result.to_info())
         return result
 
     def log_snapshot(self, source: int, id: int | None, asked: LogSnapshot) -> None:
         """How a follower whose copy was overtaken by retention starts over."""
-        node, life = asked.node, asked.broker_epoch
-        if not self._is_fenced(source, id, node, life):
+        node, broker_epoch = asked.node, asked.broker_epoch
+        if not self._is_fenced(source, id, node, broker_epoch):
             answer = self._lead(
-                asked.topic_id, asked.partition, LeaderReplica.snapshot, node, life, asked.leader_epoch
+                asked.topic_id, asked.partition, LeaderReplica.snapshot, node, broker_epoch, asked.leader_epoch
             )
-            self._outbox.answer(source, id, answer)
+            self._effects.answer(source, id, answer)
 
     def read_tail(self, source: int, id: int | None, asked: ReadTail) -> None:
         """A batch for a replica whose log has a doubtful tail, from the copy here, in whatever role."""
@@ -211,16 +213,16 @@ class RequestHandler:
             return
         key = TopicPartition(asked.topic_id, asked.partition)
         partition = self._assignment.partitions.get(key)
-        if key in self._assignment.doubts:
-            self._assignment.doubts.serve(key, asked, lambda answer: self._outbox.answer(source, id, answer))
+        if key in self._assignment.doubtful_tails:
+            self._assignment.doubtful_tails.serve(key, asked, lambda answer: self._effects.answer(source, id, answer))
             return
         if not self._session.registered or partition is None:
-            self._outbox.answer(source, id, self._assignment.refusal(key))
+            self._effects.answer(source, id, self._assignment.refusal(key))
             return
         found: list[TailRead] = []
         partition.guard(lambda: found.append(_tail_from(partition, asked)))
         self._touch(partition)
-        self._outbox.answer(source, id, found[0] if found else partition.refusal())
+        self._effects.answer(source, id, found[0] if found else partition.refusal())
 
     def _is_fenced(self, source: int, id: int | None, node: NodeId, broker_epoch: int) -> bool:
         """Refuse a message of a replica server's earlier life. A later life than is known here is news that the
@@ -229,7 +231,7 @@ class RequestHandler:
         if known is None or broker_epoch >= known.broker_epoch:
             return False
         error = refuse("FENCED_BROKER_EPOCH", f"{node} lives in broker epoch {known.broker_epoch}")
-        self._outbox.answer(source, id, error)
+        self._effects.answer(source, id, error)
         return True
 
     # --- clients -----------------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ class RequestHandler:
             )
             if result is not None:
                 info = result.to_info()
-                self._outbox.ack(source, ProduceAck(part.id, error=info))
+                self._effects.ack(source, ProduceAck(part.id, error=info))
 
     def read(self, source: int, id: int | None, message: Read | ListOffset, now: float) -> None:
         """Answer with committed batches or with an offset, now or later. A follower answers where the read allows it.
@@ -269,7 +271,7 @@ class RequestHandler:
             serve,
         )
         if refused is not None:
-            self._outbox.answer(source, id, refused)
+            self._effects.answer(source, id, refused)
 
     def digest(self, source: int, id: int | None, asked: Digest) -> None:
         """The hash chain of the log here, in whatever role."""
@@ -286,7 +288,7 @@ class RequestHandler:
             partition.guard(lambda: found.append(_digest(partition, asked.offsets)))
             self._touch(partition)
             answer = found[0] if found else partition.refusal()
-        self._outbox.answer(source, id, answer)
+        self._effects.answer(source, id, answer)
 
     def _refuse_batch(self, part: ProducePart, now: float) -> TidelogError | None:
         """Return why a leader here may not take a batch without a session; None if it may. Then remember that it

@@ -3,7 +3,7 @@
 The node is one synchronous state machine with one owner: every input comes from a callback that runs to its end
 without a pause, and its effects join one queue. Performing an effect may cause the next input at once (a call to a
 peer that is known to be down), whose effects then go to the end of the queue: the order in which the node decided
-is the order in which things happen. Nothing here waits on the network; a send that finds its outbox full
+is the order in which things happen. Nothing here waits on the network; a send that finds its queue full
 drops the link, and everything between servers can be asked for again.
 
 Flushes run in ``flush_threads`` worker threads; each takes what waits, up to ``FLUSHES_AT_ONCE``, in one thread call.
@@ -95,7 +95,7 @@ class ReplicaShell:
         self._job_threads = job_threads
         self._stopped = trio.Event()
         self._stop_reason = ""
-        self.leaving = False
+        self.is_draining = False
         """It is to end, and lets others lead first."""
         self._left = trio.Event()
         self._closing = False
@@ -273,15 +273,15 @@ class ReplicaShell:
     async def leave(self) -> None:
         """Until others have taken over what this server leads, and no leader waits for it; as long as there is a
         controller to see to that."""
-        self.leaving = True
+        self.is_draining = True
         self._do(self._node.leave(self._clock()))
         self._look_whether_left()
         await self._left.wait()
 
     def _look_whether_left(self) -> None:
-        if not self.leaving:
+        if not self.is_draining:
             return
-        if self._node.has_left or self.controllers.link is None:
+        if self._node.is_drained or self.controllers.link is None:
             self._left.set()
 
     def close(self) -> None:

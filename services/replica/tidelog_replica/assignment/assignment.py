@@ -97,9 +97,9 @@ class Assignment:
         disk: Disk,
         directory: str,
         session: BrokerSession,
-        upstreams: Fetchers,
+        fetchers: Fetchers,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
@@ -109,27 +109,29 @@ class Assignment:
         self._node = node
         tails = TailCache(settings.tail_cache_bytes)
         indexes = IndexCache(settings.index_cache_bytes)
-        self.openings = LogOpener(
+        self.log_opener = LogOpener(
             node,
             disk,
             directory,
             tails,
             indexes,
-            outbox,
+            effects,
             timers,
             self._on_open,
             self._on_broken,
             session,
             self._level,
         )
-        self.repairs = LogRepairer(node, disk, self.openings.path, session, settings, outbox, timers, self._reopen)
-        self.doubts = DoubtfulTails(
+        self.log_repairer = LogRepairer(
+            node, disk, self.log_opener.path, session, settings, effects, timers, self._reopen
+        )
+        self.doubtful_tails = DoubtfulTails(
             node,
             disk,
-            self.openings.path,
+            self.log_opener.path,
             session,
             settings,
-            outbox,
+            effects,
             timers,
             self._reopen,
             self._repair,
@@ -139,9 +141,9 @@ class Assignment:
         session.seen = lambda: (self._image.index, self._term)
         session.highest_id = lambda: max((p.producers.highest_id for p in self.partitions.values()), default=0)
         session.lags = lambda now: follower_lags(self.partitions.values(), now)
-        self._upstreams = upstreams
+        self._fetchers = fetchers
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._touch = touch
         self._image = ClusterImage()
         self._term = 0
@@ -158,7 +160,7 @@ class Assignment:
         self._disk, self._directory = disk, directory
         self._found: dict[TopicPartition, None] = {}
         """Copies of earlier lives that are not in use yet."""
-        self.counts = outbox.counts
+        self.counts = effects.counts
         self.catching_up: dict[TopicPartition, float] = {}
         """Replicas here that follow and are not in sync, and since when that is known here."""
 
@@ -171,15 +173,15 @@ class Assignment:
 
     def refusal(self, key: TopicPartition) -> TidelogError:
         """Why a partition that is not open here serves nobody."""
-        if key in self.repairs:
-            return self.repairs.refusal(key)
-        if key in self.doubts:
-            return self.doubts.refusal(key)
+        if key in self.log_repairer:
+            return self.log_repairer.refusal(key)
+        if key in self.doubtful_tails:
+            return self.doubtful_tails.refusal(key)
         topic = self._acted_on.get(key.topic_id)
         if topic is not None and key.partition < len(topic.partitions) and topic.partitions[key.partition].rests:
             return refuse("TOPIC_PAUSED", f"{topic.name}/{key.partition} is paused: nothing is written or read")
-        if key in self.openings:
-            return self.openings.refusal(key)
+        if key in self.log_opener:
+            return self.log_opener.refusal(key)
         if key in self._retiring:
             return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
         return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
@@ -211,18 +213,18 @@ class Assignment:
     @property
     def unopened(self) -> int:
         """Logs that are yet to be opened."""
-        return len(self.openings) - self.openings.held_back
+        return len(self.log_opener) - self.log_opener.held_back
 
     @property
     def offline(self) -> int:
         """Logs that are damaged or doubtful, or cannot be opened."""
-        return len(self.repairs) + len(self.doubts) + self.openings.held_back
+        return len(self.log_repairer) + len(self.doubtful_tails) + self.log_opener.held_back
 
     @property
     def all_open(self) -> bool:
         """Every log that this server has a part in is open, or does not open."""
         known = self._session.registered and self._image.index >= self._session.index
-        return known and not (len(self.openings) or len(self._changes))
+        return known and not (len(self.log_opener) or len(self._changes))
 
     # --- metadata ----------------------------------------------------------------------------------------
 
@@ -233,7 +235,7 @@ class Assignment:
         if update.index <= old.index or not (update.whole or old.index):
             return
         self._image, self._term = apply_update(old, update), update.term
-        self._upstreams.level = self._image.level
+        self._fetchers.level = self._image.level
         if not update.whole:
             there = {topic.topic_id for topic in self._image.topics}
             for topic in old.topics:
@@ -270,7 +272,7 @@ class Assignment:
         for key in self._changes.take(now):
             if (topic := self._acted_on.get(key.topic_id)) is not None:
                 self._assign(topic, key, topic.partitions[key.partition], now)
-        self.openings.begin()
+        self.log_opener.begin()
 
     def _configure(self, topic: TopicState, now: float) -> None:
         for number in range(len(topic.partitions)):
@@ -289,31 +291,31 @@ class Assignment:
 
     def leave(self, now: float) -> None:
         """The server is about to end: others are to lead, and not to wait for it."""
-        self._upstreams.leave()
+        self._fetchers.leave()
         for partition in self.partitions.values():
-            partition.leaving, partition.petition_at = True, now
+            partition.is_draining, partition.report_at = True, now
             if partition.leading is not None:
-                partition.leading.leaves = True
-                partition.petition_at = now + self._settings.isr_retry_s
+                partition.leading.is_draining = True
+                partition.report_at = now + self._settings.isr_retry_s
             self._touch(partition)
 
-    def on_room(self, now: float) -> None:
+    def on_disk_space(self, now: float) -> None:
         """The disk has become full, or has room again."""
-        if self._outbox.full:
-            self._upstreams.clear()
+        if self._effects.full:
+            self._fetchers.clear()
         for partition in self.partitions.values():
-            partition.petition_at = now
-            self._upstreams.follow(partition, now)
+            partition.report_at = now
+            self._fetchers.assign(partition, now)
             self._touch(partition)
 
-    def end_life(self, reason: str) -> None:
+    def on_registration_ended(self, reason: str) -> None:
         """This server's life at the controller is over: no role goes on."""
         self._acted_on.clear()
         self._changes.clear()
-        self._upstreams.clear()
-        self.openings.unwant_all()
-        self.repairs.unassign_all()
-        self.doubts.unassign_all()
+        self._fetchers.clear()
+        self.log_opener.unwant_all()
+        self.log_repairer.unassign_all()
+        self.doubtful_tails.unassign_all()
         for partition in self.partitions.values():
             partition.retire(reason)
 
@@ -321,7 +323,14 @@ class Assignment:
 
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         if self._node not in state.replicas + state.learners:
-            places = (self.partitions, self.openings, self.repairs, self.doubts, self._found, self._retiring)
+            places = (
+                self.partitions,
+                self.log_opener,
+                self.log_repairer,
+                self.doubtful_tails,
+                self._found,
+                self._retiring,
+            )
             held = any(key in place for place in places)
             if not (held and state.sealing):
                 self._returning.pop(key, None)
@@ -335,14 +344,14 @@ class Assignment:
         partition = self.partitions.get(key)
         if partition is not None:
             self._act_on(partition, state, now)
-        elif key in self._ending and key not in self.repairs:
+        elif key in self._ending and key not in self.log_repairer:
             self._returning[key] = (topic.config, state)
-        elif key in self.repairs:
-            self.repairs.on_state(key, topic.config, state, now)
-        elif key in self.doubts:
-            self.doubts.on_state(key, topic.config, state, now)
+        elif key in self.log_repairer:
+            self.log_repairer.on_state(key, topic.config, state, now)
+        elif key in self.doubtful_tails:
+            self.doubtful_tails.on_state(key, topic.config, state, now)
         else:
-            self.openings.want(key, topic.config, state)
+            self.log_opener.want(key, topic.config, state)
 
     def _rest(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         """Close its log, if it is open, as soon as it is durable. What is being opened or repaired is closed then."""
@@ -350,32 +359,32 @@ class Assignment:
         self._returning.pop(key, None)
         self.catching_up.pop(key, None)
         if partition is not None:
-            self._upstreams.unfollow(key)
-            self._outbox.jobs.forget(key)
+            self._fetchers.unassign(key)
+            self._effects.jobs.forget(key)
             partition.retire(f"{topic.name}/{key.partition} is paused", "TOPIC_PAUSED")
             self._ending[key], self._retiring[key] = partition, None
             self._close_durable(partition, now)
-        elif key in self.repairs:
-            self.repairs.on_state(key, topic.config, state, now)
-        elif key in self.doubts:
-            self.doubts.on_state(key, topic.config, state, now)
-        elif key in self.openings:
-            self.openings.want(key, topic.config, state)
+        elif key in self.log_repairer:
+            self.log_repairer.on_state(key, topic.config, state, now)
+        elif key in self.doubtful_tails:
+            self.doubtful_tails.on_state(key, topic.config, state, now)
+        elif key in self.log_opener:
+            self.log_opener.want(key, topic.config, state)
 
     def _close_durable(self, partition: Partition, now: float) -> None:
         """Close a log that is to rest, or begin the flush that it needs before."""
         key = partition.key
-        if partition.flushing or self._outbox.stopping:
+        if partition.flushing or self._effects.stopping:
             return
         flush = partition.log.begin_flush(whole=True)
         if flush is not None:
             partition.flushing = True
-            self._outbox.start_flush(key, flush)
+            self._effects.start_flush(key, flush)
             return
         del self._ending[key], self._retiring[key]
         self._found[key] = None
         self._close(partition, now)
-        self._outbox.event(
+        self._effects.event(
             "partition_paused", topic_id=key.topic_id, partition=key.partition, log_end=partition.log.end
         )
         back = self._returning.pop(key, None)
@@ -385,7 +394,7 @@ class Assignment:
 
     def _act_on(self, partition: Partition, state: PartitionState, now: float) -> None:
         partition.on_state(state, self._session.broker_epoch, now)
-        self._upstreams.follow(partition, now)
+        self._fetchers.assign(partition, now)
         self._touch(partition)
         key = partition.key
         if self._node in state.isr:
@@ -402,8 +411,10 @@ class Assignment:
         config = config if topic is None else topic.config  # it may have changed meanwhile
         log.configure(config)
         if log.forgets:
-            self._outbox.event("producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=log.start)
-        partition = Partition(key, config, self._node, log, self.servers, self._settings, self._outbox, producers)
+            self._effects.event(
+                "producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=log.start
+            )
+        partition = Partition(key, config, self._node, log, self.servers, self._settings, self._effects, producers)
         self.partitions[key] = partition
         if state is not None and state.rests:
             self._rest(self._acted_on[key.topic_id], key, state, now)
@@ -419,10 +430,10 @@ class Assignment:
         now: float,
     ) -> None:
         if isinstance(error, DoubtfulLog):
-            self.doubts.begin(key, config, state, error, now)
+            self.doubtful_tails.begin(key, config, state, error, now)
             return
         if isinstance(error.doubt, DoubtfulLog):
-            self.doubts.begin(key, config, state, error.doubt, now, damage=error)
+            self.doubtful_tails.begin(key, config, state, error.doubt, now, damage=error)
             return
         self._repair(key, error, config, state, now)
 
@@ -430,20 +441,20 @@ class Assignment:
         self, key: TopicPartition, error: CorruptLog, config: TopicConfig, state: PartitionState | None, now: float
     ) -> None:
         reason = f"damaged log: {error}"
-        self._outbox.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
-        self.repairs.begin(key, config, state, error, now)
+        self._effects.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
+        self.log_repairer.begin(key, config, state, error, now)
 
     def _reopen(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
-        self.openings.want(key, config, state)
-        self.openings.begin()
+        self.log_opener.want(key, config, state)
+        self.log_opener.begin()
 
     def on_damaged(self, partition: Partition, error: CorruptLog, now: float) -> None:
         """A partition has met damage in its log, and is offline: the log is closed, and repaired."""
         key = partition.key
         del self.partitions[key]
-        self._upstreams.unfollow(key)
-        self._outbox.jobs.forget(key)
-        self.repairs.begin(key, partition.config, partition.state, error, now, closed=False)
+        self._fetchers.unassign(key)
+        self._effects.jobs.forget(key)
+        self.log_repairer.begin(key, partition.config, partition.state, error, now, closed=False)
         if partition.flushing:
             self._ending[key] = partition
         else:
@@ -455,21 +466,21 @@ class Assignment:
             partition.log.remember_high_watermark(partition.high_watermark)
             partition.log.close()
         except OSError as error:
-            self._outbox.stop(f"{self.openings.path(partition.key)}: {error}")
+            self._effects.stop(f"{self.log_opener.path(partition.key)}: {error}")
         else:
-            self.repairs.on_closed(partition.key, now)
+            self.log_repairer.on_closed(partition.key, now)
 
     def _unassign(self, key: TopicPartition) -> None:
         """This server has no part in it any more; the data stays."""
         partition = self.partitions.get(key)
         self.catching_up.pop(key, None)
-        self.openings.unwant(key)
-        self.repairs.unassign(key)
-        self.doubts.unassign(key)
-        self._upstreams.unfollow(key)
+        self.log_opener.unwant(key)
+        self.log_repairer.unassign(key)
+        self.doubtful_tails.unassign(key)
+        self._fetchers.unassign(key)
         if partition is not None and partition.state is not None:
             partition.retire(f"{self._node} is no replica of it")
-            self._outbox.event("partition_unassigned", topic_id=key.topic_id, partition=key.partition)
+            self._effects.event("partition_unassigned", topic_id=key.topic_id, partition=key.partition)
 
     def _delete_topic(self, topic: TopicState) -> None:
         """The committed metadata has named the topic id as deleted."""
@@ -485,17 +496,17 @@ class Assignment:
         self._retiring.pop(key, None)
         partition = self.partitions.get(key)
         if partition is None:  # not here; or on its way, damaged, left over from an earlier life
-            self.repairs.forget(key)
-            self.doubts.forget(key)
+            self.log_repairer.forget(key)
+            self.doubtful_tails.forget(key)
             if key not in self._ending:
-                self.openings.delete(key, None)
+                self.log_opener.delete(key, None)
             return
         self._unassign(key)
         del self.partitions[key]
         if partition.flushing:
             self._ending[key] = partition
         else:
-            self.openings.delete(key, partition.log)
+            self.log_opener.delete(key, partition.log)
 
     def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> None:
         """No thread works any more on the log of a partition that is not in use."""
@@ -503,13 +514,13 @@ class Assignment:
         if partition is None:
             return
         partition.on_flushed(flush, error)
-        if key in self.repairs:
+        if key in self.log_repairer:
             self._close(partition, now)
         elif key in self._retiring:
             self._ending[key] = partition
             self._close_durable(partition, now)
         else:
-            self.openings.delete(key, partition.log)
+            self.log_opener.delete(key, partition.log)
             back = self._returning.pop(key, None)
             if back is not None:
                 self._reopen(key, *back)

@@ -33,7 +33,7 @@ from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.recovery.pending_losses import LostRange
 from tidelog_replica.timers import Timers
 
-TIMER = "petitions"
+TIMER = "reports"
 """First part of the timer key."""
 TRANSFER = "transfer"
 """Reason of those that are ``ready``."""
@@ -53,14 +53,14 @@ class ControllerReports:
         node: NodeId,
         session: BrokerSession,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         partitions: Mapping[TopicPartition, Partition],
     ) -> None:
         self._node = node
         self._session = session
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._partitions = partitions
         self._seals: list[SealPart] = []
@@ -72,7 +72,7 @@ class ControllerReports:
 
     def gather(self, partition: Partition, now: float) -> None:
         """What is due of a partition."""
-        if partition.may_petition:
+        if partition.may_report:
             self._gather(partition, now)
         if losses := partition.take_losses():
             self._losses += [(partition.key, lost) for lost in losses]
@@ -80,50 +80,50 @@ class ControllerReports:
     def _gather(self, partition: Partition, now: float) -> None:
         key, state, log, leading = partition.key, partition.state, partition.log, partition.leading
         relieved = leading is not None and leading.take_relief()
-        if state is not None and (relieved or now >= partition.petition_at):
+        if state is not None and (relieved or now >= partition.report_at):
             if partition.is_sealed:
-                last, highest, after = log.epoch_at(log.end), partition.highest_epoch, partition.could_follow
+                last, highest, after = log.epoch_at(log.end), partition.highest_epoch, partition.possible_successors
                 self._seals.append(SealPart(*key, state.leader_epoch, log.end, last, highest, after))
-                partition.petition_at = now + self._settings.heartbeat_s
+                partition.report_at = now + self._settings.heartbeat_s
             elif partition.hands_over:
-                cause = "disk_full" if self._outbox.full else "disk_stalled"
-                reason = "shutdown" if partition.leaving else cause
+                cause = "disk_full" if self._effects.full else "disk_stalled"
+                reason = "shutdown" if partition.is_draining else cause
                 part = SuspectPart(*key, state.epoch, state.leader_epoch)
                 self._hand_overs.setdefault(reason, []).append(part)
-                partition.petition_at = now + self._settings.isr_retry_s
+                partition.report_at = now + self._settings.isr_retry_s
             elif leading is not None and leading.is_relieved:
                 part = SuspectPart(*key, state.epoch, state.leader_epoch)
                 self._hand_overs.setdefault(TRANSFER, []).append(part)
-                partition.petition_at = now + self._settings.isr_retry_s
+                partition.report_at = now + self._settings.isr_retry_s
 
     def send(self, now: float) -> None:
         """The end of an input."""
-        life = self._session.broker_epoch
+        broker_epoch = self._session.broker_epoch
         if self._seals:
             seals, self._seals = self._seals, []
             for share in in_shares(seals):
-                self._call(Seal(self._node, life, share))
+                self._call(Seal(self._node, broker_epoch, share))
         if self._hand_overs:
             hand_overs, self._hand_overs = self._hand_overs, {}
             for reason, parts in hand_overs.items():
                 for some in in_shares(parts):
-                    self._call(HandOver(self._node, life, reason, some, ready=reason == TRANSFER))
+                    self._call(HandOver(self._node, broker_epoch, reason, some, ready=reason == TRANSFER))
         if self._losses and not self._reporting and self._session.registered:
             if now >= self._report_at:
-                self._report(self._losses[0], life)
+                self._report(self._losses[0], broker_epoch)
             else:
                 self._timers.set((TIMER, ""), self._report_at)
 
     def _call(self, message: Message) -> None:
         timeout_s = self._settings.controller_timeout_s
-        self._outbox.call(CONTROLLER, message, timeout_s, lambda answer, now: None)
+        self._effects.call(CONTROLLER, message, timeout_s, lambda answer, now: None)
 
-    def _report(self, loss: Loss, life: int) -> None:
+    def _report(self, loss: Loss, broker_epoch: int) -> None:
         key, lost = loss
         self._reporting = True
-        message = ReportLoss(self._node, life, *key, lost.leader_epoch, lost.start, lost.end, lost.possible)
+        message = ReportLoss(self._node, broker_epoch, *key, lost.leader_epoch, lost.start, lost.end, lost.possible)
         done = partial(self._on_reported, loss)
-        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+        self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_reported(self, loss: Loss, answer: Message | TidelogError, now: float) -> None:
         """Forget the report if the controllers have recorded it, or will never do so."""

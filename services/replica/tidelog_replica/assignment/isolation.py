@@ -26,9 +26,9 @@ NEWS_S = 30.0
 class Isolation:
     """Of one server. The owner calls ``on_batch`` for every batch that a leader here takes without a session."""
 
-    def __init__(self, session: BrokerSession, outbox: Effects) -> None:
+    def __init__(self, session: BrokerSession, effects: Effects) -> None:
         self._session = session
-        self._outbox = outbox
+        self._effects = effects
         self._taken: dict[TopicPartition, tuple[Partition, int]] = {}
         """Partitions that took batches, and where their logs ended before the first of them."""
 
@@ -58,7 +58,7 @@ class Isolation:
         if partition.high_watermark <= start:
             return
         where = {"topic_id": partition.key.topic_id, "partition": partition.key.partition}
-        self._outbox.event(event, **where, start=start, end=partition.high_watermark, **fields)
+        self._effects.event(event, **where, start=start, end=partition.high_watermark, **fields)
 
 
 def _changes(before: TopicState, after: TopicState, number: int) -> str:

@@ -40,14 +40,14 @@ class IsrProposals:
         node: NodeId,
         session: BrokerSession,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
         self._node = node
         self._session = session
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._touch = touch
         self._unanswered = 0
@@ -63,7 +63,7 @@ class IsrProposals:
         if leading.core.due_confirmation(now):
             message = ConfirmLeader(self._node, self._session.broker_epoch, *partition.key, leading.core.leader_epoch)
             done = partial(self._on_confirmation, partition, leading, now)
-            self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+            self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def on_controller_up(self, now: float) -> None:
         """There is a link to the active controller."""
@@ -93,7 +93,7 @@ class IsrProposals:
             proposal.evidence,
         )
         done = partial(self._on_isr_answer, partition, leading, proposal)
-        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+        self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_isr_answer(
         self,

@@ -53,14 +53,14 @@ class Leadership:
         node: NodeId,
         assignment: Assignment,
         session: BrokerSession,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
         self._node = node
         self._assignment = assignment
         self._session = session
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._touch = touch
         self._round_at = 0.0
@@ -126,7 +126,7 @@ class Leadership:
             if node not in self._reported:
                 self._reported[node] = None
                 lapsed_s = round(self._session.lapsed_s(now), 1)
-                self._outbox.event("leadership_unconfirmed", voter=node, lapsed_s=lapsed_s)
+                self._effects.event("leadership_unconfirmed", voter=node, lapsed_s=lapsed_s)
 
     def confirm_alone(self, partition: Partition, now: float) -> None:
         """Have a leader without voters confirm itself, also for readers that wait already. To be called only while

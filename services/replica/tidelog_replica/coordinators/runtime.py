@@ -35,7 +35,7 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Purgatory, earlier
 from tidelog_replica.timers import Timers
 
-BITE_BYTES = 256 << 10
+CATCH_UP_FETCH_BYTES = 256 << 10
 BITE_PAUSE_S = 0.001
 UNREADY_PAUSE_S = 0.05
 """A coordinator that could begin, but for what a produce would be refused for, looks again after so long."""
@@ -123,7 +123,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         assignment: Assignment,
         leadership: Leadership,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
         wall_ms: Callable[[], int],
@@ -132,7 +132,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._assignment = assignment
         self._leadership = leadership
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._touch = touch
         self._wall_ms = wall_ms
@@ -217,7 +217,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         """A request for a coordinator."""
         led = self._find(message, now)
         if isinstance(led, TidelogError):
-            self._outbox.answer(source, id, led)
+            self._effects.answer(source, id, led)
             return
         assert led.core is not None
         before = led.written
@@ -313,7 +313,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         log, end = led.partition.log, led.leading.core.epoch_start
         led.read_to = max(led.read_to, log.start)
         try:
-            for batch in log.read(led.read_to, BITE_BYTES, end):
+            for batch in log.read(led.read_to, CATCH_UP_FETCH_BYTES, end):
                 columns = decode_columns(batch)
                 for key, value in zip(columns.keys, columns.values, strict=True):
                     led.stored.take(key, value)
@@ -348,7 +348,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
             if waiting.came > leader.fresh_at:
                 led.unproved.append(waiting)
             else:
-                self._outbox.answer(waiting.source, waiting.id, waiting.answer)
+                self._effects.answer(waiting.source, waiting.id, waiting.answer)
 
     def _expire(self, led: CoordinatorShard[C, S], now: float) -> None:
         late = [*led.waiting.expire(now), *(waiting for waiting in led.unproved if waiting.deadline <= now)]
@@ -365,7 +365,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
 
     def _fail(self, waiting: list[Waiting], code: str, message: str) -> None:
         for one in waiting:
-            self._outbox.answer(one.source, one.id, refuse(code, message, unknown_outcome=True))
+            self._effects.answer(one.source, one.id, refuse(code, message, unknown_outcome=True))
 
 
 def _size(entry: Entry) -> int:

@@ -80,14 +80,14 @@ class CopyChecks:
         node: NodeId,
         assignment: Assignment,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
         self._node = node
         self._assignment = assignment
         self._timeout_s = settings.controller_timeout_s
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._touch = touch
         self._waiting: dict[TopicPartition, None] = {}
@@ -174,7 +174,7 @@ class CopyChecks:
             done(check, found, now)
 
         for node in nodes:
-            self._outbox.call(node, Digest(node, *check.key, tuple(offsets)), self._timeout_s, partial(take, node))
+            self._effects.call(node, Digest(node, *check.key, tuple(offsets)), self._timeout_s, partial(take, node))
 
     def _on_bounds(self, check: _Check, answers: Answers, now: float) -> None:
         partition = check.partition
@@ -253,9 +253,9 @@ class CopyChecks:
         key, partition, state = check.key, check.partition, _state(check.partition)
         self._differing[key] = replace(self._differing[key], start=low, end=high)
         kept = why_kept(self._node, state, majority, partition.config.min_insync_replicas)
-        if kept is None and len(self._assignment.repairs):
+        if kept is None and len(self._assignment.log_repairer):
             kept = "another copy of this server is being repaired"
-        if kept is None and self._outbox.full:
+        if kept is None and self._effects.full:
             kept = "the disk is full"
         if kept is None and self._tries.get(key, 0) >= MOST_TRIES:
             kept = f"it was given up {MOST_TRIES} times since this server started, and differs again"
@@ -291,7 +291,7 @@ class CopyChecks:
         self._again_at.pop(key, None)
 
     def _event(self, name: str, key: TopicPartition, **fields: int | str | list[str]) -> None:
-        self._outbox.event(name, topic_id=key.topic_id, partition=key.partition, **fields)
+        self._effects.event(name, topic_id=key.topic_id, partition=key.partition, **fields)
 
 
 def _state(partition: Partition) -> PartitionState:

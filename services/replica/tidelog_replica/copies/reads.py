@@ -46,11 +46,11 @@ class CopyReads:
     """``touch`` tells the owner that a partition's input has to be settled."""
 
     def __init__(
-        self, node: NodeId, assignment: Assignment, outbox: Effects, touch: Callable[[Partition], None]
+        self, node: NodeId, assignment: Assignment, effects: Effects, touch: Callable[[Partition], None]
     ) -> None:
         self._node = node
         self._assignment = assignment
-        self._outbox = outbox
+        self._effects = effects
         self._touch = touch
         self._waiting: deque[_Waiting] = deque()
 
@@ -58,7 +58,7 @@ class CopyReads:
         """Answer with fingerprints of the batches that are on the disk, once a job has read them."""
         if len(self._waiting) >= MOST_WAITING:
             text = f"{MOST_WAITING} reads of copies wait on {self._node}"
-            self._outbox.answer(source, id, refuse("OVERLOADED", text))
+            self._effects.answer(source, id, refuse("OVERLOADED", text))
             return
         self._waiting.append(_Waiting(source, id, asked, now + PATIENCE_S))
         self._go_on(now)
@@ -69,27 +69,27 @@ class CopyReads:
 
     def _go_on(self, now: float) -> None:
         """Begin the next read, unless one is under way."""
-        while self._waiting and not self._outbox.jobs.busy(KEY):
+        while self._waiting and not self._effects.jobs.busy(KEY):
             waiting = self._waiting.popleft()
             if now < waiting.until:
                 self._serve(waiting.source, waiting.id, waiting.asked)
             else:
                 text = f"other reads of copies took {self._node} too long"
-                self._outbox.answer(waiting.source, waiting.id, refuse("REQUEST_TIMED_OUT", text))
+                self._effects.answer(waiting.source, waiting.id, refuse("REQUEST_TIMED_OUT", text))
 
     def _serve(self, source: int, id: int | None, asked: ReadCopy) -> None:
         key = TopicPartition(asked.topic_id, asked.partition)
         partition = self._assignment.partitions.get(key)
         if asked.node != self._node:
-            self._outbox.answer(source, id, refuse("NOT_REPLICA", f"this is {self._node}, not {asked.node}"))
+            self._effects.answer(source, id, refuse("NOT_REPLICA", f"this is {self._node}, not {asked.node}"))
         elif partition is None or partition.offline is not None:
-            self._outbox.answer(
+            self._effects.answer(
                 source, id, self._assignment.refusal(key) if partition is None else partition.refusal()
             )
         elif asked.offset < partition.log.start:
             text = f"{asked.offset} is below the log start {partition.log.start}"
             error = refuse("OFFSET_OUT_OF_RANGE", text, log_start=partition.log.start)
-            self._outbox.answer(source, id, error)
+            self._effects.answer(source, id, error)
         else:
             self._begin(source, id, partition, asked)
 
@@ -101,12 +101,12 @@ class CopyReads:
         )
         self._touch(partition)
         if not jobs:
-            self._outbox.answer(source, id, partition.refusal())
+            self._effects.answer(source, id, partition.refusal())
         elif jobs[0] is None:
-            self._outbox.answer(source, id, _answer(partition, BatchesRead(asked.offset, 0, b"")))
+            self._effects.answer(source, id, _answer(partition, BatchesRead(asked.offset, 0, b"")))
         else:
             done = partial(self._on_read, source, id, partition, jobs[0])
-            self._outbox.jobs.start(KEY, jobs[0], done)
+            self._effects.jobs.start(KEY, jobs[0], done)
 
     def _on_read(
         self, source: int, id: int | None, partition: Partition, job: ReadBatches, result: object, now: float
@@ -125,7 +125,7 @@ class CopyReads:
             partition.meet(result)
             self._touch(partition)
             answer = partition.refusal()
-        self._outbox.answer(source, id, answer)
+        self._effects.answer(source, id, answer)
         self._go_on(now)
 
 

@@ -28,7 +28,7 @@ class LeaderFailureDetector:
         node: NodeId,
         broker_epoch: int,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         followed: Mapping[TopicPartition, Partition],
         now: float,
     ) -> None:
@@ -36,7 +36,7 @@ class LeaderFailureDetector:
         self._node = node
         self._broker_epoch = broker_epoch
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._followed = followed
         self._reason = ""
         """Why the whole server is thought dead; "" while it answers."""
@@ -65,8 +65,8 @@ class LeaderFailureDetector:
         self._report_at = now + self._settings.leader_report_interval_s
         for parts in in_shares(suspects):
             message = ReportLeader(self._node, self._broker_epoch, self._leader, reason, parts)
-            self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, lambda answer, now: None)
-        self._outbox.event("leader_suspected", leader=self._leader, reason=reason, partitions=len(suspects))
+            self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, lambda answer, now: None)
+        self._effects.event("leader_suspected", leader=self._leader, reason=reason, partitions=len(suspects))
 
     def report_again(self, now: float) -> None:
         """The controller may not have heard of what is suspected."""

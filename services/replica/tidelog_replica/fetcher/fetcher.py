@@ -12,7 +12,7 @@ that has fallen silent. Where all that is active has only something to tell, tha
 (``progress``).
 
 So a busy partition does not carry the idle ones along, and an idle server asks one small thing per idle wait. A
-failed call pauses the whole loop, for longer each time; the next attach or answer ends that.
+failed call pauses the whole loop, for longer each time; the next ``add`` or answer ends that.
 
 Partitions in whose ISR this server is come first in a fetch. The others are *behind*: asked for as the throttle
 (``fetcher/throttle.py``) allows, where live ones are followed too in small bites: no live one waits for a large
@@ -49,7 +49,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Effects
 from tidelog_replica.fetcher.failure_detector import LeaderFailureDetector
-from tidelog_replica.fetcher.throttle import BITE_BYTES, Throttle
+from tidelog_replica.fetcher.throttle import CATCH_UP_FETCH_BYTES, Throttle
 from tidelog_replica.partition.follower import BUSY, OPENING, FollowerReplica, Outcome
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.producer_state import ProducerState
@@ -58,7 +58,7 @@ from tidelog_replica.timers import Timers
 
 Questions = dict[TopicPartition, FetchPart]
 TIMER = "leader"
-"""First part of an upstream's timer key; the second is the leader's name."""
+"""First part of a fetcher's timer key; the second is the leader's name."""
 PARTS = 250
 """Partitions of a call: few enough that neither side is busy with it for long."""
 PATIENCE = 4
@@ -77,7 +77,7 @@ class Fetcher:
         node: NodeId,
         broker_epoch: int,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
         throttle: Throttle,
@@ -85,7 +85,7 @@ class Fetcher:
     ) -> None:
         self._leader, self._node, self._broker_epoch = leader, node, broker_epoch
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._touch = touch
         self._throttle = throttle
@@ -104,12 +104,14 @@ class Fetcher:
         self._pause_until: float | None = None
         self._pause_s = settings.fetch_backoff_s
         self._patience_s = PATIENCE * settings.replica_max_leader_timeout_s
-        self._suspicion = LeaderFailureDetector(leader, node, broker_epoch, settings, outbox, self._followed, now)
+        self._failure_detector = LeaderFailureDetector(
+            leader, node, broker_epoch, settings, effects, self._followed, now
+        )
         self._closed = False
 
     # --- what is followed --------------------------------------------------------------------------------
 
-    def attach(self, partition: Partition, leader_epoch: int) -> None:
+    def add(self, partition: Partition, leader_epoch: int) -> None:
         """Follow a partition here, or follow it in a new leader epoch."""
         key = partition.key
         if self._leader_epochs.get(key) == leader_epoch:
@@ -120,9 +122,9 @@ class Fetcher:
         self._failing_since.pop(key, None)
         self._active[key] = True
         self._pause_until = None
-        self._suspicion.clear()  # the controller chose it since: what it was suspected of is over
+        self._failure_detector.clear()  # the controller chose it since: what it was suspected of is over
 
-    def detach(self, key: TopicPartition) -> None:
+    def remove(self, key: TopicPartition) -> None:
         """Follow it here no longer."""
         for table in (self._followed, self._leader_epochs, self._active, self._paused, self._failing_since):
             table.pop(key, None)
@@ -136,11 +138,11 @@ class Fetcher:
         """Answers that are still on their way come too late."""
         self._closed = True
         for key in list(self._followed):
-            self.detach(key)
+            self.remove(key)
 
     # --- the loop ----------------------------------------------------------------------------------------
 
-    def kick(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Ask, where something is to be asked and nothing is in flight. The end of every input here."""
         self._ask(now)
         self._timers.set((TIMER, self._leader), self._deadline())
@@ -180,12 +182,12 @@ class Fetcher:
         asks = any([self._active.pop(key) for key in asked])
         self._live_at = now if live else self._live_at
         if asked and not (wants_news or behind or asks):
-            self._outbox.send(self._leader, Progress(self._node, self._broker_epoch, tuple(asked.values())))
+            self._effects.send(self._leader, Progress(self._node, self._broker_epoch, tuple(asked.values())))
         elif asked or wants_news:
             size = self._settings.fetch_max_bytes
             if asked and not live:
                 lonely = now >= self._live_at + 2 * self._settings.replica_max_idle_wait_s
-                size = self._throttle.bite(size if lonely else min(size, BITE_BYTES))
+                size = self._throttle.limit(size if lonely else min(size, CATCH_UP_FETCH_BYTES))
             if wants_news:
                 self._news_at = now + self._settings.replica_max_idle_wait_s
             message = Fetch(self._node, self._broker_epoch, size, tuple(asked.values()), wants_news)
@@ -199,7 +201,7 @@ class Fetcher:
 
     def _call(self, message: Message, done: Callable[[Message | TidelogError, float], None]) -> None:
         self._in_flight = True
-        self._outbox.call(self._leader, message, self._patience_s, done)
+        self._effects.call(self._leader, message, self._patience_s, done)
 
     def _on_epoch_ends(
         self, asked: dict[TopicPartition, EpochPart], answer: Message | TidelogError, now: float
@@ -214,7 +216,7 @@ class Fetcher:
             if partition is not None and (part.topic_id, part.partition) == key:
                 outcome = partition.take(FollowerReplica.on_epoch_end, question, part)
                 self._continue(partition, outcome, now)
-        self.kick(now)
+        self.poll(now)
 
     def _on_fetched(
         self, asked: Questions, wanted_news: bool, sent: float, answer: Message | TidelogError, now: float
@@ -226,7 +228,7 @@ class Fetcher:
         if not isinstance(answer, FetchAnswer) or len(answer.parts) != len(asked):
             self._pause(list(asked), now)
             return
-        self._outbox.counts.fetch_times.observe(now - sent)
+        self._effects.counts.fetch_times.observe(now - sent)
         if wanted_news:
             self._on_news(answer.news, now)
         data, position = payload_view(answer.payload), 0
@@ -239,7 +241,7 @@ class Fetcher:
                     self._throttle.spend(len(batches), now)
                 outcome = partition.take(FollowerReplica.on_fetched, question, part, batches, sent)
                 self._continue(partition, outcome, now)
-        self.kick(now)
+        self.poll(now)
 
     def _on_news(self, news: tuple[NewsPart, ...] | None, now: float) -> None:
         """These partitions have to be asked for, whatever is thought of them here; None: all."""
@@ -261,7 +263,7 @@ class Fetcher:
                 return
             since = self._failing_since.setdefault(key, now)
             if outcome.code == "OFFLINE" or now - since >= self._settings.replica_max_leader_timeout_s:
-                self._suspicion.report([key], outcome.code.lower(), now)
+                self._failure_detector.report([key], outcome.code.lower(), now)
             return
         self._failing_since.pop(key, None)
         if outcome.what == "more":
@@ -278,16 +280,16 @@ class Fetcher:
             self._active.pop(key, None)
             self._paused[key] = now + self._patience_s + self._settings.fetch_backoff_max_s
             message = LogSnapshot(self._node, self._broker_epoch, *key, role.core.leader_epoch)
-            self._outbox.call(self._leader, message, self._patience_s, partial(self._on_snapshot, partition, role))
+            self._effects.call(self._leader, message, self._patience_s, partial(self._on_snapshot, partition, role))
 
     def _on_snapshot(
         self, partition: Partition, role: FollowerReplica, answer: Message | TidelogError, now: float
     ) -> None:
         if self._closed or partition.following is not role:
             return
-        if isinstance(answer, LogSnapshotAnswer) and not self._outbox.jobs.busy(partition.key):
+        if isinstance(answer, LogSnapshotAnswer) and not self._effects.jobs.busy(partition.key):
             done = partial(self._on_producers, partition, role, answer)
-            self._outbox.jobs.start(partition.key, ReadProducers(bytes(payload_view(answer.payload))), done)
+            self._effects.jobs.start(partition.key, ReadProducers(bytes(payload_view(answer.payload))), done)
             return
         code = answer.code if isinstance(answer, TidelogError) else BUSY
         self._on_restarted(partition, Outcome("failed", code), now)
@@ -299,7 +301,7 @@ class Fetcher:
             return
         if not isinstance(producers, ProducerState):
             outcome = Outcome("failed", "MALFORMED")
-        elif self._outbox.jobs.busy(partition.key):
+        elif self._effects.jobs.busy(partition.key):
             outcome = Outcome("failed", BUSY)  # nothing may read the log while it is thrown away
         else:
             outcome = partition.start_over(answer, producers)
@@ -308,7 +310,7 @@ class Fetcher:
     def _on_restarted(self, partition: Partition, outcome: Outcome, now: float) -> None:
         self._paused.pop(partition.key, None)
         self._continue(partition, outcome, now)
-        self.kick(now)
+        self.poll(now)
 
     def _answered(self, asked: list[TopicPartition], answer: Message | TidelogError, now: float) -> bool:
         """The call is over. False where it failed: then all is asked again after a pause."""
@@ -316,12 +318,12 @@ class Fetcher:
             return False
         self._in_flight = False
         if not isinstance(answer, TidelogError):
-            self._suspicion.clear()
+            self._failure_detector.clear()
             self._pause_until = None
             self._pause_s = self._settings.fetch_backoff_s
             return True
         if answer.code in UNANSWERED:
-            self._suspicion.suspect(answer.code.lower(), now)
+            self._failure_detector.suspect(answer.code.lower(), now)
         self._pause(asked, now)
         return False
 
@@ -331,7 +333,7 @@ class Fetcher:
             self.activate(key)
         self._pause_until = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, self._settings.fetch_backoff_max_s)
-        self.kick(now)
+        self.poll(now)
 
     # --- readers -----------------------------------------------------------------------------------------
 
@@ -341,13 +343,13 @@ class Fetcher:
         role = partition.following
         if role is None:
             return
-        if role.must_tell and partition.key not in self._active and partition.key not in self._paused:
+        if role.must_report_progress and partition.key not in self._active and partition.key not in self._paused:
             self.activate(partition.key)
-            self.kick(now)
+            self.poll(now)
         question = role.latest_request()
         if question is not None:
             done = partial(self._on_latest, partition, role, now)
-            self._outbox.call(self._leader, question, self._patience_s, done)
+            self._effects.call(self._leader, question, self._patience_s, done)
 
     def _on_latest(
         self, partition: Partition, role: FollowerReplica, sent: float, answer: Message | TidelogError, now: float
@@ -357,23 +359,23 @@ class Fetcher:
         self._touch(partition)
         if role.on_latest(answer, sent):
             self.activate(partition.key)
-            self.kick(now)
+            self.poll(now)
 
     # --- reports -----------------------------------------------------------------------------------------
 
     def on_down(self, now: float) -> None:
         """The link to the leader's server broke, or cannot be opened. The leader has forgotten whom it promised to
         notify: all is asked again, soon, which also shows whether it lives."""
-        self._suspicion.suspect("unreachable", now)
+        self._failure_detector.suspect("unreachable", now)
         for key in self._followed:
             self.activate(key)
         if self._pause_until is None:
             self._pause_until = now + self._pause_s
-        self.kick(now)
+        self.poll(now)
 
     def report_again(self, now: float) -> None:
         """The controller may not have heard of what is suspected."""
-        self._suspicion.report_again(now)
+        self._failure_detector.report_again(now)
         self.on_tick(now)
 
     # --- time --------------------------------------------------------------------------------------------
@@ -385,8 +387,8 @@ class Fetcher:
         for key in [key for key, until in self._paused.items() if until <= now]:
             del self._paused[key]
             self._active[key] = True
-        self._suspicion.on_tick(now)
-        self.kick(now)
+        self._failure_detector.on_tick(now)
+        self.poll(now)
 
     def _deadline(self) -> float | None:
         """When ``on_tick`` has something to do; None while nothing is followed here."""
@@ -397,7 +399,7 @@ class Fetcher:
             due = self._pause_until
         if self._paused:
             due = min(due, min(self._paused.values()))
-        if (report_at := self._suspicion.deadline()) is not None:
+        if (report_at := self._failure_detector.deadline()) is not None:
             due = min(due, report_at)
         if self._active and not self._in_flight and self._pause_until is None:
             due = min(due, self._open_at)

@@ -27,18 +27,18 @@ class Fetchers:
         node: NodeId,
         session: BrokerSession,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
         self._node = node
         self._session = session
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._touch = touch
         self._bucket: Throttle | None = None
-        self._upstreams: dict[NodeId, Fetcher] = {}
+        self._fetchers: dict[NodeId, Fetcher] = {}
         self._follows: dict[TopicPartition, NodeId] = {}
         self._left = False
         self.level = 1
@@ -49,34 +49,34 @@ class Fetchers:
         self.clear()
         self._left = True
 
-    def follow(self, partition: Partition, now: float) -> None:
+    def assign(self, partition: Partition, now: float) -> None:
         """Ask the leader that the partition's role names, and no other; nobody, where it has no such role, or
         there is no room for an answer."""
         following, key = partition.following, partition.key
-        if self._left or self._outbox.full:
+        if self._left or self._effects.full:
             return
         if following is None:
-            self.unfollow(key)
+            self.unassign(key)
             return
         leader = following.core.leader
         if self._follows.get(key) != leader:
-            self.unfollow(key)
+            self.unassign(key)
         self._follows[key] = leader
-        upstream = self._upstreams.get(leader)
-        if upstream is None:
-            upstream = self._upstreams[leader] = Fetcher(
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = Fetcher(
                 leader,
                 self._node,
                 self._session.broker_epoch,
                 self._settings,
-                self._outbox,
+                self._effects,
                 self._timers,
                 self._touch,
                 self._throttle(now),
                 now,
             )
-        upstream.attach(partition, following.core.leader_epoch)
-        upstream.kick(now)
+        fetcher.add(partition, following.core.leader_epoch)
+        fetcher.poll(now)
 
     def _throttle(self, now: float) -> Throttle:
         """One for the whole server."""
@@ -84,35 +84,37 @@ class Fetchers:
             self._bucket = Throttle(self._settings.catchup_max_bytes_per_s, now)
         return self._bucket
 
-    def unfollow(self, key: TopicPartition) -> None:
+    def unassign(self, key: TopicPartition) -> None:
         """The partition follows nobody."""
         leader = self._follows.pop(key, None)
         if leader is not None:
-            self._upstreams[leader].detach(key)
+            self._fetchers[leader].remove(key)
 
     def confirm(self, partition: Partition, now: float) -> None:
         """Readers may wait for a proof of the partition's leader."""
         leader = self._follows.get(partition.key)
         if leader is not None:
-            self._upstreams[leader].confirm(partition, now)
+            self._fetchers[leader].confirm(partition, now)
 
-    def kick(self, key: TopicPartition, now: float) -> None:
+    def poll(self, key: TopicPartition, now: float) -> None:
         """The partition has something to ask its leader, if it follows one."""
-        self._kick([(key, False)], now)
+        self._poll([(key, False)], now)
 
     def on_flushed(self, partition: Partition, now: float) -> None:
         """The leader that it follows, if it follows one, is to know."""
-        self._kick([(partition.key, partition.following is not None and partition.following.may_tell)], now)
+        self._poll(
+            [(partition.key, partition.following is not None and partition.following.may_report_progress)], now
+        )
 
-    def _kick(self, named: Sequence[tuple[TopicPartition, bool]], now: float) -> None:
+    def _poll(self, named: Sequence[tuple[TopicPartition, bool]], now: float) -> None:
         leaders: dict[NodeId, None] = {}
         for key, tells in named:
             leader = self._follows.get(key)
             if leader is not None:
-                self._upstreams[leader].activate(key, tells and self.level >= PROGRESS)
+                self._fetchers[leader].activate(key, tells and self.level >= PROGRESS)
                 leaders[leader] = None
         for leader in leaders:
-            self._upstreams[leader].kick(now)
+            self._fetchers[leader].poll(now)
 
     def on_notify(self, notify: Notify, partitions: Mapping[TopicPartition, Partition], now: float) -> None:
         """Take what came with it, then ask or tell once for all of it."""
@@ -127,28 +129,28 @@ class Fetchers:
                 if outcome in (MORE, TELL):
                     named.append((key, outcome == TELL))
                 self._touch(partition)
-        self._kick(named, now)
+        self._poll(named, now)
 
     def on_down(self, leader: NodeId, now: float) -> None:
         """The link to a server broke or could not be opened."""
-        upstream = self._upstreams.get(leader)
-        if upstream is not None:
-            upstream.on_down(now)
+        fetcher = self._fetchers.get(leader)
+        if fetcher is not None:
+            fetcher.on_down(now)
 
     def on_controller_up(self, now: float) -> None:
         """Another controller may be active, which has heard none of the reports."""
-        for upstream in self._upstreams.values():
-            upstream.report_again(now)
+        for fetcher in self._fetchers.values():
+            fetcher.report_again(now)
 
     def on_tick(self, leader: NodeId, now: float) -> None:
         """The timer of this name, a leader's, is due."""
-        upstream = self._upstreams.get(leader)
-        if upstream is not None:
-            upstream.on_tick(now)
+        fetcher = self._fetchers.get(leader)
+        if fetcher is not None:
+            fetcher.on_tick(now)
 
     def clear(self) -> None:
         """Follow nobody: this server's life is over, or its disk is full."""
-        for upstream in self._upstreams.values():
-            upstream.close()
-        self._upstreams.clear()
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._fetchers.clear()
         self._follows.clear()

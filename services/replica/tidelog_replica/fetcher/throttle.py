@@ -11,7 +11,7 @@ from __future__ import annotations
 BURST_S = 0.05
 PAUSE_MIN_S = 0.001
 BITE_MIN_BYTES = 64 << 10
-BITE_BYTES = 512 << 10
+CATCH_UP_FETCH_BYTES = 512 << 10
 """What is fetched at a time of partitions that are behind, where there are others too: some ms of a link."""
 
 
@@ -30,7 +30,7 @@ class Throttle:
             return now
         return now + max(PAUSE_MIN_S, -self._tokens / self._rate)
 
-    def bite(self, size: int) -> int:
+    def limit(self, size: int) -> int:
         """How much of ``size`` bytes may be asked for, where it is open at all."""
         return min(size, max(BITE_MIN_BYTES, int(self._tokens))) if self._rate else size
 

@@ -68,17 +68,17 @@ def give_up(disk: Disk, path: str) -> bool:
 
 
 class DiskSpace:
-    """Of one data directory. ``outbox.full`` is how the rest of the server knows. ``reserve_bytes`` 0: nothing is
+    """Of one data directory. ``effects.full`` is how the rest of the server knows. ``reserve_bytes`` 0: nothing is
     looked at."""
 
-    def __init__(self, disk: Disk, directory: str, reserve_bytes: int, outbox: Effects, timers: Timers) -> None:
+    def __init__(self, disk: Disk, directory: str, reserve_bytes: int, effects: Effects, timers: Timers) -> None:
         self.free_bytes = 0
         """As far as was looked."""
         self._disk = disk
         self._directory = directory
         self._path = f"{directory}/{NAME}"
         self._reserve_bytes = reserve_bytes
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._there = False
         self._told = False
@@ -91,7 +91,7 @@ class DiskSpace:
     @property
     def is_full(self) -> bool:
         """No records are taken."""
-        return bool(self._outbox.full)
+        return bool(self._effects.full)
 
     def start(self, now: float, begin: Callable[[], None]) -> None:
         """Do what the life begins with. Raises ``OSError``."""
@@ -118,7 +118,7 @@ class DiskSpace:
         """Look, if it is time, or much was appended. Whether the disk has become full, or roomy again."""
         if self._due is None:
             return False
-        counts = self._outbox.counts
+        counts = self._effects.counts
         appended = counts.produced_bytes + counts.replicated_bytes - self._appended
         is_due = now >= self._due
         if is_due:
@@ -126,14 +126,14 @@ class DiskSpace:
             self._timers.set(TIMER, self._due)
         if is_due or appended >= self._reserve_bytes // 2:
             self._look()
-            size, jobs = self._reserve_bytes, self._outbox.jobs
+            size, jobs = self._reserve_bytes, self._effects.jobs
             if not self._there and self.free_bytes >= 3 * size and now >= self._make_at and not jobs.busy(KEY):
                 jobs.start(KEY, Allocate(self._disk, self._path, size), self._on_allocated)
-        told, self._told = self._told, bool(self._outbox.full)
+        told, self._told = self._told, bool(self._effects.full)
         return told != self._told
 
     def _look(self) -> None:
-        counts = self._outbox.counts
+        counts = self._effects.counts
         self._appended = counts.produced_bytes + counts.replicated_bytes
         self.free_bytes = self._disk.free(self._directory)
         if self.free_bytes < self._reserve_bytes:
@@ -141,9 +141,9 @@ class DiskSpace:
 
     def _become_full(self) -> None:
         gave_up = self._give_up()
-        if not self._outbox.full:
-            self._outbox.event("disk_full", free_bytes=self.free_bytes, reserve_given_up=gave_up)
-        self._outbox.full = f"{self.free_bytes} bytes are free in {self._directory}"
+        if not self._effects.full:
+            self._effects.event("disk_full", free_bytes=self.free_bytes, reserve_given_up=gave_up)
+        self._effects.full = f"{self.free_bytes} bytes are free in {self._directory}"
 
     def _give_up(self) -> bool:
         self._there = False
@@ -152,10 +152,10 @@ class DiskSpace:
     def _on_allocated(self, result: object, now: float) -> None:
         if isinstance(result, OSError):
             self._make_at = now + RETRY_S
-            self._outbox.event("reserve_failed", reason=str(result))
+            self._effects.event("reserve_failed", reason=str(result))
             return
         self._there = True
         self._look()
-        if self._there and self._outbox.full:
-            self._outbox.full = ""
-            self._outbox.event("disk_roomy", free_bytes=self.free_bytes)
+        if self._there and self._effects.full:
+            self._effects.full = ""
+            self._effects.event("disk_roomy", free_bytes=self.free_bytes)

@@ -103,7 +103,7 @@ class DoubtfulTails:
         path: Callable[[TopicPartition], str],
         session: BrokerSession,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
         repair: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],
@@ -114,7 +114,7 @@ class DoubtfulTails:
         self._path = path
         self._session = session
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._reopen = reopen
         self._repair = repair
@@ -191,7 +191,7 @@ class DoubtfulTails:
             answer(TailRead(found=False))
         else:
             done = partial(self._on_place_read, answer)
-            self._outbox.jobs.start(key, ReadPlace(self._disk, place), done)
+            self._effects.jobs.start(key, ReadPlace(self._disk, place), done)
 
     def _on_place_read(self, answer: Callable[[Message | TidelogError], None], result: object, now: float) -> None:
         if isinstance(result, OSError):
@@ -313,7 +313,7 @@ class DoubtfulTails:
         asked = (state.leader_epoch, doubt.needed, self._epoch_of(doubt), doubt.last_epoch)
         message = ReadTail(self._node, self._session.broker_epoch, *key, *asked)
         done = partial(self._on_read, key, doubt, state, node)
-        self._outbox.call(node, message, self._settings.replica_max_leader_timeout_s, done)
+        self._effects.call(node, message, self._settings.replica_max_leader_timeout_s, done)
 
     def _epoch_of(self, doubt: _Doubt) -> int:
         """The leader epoch of the batch that is needed, if the log's own epochs tell."""
@@ -355,7 +355,7 @@ class DoubtfulTails:
                 path, position = doubt.edge
                 doubt.edge = (path, position + doubt.log.stored(header.batch_length))
         except CorruptBatch as error:
-            self._outbox.event("fetched_data_refused", reason=error.message)
+            self._effects.event("fetched_data_refused", reason=error.message)
         return doubt.needed > before
 
     # --- the controller ----------------------------------------------------------------------------------
@@ -368,13 +368,13 @@ class DoubtfulTails:
         done: Callable[[Message | TidelogError, float], None],
     ) -> None:
         doubt.busy = True
-        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+        self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _report(
         self, key: TopicPartition, doubt: _Doubt, state: PartitionState, step: str, start: int, end: int
     ) -> None:
-        life, epochs = self._session.broker_epoch, (state.leader_epoch, state.epoch)
-        message = ReportDoubt(self._node, life, *key, *epochs, step, start, end)
+        broker_epoch, epochs = self._session.broker_epoch, (state.leader_epoch, state.epoch)
+        message = ReportDoubt(self._node, broker_epoch, *key, *epochs, step, start, end)
         if step == "settled":
             done = partial(self._on_settled, key, doubt, start, end)
         elif step == "given_up":
@@ -417,8 +417,8 @@ class DoubtfulTails:
     def _report_loss(self, key: TopicPartition, doubt: _Doubt, state: PartitionState) -> None:
         """Report a tail that is about to be cut without having been settled. It lies above the HW on the disk, so its
         records are only possibly lost."""
-        start, end, life = doubt.log.start, doubt.log.end, self._session.broker_epoch
-        message = ReportLoss(self._node, life, *key, state.leader_epoch, start, end, possible=True)
+        start, end, broker_epoch = doubt.log.start, doubt.log.end, self._session.broker_epoch
+        message = ReportLoss(self._node, broker_epoch, *key, state.leader_epoch, start, end, possible=True)
         doubt.batches.clear()
         self._call(key, doubt, message, partial(self._on_settled, key, doubt, start, end))
 
@@ -428,13 +428,13 @@ class DoubtfulTails:
         """Write what was found to the tail file, and open the log."""
         doubt.busy = True
         job = WriteTail(self._disk, self._path(key), doubt.log.start, tuple(doubt.batches))
-        self._outbox.jobs.start(key, job, partial(self._on_written, key, doubt))
+        self._effects.jobs.start(key, job, partial(self._on_written, key, doubt))
 
     def _on_written(self, key: TopicPartition, doubt: _Doubt, result: object, now: float) -> None:
         if self._doubts.get(key) is not doubt:
             return
         if isinstance(result, OSError):
-            self._outbox.stop(f"{self._path(key)}: {result}")
+            self._effects.stop(f"{self._path(key)}: {result}")
             return
         del self._doubts[key]
         self._event("doubt_settled", key, start=doubt.log.start)
@@ -442,4 +442,4 @@ class DoubtfulTails:
             self._reopen(key, doubt.config, doubt.state)
 
     def _event(self, name: str, key: TopicPartition, **fields: int | str) -> None:
-        self._outbox.event(name, topic_id=key.topic_id, partition=key.partition, **fields)
+        self._effects.event(name, topic_id=key.topic_id, partition=key.partition, **fields)

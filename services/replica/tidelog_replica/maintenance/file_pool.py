@@ -40,17 +40,17 @@ class Tidy:
 class FilePoolFlusher:
     """Of the files of ``disk``, where it bounds them."""
 
-    def __init__(self, disk: Disk, outbox: Effects) -> None:
+    def __init__(self, disk: Disk, effects: Effects) -> None:
         self._files = open_files_of(disk)
-        self._outbox = outbox
+        self._effects = effects
 
     def on_input_over(self) -> None:
         """The node is about to hand out its effects."""
-        files, jobs = self._files, self._outbox.jobs
+        files, jobs = self._files, self._effects.jobs
         if files is None:
             return
         if files.failure:
-            if not self._outbox.stopping:
-                self._outbox.stop(f"a file could not be synced: {files.failure}")
+            if not self._effects.stopping:
+                self._effects.stop(f"a file could not be synced: {files.failure}")
         elif files.crowded and not jobs.busy(KEY):
             jobs.start(KEY, Tidy(files), lambda result, now: None)

@@ -38,14 +38,14 @@ class LogCleaner:
         self,
         partitions: Mapping[TopicPartition, Partition],
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         wall_ms: Callable[[], int],
     ) -> None:
         self._partitions = partitions
         self._interval_s = settings.retention_check_interval_s
         self._min_dirty_ratio = settings.compaction_min_dirty_ratio
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._wall_ms = wall_ms
         self._waiting: list[TopicPartition] = []
@@ -69,7 +69,7 @@ class LogCleaner:
         if not self._waiting:
             self._waiting = list(self._partitions)[::-1]
             turns = -(-len(self._waiting) // TURNS_AT_ONCE)
-            interval_s = min(self._interval_s, FULL_INTERVAL_S) if self._outbox.full else self._interval_s
+            interval_s = min(self._interval_s, FULL_INTERVAL_S) if self._effects.full else self._interval_s
             self._pause_s = interval_s / max(1, turns)
         self._due = now + self._pause_s
         for _ in range(min(TURNS_AT_ONCE, len(self._waiting))):
@@ -83,7 +83,7 @@ class LogCleaner:
             return
         log, wall_ms = partition.log, self._wall_ms()
         log.roll_if_old(wall_ms)
-        if self._outbox.jobs.busy(partition.key):
+        if self._effects.jobs.busy(partition.key):
             return
         if self._advance(partition, *self._wanted_start(partition, wall_ms)):
             return
@@ -91,7 +91,7 @@ class LogCleaner:
 
     def _compact(self, partition: Partition, wall_ms: int) -> None:
         """Begin a pass of compaction, if one is due."""
-        if "compact" in partition.config.cleanup and not self._outbox.full:
+        if "compact" in partition.config.cleanup and not self._effects.full:
             compaction = partition.log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
             if compaction is not None:
                 self._run_on(partition, compaction)
@@ -102,8 +102,8 @@ class LogCleaner:
         advance = partition.log.begin_advance(start)
         if advance is None:
             return False
-        self._outbox.jobs.start(partition.key, advance, partial(self._on_advanced, partition, advance))
-        self._outbox.event(
+        self._effects.jobs.start(partition.key, advance, partial(self._on_advanced, partition, advance))
+        self._effects.event(
             "log_start_moved",
             topic_id=partition.key.topic_id,
             partition=partition.key.partition,
@@ -113,7 +113,7 @@ class LogCleaner:
         )
         return True
 
-    def on_room(self, now: float) -> None:
+    def on_disk_space(self, now: float) -> None:
         """The disk has become full, or has room again: a round begins at once."""
         self._waiting, self._due = [], now
         self.on_tick(now)
@@ -123,8 +123,10 @@ class LogCleaner:
         """The partition's input is over: it may have filled a segment, or told a follower where the log begins."""
         snapshot = partition.log.begin_snapshot()
         if snapshot is not None:
-            self._outbox.jobs.start(partition.key, snapshot, partial(self._on_snapshot, partition, snapshot))
-        elif (start := _leaders_start(partition)) > partition.log.start and not self._outbox.jobs.busy(partition.key):
+            self._effects.jobs.start(partition.key, snapshot, partial(self._on_snapshot, partition, snapshot))
+        elif (start := _leaders_start(partition)) > partition.log.start and not self._effects.jobs.busy(
+            partition.key
+        ):
             partition.guard(partial(self._follow, partition, start))
 
     def _follow(self, partition: Partition, start: int) -> None:
@@ -142,7 +144,7 @@ class LogCleaner:
 
     def _run_on(self, partition: Partition, compaction: Compaction) -> None:
         done = partial(self._on_compacted, partition, compaction)
-        self._outbox.jobs.start(partition.key, compaction, done)
+        self._effects.jobs.start(partition.key, compaction, done)
 
     def _on_compacted(self, partition: Partition, compaction: Compaction, result: object, now: float) -> None:
         def take() -> None:
@@ -152,7 +154,7 @@ class LogCleaner:
                     return  # its files went with a truncation
                 if result.errno not in NO_ROOM:
                     raise result
-                self._outbox.event(
+                self._effects.event(
                     "compaction_without_room",
                     topic_id=partition.key.topic_id,
                     partition=partition.key.partition,
@@ -163,7 +165,7 @@ class LogCleaner:
             if log.complete_compaction(compaction, result):
                 self._run_on(partition, compaction)
             elif compaction.generation == log.generation:
-                self._outbox.event(
+                self._effects.event(
                     "log_compacted",
                     topic_id=partition.key.topic_id,
                     partition=partition.key.partition,
@@ -178,7 +180,7 @@ class LogCleaner:
 
     def _wanted_start(self, partition: Partition, wall_ms: int) -> tuple[int, str]:
         start, cause = _leaders_start(partition), "leader"
-        if partition.following is not None and not self._outbox.full:
+        if partition.following is not None and not self._effects.full:
             return start, cause
         if "delete" not in partition.config.cleanup:
             return start, cause
@@ -195,7 +197,9 @@ class LogCleaner:
             partition.log.complete_advance(advance)
             if result is False:
                 key, start = partition.key, advance.origin.start
-                self._outbox.event("producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=start)
+                self._effects.event(
+                    "producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=start
+                )
 
         partition.guard(take)
 

@@ -165,7 +165,7 @@ class LogOpener:
         directory: str,
         tails: TailCache,
         indexes: IndexCache,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
         on_broken: Callable[
@@ -179,9 +179,9 @@ class LogOpener:
         self._directory = directory
         self._tails = tails
         self._indexes = indexes
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
-        self._jobs: Jobs = outbox.jobs
+        self._jobs: Jobs = effects.jobs
         self._on_open = on_open
         self._on_broken = on_broken
         self._session = session
@@ -298,13 +298,13 @@ class LogOpener:
                 self._hold_back(key, wanted, result, now)
         self.begin()
         if not self._running and self._opened:
-            self._outbox.event("logs_opened", count=self._opened)
+            self._effects.event("logs_opened", count=self._opened)
             self._opened = 0
 
     def _tell_missing(self, key: TopicPartition, log: Log) -> None:
         if log.end < (once := log.written_high_watermark):
             where = {"topic_id": key.topic_id, "partition": key.partition}
-            self._outbox.event("committed_records_missing", **where, start=log.end, end=once)
+            self._effects.event("committed_records_missing", **where, start=log.end, end=once)
 
     def _hold_back(self, key: TopicPartition, wanted: _Wanted, error: OSError, now: float) -> None:
         if wanted.state is None and isinstance(error, CannotOpenYet):
@@ -314,7 +314,7 @@ class LogOpener:
             self._event("partition_offline", key, reason=reason)
         self._wanted[key], wanted.reason = wanted, str(error)
         if not isinstance(error, CannotOpenYet):
-            self._outbox.stop(f"{self.path(key)}: {error}")
+            self._effects.stop(f"{self.path(key)}: {error}")
             return
         wanted.begun = False
         self._timers.set((TIMER, key), now + wanted.pause_s)
@@ -357,4 +357,4 @@ class LogOpener:
             self._event("partition_deleted", key)
 
     def _event(self, name: str, key: TopicPartition, **fields: str) -> None:
-        self._outbox.event(name, topic_id=key.topic_id, partition=key.partition, **fields)
+        self._effects.event(name, topic_id=key.topic_id, partition=key.partition, **fields)

@@ -95,7 +95,7 @@ class LogRepairer:
         path: Callable[[TopicPartition], str],
         session: BrokerSession,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
     ) -> None:
@@ -104,7 +104,7 @@ class LogRepairer:
         self._path = path
         self._session = session
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._reopen = reopen
         self._repairs: dict[TopicPartition, _Repair] = {}
@@ -223,7 +223,7 @@ class LogRepairer:
         part = SuspectPart(*key, state.epoch, state.leader_epoch)
         message = HandOver(self._node, self._session.broker_epoch, REASON, (part,), lost=True)
         done = partial(self._on_handed_over, key, repair, state)
-        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+        self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_handed_over(
         self,
@@ -253,7 +253,7 @@ class LogRepairer:
         done: Callable[[TopicPartition, _Repair, object, float], None],
     ) -> None:
         repair.busy = True
-        self._outbox.jobs.start(key, job, partial(self._on_worked, key, repair, done))
+        self._effects.jobs.start(key, job, partial(self._on_worked, key, repair, done))
 
     def _on_worked(
         self,
@@ -267,7 +267,7 @@ class LogRepairer:
         if self._repairs.get(key) is not repair:
             return
         if isinstance(result, OSError):
-            self._outbox.stop(f"{self._path(key)}: {result}")
+            self._effects.stop(f"{self._path(key)}: {result}")
         else:
             repair.busy = False
             done(key, repair, result, now)
@@ -297,7 +297,7 @@ class LogRepairer:
 
     def _read(self, key: TopicPartition, repair: _Repair, hole: Hole, state: PartitionState, now: float) -> None:
         assert state.leader is not None
-        if self._outbox.full:
+        if self._effects.full:
             self._pause(key, repair, self._settings.isr_retry_s, now)
             return
         repair.busy = True
@@ -311,7 +311,7 @@ class LogRepairer:
             isolation="uncommitted",
         )
         done = partial(self._on_read, key, repair, hole)
-        self._outbox.call(state.leader, message, self._settings.replica_max_leader_timeout_s, done)
+        self._effects.call(state.leader, message, self._settings.replica_max_leader_timeout_s, done)
 
     def _on_read(
         self, key: TopicPartition, repair: _Repair, hole: Hole, answer: Message | TidelogError, now: float
@@ -347,7 +347,7 @@ class LogRepairer:
         repair.busy = True
         message = LogSnapshot(self._node, self._session.broker_epoch, *key, state.leader_epoch)
         done = partial(self._on_start, key, repair, hole)
-        self._outbox.call(state.leader, message, self._settings.replica_max_leader_timeout_s, done)
+        self._effects.call(state.leader, message, self._settings.replica_max_leader_timeout_s, done)
 
     def _on_start(
         self, key: TopicPartition, repair: _Repair, hole: Hole, answer: Message | TidelogError, now: float
@@ -384,4 +384,4 @@ class LogRepairer:
         self._step(key, now)
 
     def _event(self, name: str, key: TopicPartition, **fields: int | str) -> None:
-        self._outbox.event(name, topic_id=key.topic_id, partition=key.partition, **fields)
+        self._effects.event(name, topic_id=key.topic_id, partition=key.partition, **fields)

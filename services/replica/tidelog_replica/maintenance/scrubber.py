@@ -62,7 +62,7 @@ class Scrubber:
         partitions: Mapping[TopicPartition, Partition],
         disk: Disk,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
         compare: Callable[[TopicPartition, float], None],
@@ -72,7 +72,7 @@ class Scrubber:
         self._interval_s = settings.scrub_interval_s
         self._by_itself = settings.scrub_bytes_per_s > 0
         self._rate = settings.scrub_bytes_per_s or ASKED_BYTES_PER_S
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._touch = touch
         self._compare = compare
@@ -146,7 +146,7 @@ class Scrubber:
         epochs = LeaderEpochCache(self._partition.log.epochs.entries)
         job = Scrub(self._disk, self._target, self._place, PIECE_BYTES, epochs)
         self._busy = True
-        self._outbox.jobs.start(KEY, job, partial(self._on_checked, now, self._target))
+        self._effects.jobs.start(KEY, job, partial(self._on_checked, now, self._target))
 
     # --- segment by segment ------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Scrubber:
         self._running = False
         self._due = self._round_due
         if self._segments:
-            self._outbox.event("scrubbed", segments=self._segments, bytes=self._bytes)
+            self._effects.event("scrubbed", segments=self._segments, bytes=self._bytes)
 
     def _on_checked(self, begun: float, target: Target, result: object, now: float) -> None:
         self._busy = False
@@ -220,7 +220,7 @@ class Scrubber:
             return
         if isinstance(result, OSError):  # it says nothing of the segment, which is looked at in the next round
             self._place = None
-            self._outbox.event("scrub_failed", reason=f"{target.path}: {result}")
+            self._effects.event("scrub_failed", reason=f"{target.path}: {result}")
             return
         assert isinstance(result, Checked)
         reached, index_removed, unreadable = result
@@ -234,7 +234,7 @@ class Scrubber:
             self._remember(partition, target.base)
         if index_removed:
             key = partition.key
-            self._outbox.event("index_removed", topic_id=key.topic_id, partition=key.partition, segment=target.base)
+            self._effects.event("index_removed", topic_id=key.topic_id, partition=key.partition, segment=target.base)
 
     # --- batches that no reader can decode -------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class Scrubber:
         if self._unreadable_count:
             left = max(0, MOST_PLACES - sum(len(of.places) for of in found.values()))
             found[base] = _Found(self._unreadable_count, tuple(self._unreadable[:left]))
-            self._outbox.event(
+            self._effects.event(
                 "unreadable_batches",
                 topic_id=key.topic_id,
                 partition=key.partition,

@@ -12,7 +12,7 @@ def why_not_ready(shell: ReplicaShell) -> Sequence[str]:
     """List why this replica server is not ready (``tidelog.runtime.health``)."""
     node, node_id = shell.node, shell.node_id
     reasons = []
-    if shell.leaving:
+    if shell.is_draining:
         reasons.append(f"{node_id} is ending")
     if shell.controllers.link is None:
         reasons.append("there is no link to the active controller")

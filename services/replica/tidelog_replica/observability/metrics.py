@@ -266,9 +266,9 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     yield from by_label(TRANSACTIONS, {state: len(of_state) for state, of_state in ages.items()})
     yield from by_label(OLDEST_TRANSACTION, {state: max(of_state, default=0.0) for state, of_state in ages.items()})
     yield from by_label(ENDED_TRANSACTIONS, node.transactions.ended)
-    yield FREE_BYTES, (), node.room.free_bytes
-    yield FULL, (), node.room.is_full
-    yield REPAIRING, (), len(assignment.repairs)
+    yield FREE_BYTES, (), node.disk_space.free_bytes
+    yield FULL, (), node.disk_space.is_full
+    yield REPAIRING, (), len(assignment.log_repairer)
     yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
     yield UNREADABLE, (), node.scrubbing.unreadable()[0]
     yield DIFFERING, (), len(node.copy_checks.differing())

@@ -73,16 +73,16 @@ class FollowerReplica:
         log: Log,
         producers: ProducerState,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         guard: Callable[[Callable[[], None]], object],
         on_loss: Callable[[int, int, int], None] = lambda start, committed, end: None,
     ) -> None:
         self.core = core
-        self.reading = PendingReads(core, log, settings, outbox, core.leader)
+        self.reading = PendingReads(core, log, settings, effects, core.leader)
         self._key = key
         self._log = log
         self._producers = producers
-        self._outbox = outbox
+        self._effects = effects
         self._guard = guard
         self._on_loss = on_loss
         self._recall: RebuildProducerState | None = None
@@ -136,7 +136,7 @@ class FollowerReplica:
         )
 
     @property
-    def may_tell(self) -> bool:
+    def may_report_progress(self) -> bool:
         """The leader need not answer when it hears how far the log goes: it is not likely to have more, nobody reads
         here, and nothing else is open between the two."""
         core = self.core
@@ -144,7 +144,7 @@ class FollowerReplica:
         return is_idle and self._is_sparse and not self.reading.waits_for_news
 
     @property
-    def must_tell(self) -> bool:
+    def must_report_progress(self) -> bool:
         """Readers wait here, and the leader does not know."""
         return self.reading.waits_for_news and not self._readers
 
@@ -214,11 +214,11 @@ class FollowerReplica:
         self.on_stamp(part.stamp)
         self._noticed = False
         if core.asking is None and core.agreed and not self.is_working:
-            if len(data) and self._continues(data) and not self._outbox.full:
+            if len(data) and self._continues(data) and not self._effects.full:
                 self._noticed = self._append(data)
             core.on_high_watermark(part.high_watermark, log.end)
         self._is_sparse = self._is_sparse and self._noticed
-        return TELL if self._noticed and self.may_tell else MORE
+        return TELL if self._noticed and self.may_report_progress else MORE
 
     def _continues(self, data: memoryview) -> bool:
         """Whether batches that nobody asked for begin where the log ends."""
@@ -256,7 +256,7 @@ class FollowerReplica:
             headers = [header for header, _ in batches]
             fault = fault_of(headers, log.end, log.epoch_at(log.end), self.core.leader_epoch)
         if fault is not None:
-            self._outbox.event(
+            self._effects.event(
                 "fetched_data_refused",
                 topic_id=self._key.topic_id,
                 partition=self._key.partition,
@@ -265,8 +265,8 @@ class FollowerReplica:
             )
             return False
         log.append([batch for _, batch in batches], source, headers)
-        self._outbox.counts.replicated_batches += len(batches)
-        self._outbox.counts.replicated_bytes += len(data)
+        self._effects.counts.replicated_batches += len(batches)
+        self._effects.counts.replicated_bytes += len(data)
         return True
 
     def _agree(self, end: int, leader_end: int, leader_start: int) -> Outcome:
@@ -287,10 +287,10 @@ class FollowerReplica:
         if recall is None:
             self._cut(end)
             return MORE
-        if self._outbox.jobs.busy(self._key):
+        if self._effects.jobs.busy(self._key):
             return Outcome("failed", BUSY)  # the next fetch brings the same answer
         self._recall = recall
-        self._outbox.jobs.start(self._key, recall, partial(self._on_recalled, recall))
+        self._effects.jobs.start(self._key, recall, partial(self._on_recalled, recall))
         return WORKING
 
     def _on_recalled(self, recall: RebuildProducerState, result: object, now: float) -> None:
@@ -314,7 +314,7 @@ class FollowerReplica:
         if end < high_watermark:
             self.core.on_loss(end)
         if end < log.end:
-            self._outbox.event(
+            self._effects.event(
                 "log_truncated",
                 topic_id=self._key.topic_id,
                 partition=self._key.partition,
@@ -340,7 +340,7 @@ class FollowerReplica:
         payload = bytes(payload_view(answer.payload))
         log.reset(Beginning(start, answer.last_epoch, answer.chain, payload), producers)
         self.core.start_over(start)
-        self._outbox.event(
+        self._effects.event(
             "copy_restarted",
             topic_id=self._key.topic_id,
             partition=self._key.partition,

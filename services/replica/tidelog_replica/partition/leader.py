@@ -60,7 +60,7 @@ class LeaderReplica:
         log: Log,
         producers: ProducerState,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
     ) -> None:
         self.core = core
         self._key = key
@@ -68,7 +68,7 @@ class LeaderReplica:
         self._log = log
         self._producers = producers
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._unwritten: list[bytes] = []
         """Batches taken in the present input, stamped."""
         self._next_offset = log.end
@@ -80,9 +80,9 @@ class LeaderReplica:
         self._log_start = log.start
         self._for_all: Purgatory[_Pending] = Purgatory()
         self._for_leader: Purgatory[_Pending] = Purgatory()
-        self.reading = PendingReads(core, log, settings, outbox)
-        self.admission = TransactionGate(producers, outbox, self.produce)
-        self.leaves = False
+        self.reading = PendingReads(core, log, settings, effects)
+        self.transaction_gate = TransactionGate(producers, effects, self.produce)
+        self.is_draining = False
         """This server is about to end."""
         self._relieved = False
 
@@ -101,7 +101,7 @@ class LeaderReplica:
     @property
     def is_handing_over(self) -> bool:
         """Another is to lead: no batch is taken any more, so that it can reach the end of this log."""
-        return (self.leaves and len(self.core.isr) > 1) or self.core.state.successor is not None
+        return (self.is_draining and len(self.core.isr) > 1) or self.core.state.successor is not None
 
     @property
     def is_relieved(self) -> bool:
@@ -118,7 +118,7 @@ class LeaderReplica:
 
     def take_relief(self) -> bool:
         """Once in an epoch: the time has come to let another lead."""
-        if self._relieved or not (self.is_relieved or (self.leaves and self._is_settled)):
+        if self._relieved or not (self.is_relieved or (self.is_draining and self._is_settled)):
             return False
         self._relieved = True
         return True
@@ -131,10 +131,10 @@ class LeaderReplica:
         try:
             header = self._check(part, batch)
             if header.is_transactional or part.transaction:
-                if self.admission.holds(source, part, batch, header):
+                if self.transaction_gate.holds(source, part, batch, header):
                     return
             else:
-                self.admission.check_plain(header.producer_id)
+                self.transaction_gate.check_plain(header.producer_id)
             sent = with_sent_crc(header, batch)
             written = self._look_up(sent)
             if isinstance(written, SequenceRefusal):
@@ -147,13 +147,13 @@ class LeaderReplica:
             self.admit(part.acks, part.expected_offset)
             self._check_window(sent, part.acks)
         except TidelogError as error:
-            self._outbox.ack(source, ProduceAck(part.id, error=error.to_info()))
+            self._effects.ack(source, ProduceAck(part.id, error=error.to_info()))
             return
         base, epoch = self._next_offset, self.core.leader_epoch
         self.append(batch, header)
         self._producers.record(sent, base)
         self._taken += 1
-        counts = self._outbox.counts
+        counts = self._effects.counts
         counts.produced_records += header.record_count
         counts.produced_bytes += len(batch)
         self._acknowledge(source, part, base, header.record_count, epoch, False, now)
@@ -163,7 +163,7 @@ class LeaderReplica:
         if self._unwritten:
             batches, self._unwritten = self._unwritten, []
             self._log.append(batches)
-            self._outbox.counts.produced_batches += self._taken
+            self._effects.counts.produced_batches += self._taken
             self._uncommitted.append((self._log.end, now, self._taken))
             self._taken = 0
             self.core.on_append(self._log.end, now)
@@ -224,7 +224,7 @@ class LeaderReplica:
         unknown = gap and not (self.core.knows_end if self._is_lossy else self.core.settles_older_epochs)
         detail = {"lossy": 1} if gap and not unknown and self._is_lossy else {}
         error = refuse(refused.code, refused.message, unknown_outcome=unknown, **detail)
-        self._outbox.ack(source, ProduceAck(part.id, error=error.to_info()))
+        self._effects.ack(source, ProduceAck(part.id, error=error.to_info()))
 
     @property
     def _is_lossy(self) -> bool:
@@ -247,8 +247,8 @@ class LeaderReplica:
         """Check whether a batch of this server itself may be appended now, which waits for the ISR. Raises
         ``TidelogError``."""
         core = self.core
-        if self._outbox.full:
-            raise refuse("DISK_FULL", f"the leader's disk is full: {self._outbox.full}")
+        if self._effects.full:
+            raise refuse("DISK_FULL", f"the leader's disk is full: {self._effects.full}")
         if core.stalled:
             raise refuse("OFFLINE", "the leader's disk does not answer; another replica is to lead")
         if self.is_handing_over:
@@ -266,7 +266,7 @@ class LeaderReplica:
     def _answer_produce(self, source: int, part: ProducePart, end: int, ack: ProduceAck, now: float) -> None:
         """Send ``ack`` when the log up to ``end`` is as safe as the producer wants."""
         if part.acks == Acks.NONE:
-            self._outbox.ack(source, ack)
+            self._effects.ack(source, ack)
             return
         timeout_s = part.timeout_ms / 1000 if part.timeout_ms > 0 else self._settings.ack_timeout_s
         pending = _Pending(end, now + min(timeout_s, self._settings.ack_timeout_max_s), source, ack)
@@ -286,7 +286,7 @@ class LeaderReplica:
             return self._fetched(node, now, diverging=fault), []
         if part.offset >= log.end:
             core.wait(node, source, part.readers)
-            self._outbox.news.note(node, self._key, not core.knows_all(node))
+            self._effects.news.note(node, self._key, not core.knows_all(node))
             return self._fetched(node, now), []
         if max_bytes <= 0:
             self._notify(IdleFollower(node, source, log.end), now)
@@ -366,7 +366,7 @@ class LeaderReplica:
             batches, size = [], 0
         stamp = self.core.stamp(waiting.node, now)
         part = NotifyPart(*self._key, self.core.leader_epoch, self.core.high_watermark, size, stamp)
-        self._outbox.notify(waiting.node, waiting.source, part, batches)
+        self._effects.notify(waiting.node, waiting.source, part, batches)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
         """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ended before
@@ -407,18 +407,18 @@ class LeaderReplica:
         hw = self.core.high_watermark
         while self._uncommitted and self._uncommitted[0][0] <= hw:
             _, written, batches = self._uncommitted.popleft()
-            self._outbox.counts.commits.observe(now - written, batches)
+            self._effects.counts.commits.observe(now - written, batches)
         for pending in self._for_all.wake(hw):
-            self._outbox.ack(pending.source, pending.ack)
+            self._effects.ack(pending.source, pending.ack)
         for pending in self._for_leader.wake(self._log.durable):
-            self._outbox.ack(pending.source, pending.ack)
+            self._effects.ack(pending.source, pending.ack)
         self.reading.settle(now)
         for waiting in self.core.take_notices():
             self._notify(waiting, now)
         if self._log_start != self._log.start:
             self._log_start = self._log.start
             self.core.on_news()
-        self._outbox.news.look(self._key, self.core)
+        self._effects.news.look(self._key, self.core)
 
     def on_tick(self, now: float) -> None:
         """Deadlines of those who wait, and the followers' lag."""
@@ -435,21 +435,21 @@ class LeaderReplica:
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""
         self.core.on_source_closed(source)
-        self._outbox.news.look(self._key, self.core)
+        self._effects.news.look(self._key, self.core)
         for waiters in (self._for_all, self._for_leader):
             waiters.drop(source)
         self.reading.on_source_closed(source)
 
     def resign(self, code: str, message: str) -> None:
         """The role ends: uncommitted batches have an unknown fate, readers go elsewhere."""
-        self._outbox.news.forget(self._key, self.core.followers if code == "OFFLINE" else ())
+        self._effects.news.forget(self._key, self.core.followers if code == "OFFLINE" else ())
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.take_all(), code, message)
-        self.admission.resign(code, message)
+        self.transaction_gate.resign(code, message)
         self.reading.resign(code, message)
 
     def _fail(self, waiters: list[_Pending], code: str, message: str) -> None:
         if waiters:
             info = refuse(code, message, unknown_outcome=True).to_info()
             for pending in waiters:
-                self._outbox.ack(pending.source, ProduceAck(pending.ack.id, error=info))
+                self._effects.ack(pending.source, ProduceAck(pending.ack.id, error=info))

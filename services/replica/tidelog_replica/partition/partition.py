@@ -56,7 +56,7 @@ class Partition:
         log: Log,
         servers: Mapping[NodeId, ServerState],
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         producers: ProducerState,
     ) -> None:
         self.key = key
@@ -74,16 +74,16 @@ class Partition:
         self._node = node
         self._servers = servers
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._checkpoint = self._high_watermark = max(log.start, min(log.read_high_watermark(), log.end))
         self.committed = log.written_high_watermark
         """The HW as it was once: above the present one where the log has lost what lies between."""
-        self._once = self.committed  # the same, also on a line which may be lost
+        self._highest_committed = self.committed  # the same, also on a line which may be lost
         self._next_flush = 0.0
         self._flush_began = 0.0
-        self.leaving = False
+        self.is_draining = False
         """The server is about to end: others are to lead, and not to wait for it."""
-        self.petition_at = 0.0
+        self.report_at = 0.0
         """When the controller is next told that the log is sealed, or asked to let another lead."""
         self._losses = list(log.pending_losses.ranges)
         self._seen_epoch = -1
@@ -166,7 +166,7 @@ class Partition:
         if self.offline is not None:
             return
         self.offline = reason
-        self._outbox.failed.append(self.key)
+        self._effects.failed.append(self.key)
         self._resign("OFFLINE", f"the partition went offline on {self._node}: {reason}")
         self._event("partition_offline", reason=reason)
 
@@ -174,7 +174,7 @@ class Partition:
         """The disk cannot be trusted from here on, for no partition: this life of the server ends."""
         if self.offline is None:
             self.fail(reason)
-            self._outbox.stop(reason)
+            self._effects.stop(reason)
 
     # --- roles -------------------------------------------------------------------------------------------
 
@@ -188,11 +188,11 @@ class Partition:
                     self.role.core.eligible = state.elr
             return
         self.state = state
-        self.petition_at = now
+        self.report_at = now
         if state.leader is not None:
             self._seen_epoch = max(self._seen_epoch, state.leader_epoch)
         if old is None or old.leader_epoch != state.leader_epoch:
-            self._outbox.news.forget(self.key)  # whoever follows in another leader epoch asks by itself
+            self._effects.news.forget(self.key)  # whoever follows in another leader epoch asks by itself
         if self.offline is not None:
             return
         if old is not None and old.leader_epoch == state.leader_epoch and self.role is not None:
@@ -209,12 +209,12 @@ class Partition:
                 self._high_watermark,
                 unclean_epoch=state.unclean_epoch,
                 commit_rule=self.config.commit_rule,
-                once=self._once,
+                once=self._highest_committed,
             )
             if core.may_lose(self.log.epochs.latest()) and not self.guard(self._forget_committed):
                 return
             self.role = FollowerReplica(
-                self.key, core, self.log, self.producers, self._settings, self._outbox, self.guard, self._on_loss
+                self.key, core, self.log, self.producers, self._settings, self._effects, self.guard, self._on_loss
             )
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
 
@@ -247,7 +247,7 @@ class Partition:
         report is durable before the HW goes back, so that no crash hides the loss."""
         assert self.state is not None
         epoch = self.state.leader_epoch
-        known = max(committed, self._once) if committed > start else start
+        known = max(committed, self._highest_committed) if committed > start else start
         lost = [LostRange(epoch, start, known, False)] if known > start else []
         if end > known:
             lost.append(LostRange(epoch, known, end, True))
@@ -283,7 +283,7 @@ class Partition:
             durable=log.durable,
             now=now,
         )
-        self.role = LeaderReplica(self.key, self.config, core, log, self.producers, self._settings, self._outbox)
+        self.role = LeaderReplica(self.key, self.config, core, log, self.producers, self._settings, self._effects)
         if self.config.commit_rule == "quorum":
             self.role.begin_epoch()
         self._event(
@@ -316,13 +316,13 @@ class Partition:
         """The copy starts over where the leader's log begins. What it knew to be committed it is told again, as far
         as it holds that: nothing of it is lost."""
         outcome = self.take(FollowerReplica.on_snapshot, answer, producers)
-        if self.high_watermark < self._once:
+        if self.high_watermark < self._highest_committed:
             self.guard(self._lower_committed, self.high_watermark)
         return outcome
 
     def _lower_committed(self, high_watermark: int) -> None:
         self.log.lower_high_watermark(high_watermark)
-        self._checkpoint = self.committed = self._once = high_watermark
+        self._checkpoint = self.committed = self._highest_committed = high_watermark
 
     # --- flush, time -------------------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class Partition:
         self.flushing, self._flush_began = True, now
         if self.config.flush == "interval":
             self._next_flush = now + self.config.flush_interval_ms / 1000
-        self._outbox.start_flush(self.key, flush)
+        self._effects.start_flush(self.key, flush)
 
     @property
     def _stalls_at(self) -> float:
@@ -362,7 +362,7 @@ class Partition:
         if stalled == role.core.stalled:
             return
         role.core.stalled = stalled
-        self.petition_at = now
+        self.report_at = now
         self._event("disk_stalled" if stalled else "disk_answers", seconds=round(now - self._flush_began, 3))
         if not stalled:
             role.core.on_tick(now)
@@ -396,10 +396,10 @@ class Partition:
         )
         if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
             due = earlier(due, self._next_flush)
-        if self.may_petition and (
+        if self.may_report and (
             self.is_sealed or self.hands_over or (isinstance(role, LeaderReplica) and role.is_relieved)
         ):
-            due = earlier(due, self.petition_at)
+            due = earlier(due, self.report_at)
         elif self.flushing and isinstance(role, LeaderReplica) and not role.core.stalled:
             due = earlier(due, self._stalls_at)
         return due
@@ -407,13 +407,13 @@ class Partition:
     # --- what the controller is to know ------------------------------------------------------------------
 
     @property
-    def may_petition(self) -> bool:
+    def may_report(self) -> bool:
         """Whether any of ``is_sealed``, ``hands_over`` and a leader's ``is_relieved`` can hold. Nearly always none
         can, and this is asked at the end of every input."""
         state, role = self.state, self.role
         if state is None:
             return False
-        if state.sealing or self.leaving or self._outbox.full:
+        if state.sealing or self.is_draining or self._effects.full:
             return True
         return isinstance(role, LeaderReplica) and (role.core.stalled or role.core.state.successor is not None)
 
@@ -430,7 +430,7 @@ class Partition:
         return max(self.log.epochs.latest(), self._seen_epoch)
 
     @property
-    def could_follow(self) -> tuple[NodeId, ...]:
+    def possible_successors(self) -> tuple[NodeId, ...]:
         """Where this server led in ``highest_epoch`` until now: everybody who could be elected after it."""
         epoch, nodes = self._led
         return nodes if epoch == self.highest_epoch else ()
@@ -439,9 +439,9 @@ class Partition:
     def hands_over(self) -> bool:
         """Others in sync must go on without this server: it ends, is full, or leads and its disk stalls."""
         state, lead, quorum = self.state, self.leading, self.config.commit_rule == "quorum"
-        leaves = self.leaving and (lead is not None or not quorum)
-        full = self._outbox.full and (not quorum or (lead is not None and lead.core.can_be_spared))
-        wants = leaves or full or (lead is not None and lead.core.stalled)
+        is_draining = self.is_draining and (lead is not None or not quorum)
+        full = self._effects.full and (not quorum or (lead is not None and lead.core.can_be_spared))
+        wants = is_draining or full or (lead is not None and lead.core.stalled)
         return bool(wants and state is not None and self._node in state.isr and len(state.isr) > 1)
 
     def take_losses(self) -> list[LostRange]:
@@ -489,4 +489,4 @@ class Partition:
             self.role.reading.on_source_closed(source)
 
     def _event(self, name: str, **fields: Any) -> None:
-        self._outbox.event(name, topic_id=self.key.topic_id, partition=self.key.partition, **fields)
+        self._effects.event(name, topic_id=self.key.topic_id, partition=self.key.partition, **fields)

@@ -99,12 +99,12 @@ class PendingReads:
     None where it leads itself."""
 
     def __init__(
-        self, core: CommittedView, log: Log, settings: ReplicaSettings, outbox: Effects, leader: NodeId | None = None
+        self, core: CommittedView, log: Log, settings: ReplicaSettings, effects: Effects, leader: NodeId | None = None
     ) -> None:
         self._core = core
         self._log = log
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._leader = leader
         self._unproved: Purgatory[_Reader] = Purgatory()
         self._for_news: Purgatory[_Reader] = Purgatory()
@@ -120,7 +120,7 @@ class PendingReads:
     def _visible(self, ask: Read | ListOffset) -> int:
         """What lies below it the request may see."""
         end = self._core.high_watermark
-        return end if ask.isolation == "uncommitted" else self._log.producers.transactions.stable_end(end)
+        return end if ask.isolation == "uncommitted" else self._log.producers.transactions.last_stable_offset(end)
 
     # --- requests ----------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class PendingReads:
         """Answer with committed batches, or wait: for the proof that the read asks for, and at the HW for news."""
         refusal = self._refusal(read, now)
         if refusal is not None:
-            self._outbox.answer(source, id, refusal)
+            self._effects.answer(source, id, refusal)
             return
         wait_s = max(0.0, min(read.max_wait_ms / 1000, self._settings.read_wait_max_s))
         proof_s = 0.0 if read.consistency == "eventual" else self._settings.read_proof_max_s
@@ -148,11 +148,11 @@ class PendingReads:
             refusal = refuse("MALFORMED", "at is timestamp, and timestamp_ms is missing")
         refusal = refusal or _isolation_refusal(asked)
         if refusal is not None:
-            self._outbox.answer(source, id, refusal)
+            self._effects.answer(source, id, refusal)
             return
         found = self._offset_of(asked)
         if found is not None or not self._core.knows_end:
-            self._outbox.answer(source, id, found or self._end_not_known(now))
+            self._effects.answer(source, id, found or self._end_not_known(now))
             return
         until = now if self._full else now + self._settings.read_proof_max_s
         self._step(_Reader(source, id, asked, now, now, until), now)
@@ -167,7 +167,7 @@ class PendingReads:
         """Bring a request as far as it gets now."""
         if not self._is_proved(reader, now):
             if now >= reader.until:
-                self._outbox.answer(reader.source, reader.id, self._stale(now))
+                self._effects.answer(reader.source, reader.id, self._stale(now))
                 return
             if reader.asked == inf:
                 self._core.ask_confirmation(now)
@@ -180,7 +180,7 @@ class PendingReads:
             end = max(reader.ask.offset, self._core.high_watermark) + 1
             self._for_news.add(replace(reader, end=end, asked=inf, deadline=reader.news_until))
         elif isinstance(reader.ask, ListOffset):
-            self._outbox.answer(
+            self._effects.answer(
                 reader.source, reader.id, self._offset_of(reader.ask) or self._latest(reader.ask, now)
             )
         else:
@@ -238,7 +238,7 @@ class PendingReads:
             elif not known:
                 refusal = self._end_not_known(now)
         if refusal is not None:
-            self._outbox.answer(source, id, refusal)
+            self._effects.answer(source, id, refusal)
             return
         end = self._visible(read)
         if read.offset < end:
@@ -249,12 +249,12 @@ class PendingReads:
             transactions = self._log.producers.transactions
             if not transactions.is_idle and read.isolation == "committed":
                 payload = transactions.without_aborted(payload, read.offset)
-        self._outbox.counts.reads += 1
-        self._outbox.counts.read_bytes += sum(map(len, payload))
+        self._effects.counts.reads += 1
+        self._effects.counts.read_bytes += sum(map(len, payload))
         told = hw if known else -1  # the leader before may have told more
         log = self._log
         answer = ReadAnswer(self._core.leader_epoch, told, log.start, payload or b"", *log.compacted, needed)
-        self._outbox.answer(source, id, answer)
+        self._effects.answer(source, id, answer)
 
     def _offset_of(self, asked: ListOffset) -> OffsetAnswer | None:
         """The answer that no later record changes; None where the HW is the answer."""
@@ -268,12 +268,12 @@ class PendingReads:
 
     def _latest(self, asked: ListOffset, now: float) -> OffsetAnswer:
         end = self._visible(asked)
-        stable = self._stable(now) if asked.isolation == "uncommitted" else None
+        stable = self._last_stable_offset(now) if asked.isolation == "uncommitted" else None
         return OffsetAnswer(end, self._log.epoch_at(end), stable=stable)
 
-    def _stable(self, now: float) -> StableOffset | None:
+    def _last_stable_offset(self, now: float) -> StableOffset | None:
         transactions, end = self._log.producers.transactions, self._core.high_watermark
-        stable = transactions.stable_end(end)
+        stable = transactions.last_stable_offset(end)
         if stable >= end:
             return None
         return StableOffset(stable, *transactions.at(stable), round(self.standing.age_s(now) * 1000))
@@ -351,7 +351,7 @@ class PendingReads:
         """The leader has not shown this follower that it still leads: refuse the readers that wait for that, so that
         they go to another replica."""
         for reader in self._unproved.take_all():
-            self._outbox.answer(reader.source, reader.id, self._leader_may_have_more(self._leader or ""))
+            self._effects.answer(reader.source, reader.id, self._leader_may_have_more(self._leader or ""))
 
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do; perhaps earlier than that."""
@@ -365,7 +365,7 @@ class PendingReads:
     def resign(self, code: str, message: str) -> None:
         """The role ends: readers go elsewhere."""
         for reader in [*self._unproved.take_all(), *self._for_news.take_all()]:
-            self._outbox.answer(reader.source, reader.id, refuse(code, message))
+            self._effects.answer(reader.source, reader.id, refuse(code, message))
 
 
 def _isolation_refusal(ask: Read | ListOffset) -> TidelogError | None:

@@ -55,16 +55,16 @@ class TransactionGate:
     def __init__(
         self,
         producers: ProducerState,
-        outbox: Effects,
+        effects: Effects,
         produce: Callable[[int, ProducePart, Buffer, float], None],
     ) -> None:
         self._producers = producers
-        self._outbox = outbox
+        self._effects = effects
         self._produce = produce
         self._asked: dict[int, _Asked] = {}
         self._confirmed: tuple[int, int] | None = None
         """Producer id and epoch of what is being taken now, on a coordinator's word."""
-        self.questions: list[Question] = []
+        self.unsent: list[Question] = []
         """To be put to coordinators; the owner of the server does that at the end of the input."""
 
     def holds(self, source: int, part: ProducePart, batch: Buffer, header: BatchHeader) -> bool:
@@ -87,7 +87,7 @@ class TransactionGate:
             raise refuse("OVERLOADED", f"{MAX_HELD} batches wait for the coordinators of their transactions")
         if asked is None:
             asked = self._asked[id] = _Asked(part.transaction, epoch)
-            self.questions.append(Question(asked.app, id, epoch, partial(self._on_answer, id, asked)))
+            self.unsent.append(Question(asked.app, id, epoch, partial(self._on_answer, id, asked)))
         asked.held.append((source, part, bytes(batch)))
         return True
 
@@ -126,12 +126,12 @@ class TransactionGate:
         """The role ends: what waits was never taken."""
         for id in list(self._asked):
             self._give_up(id, code, message)
-        self.questions.clear()
+        self.unsent.clear()
 
     def _refuse(self, asked: _Asked, code: str, message: str) -> None:
         info = refuse(code, message).to_info()
         for source, part, _ in asked.held:
-            self._outbox.ack(source, ProduceAck(part.id, error=info))
+            self._effects.ack(source, ProduceAck(part.id, error=info))
 
 
 def enrol(node: NodeId, topic_id: str, partition: int, question: Question) -> EnrolPartition:

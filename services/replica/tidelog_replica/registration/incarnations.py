@@ -13,7 +13,7 @@
 A life is *clean* when nothing that was written before it can be lost: the life before ended in order, or the
 operating system has run on since, and with it the page cache. ``boot`` is written by lives that are clean, and by
 those that are registered: what was lost before is then known. So a life which begins after a power loss and ends
-before it is registered vouches for nothing, and leaves no marker either.
+before it is registered proves nothing, and leaves no marker either.
 
 After a failed flush the page cache is not to be trusted either: ``distrust`` removes ``boot``. That need not be
 durable: it counts only as long as the operating system runs. Where even that fails the process must not end, since
@@ -50,7 +50,7 @@ class _Meta:
 
     cluster: str
     node: str
-    lives: list[str]
+    incarnations: list[str]
     older: list[str]
     uncertain: list[str]
     seen: tuple[int, int]
@@ -186,7 +186,7 @@ class Incarnations:
                 self.cluster = self.cluster or meta.cluster
                 self.older, self.uncertain = tuple(meta.older), tuple(meta.uncertain)
                 self.seen, self.id_bound = meta.seen, meta.id_bound
-                return meta.lives
+                return meta.incarnations
         if damaged is not None:
             raise damaged
         return []

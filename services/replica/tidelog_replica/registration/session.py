@@ -54,10 +54,10 @@ class BrokerSession:
         self,
         node: NodeId,
         url: str,
-        lives: Incarnations,
+        incarnations: Incarnations,
         settings: ReplicaSettings,
         rng: Random,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         on_begin: Callable[[float], None],
         on_end: Callable[[str], None],
@@ -70,10 +70,10 @@ class BrokerSession:
         self._node = node
         self._url = url
         self._rack = rack
-        self._lives = lives
+        self._incarnations = incarnations
         self._settings = settings
         self._rng = rng
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._on_begin = on_begin
         self._on_end = on_end
@@ -97,7 +97,7 @@ class BrokerSession:
 
     def start(self, now: float) -> None:
         """Begin a life. Raises ``ConfigError`` when the data directory is not this node's."""
-        self._lives.begin(self._new_name())
+        self._incarnations.begin(self._new_name())
         self._register(now)
 
     def _new_name(self) -> str:
@@ -106,7 +106,7 @@ class BrokerSession:
     @property
     def began_clean(self) -> bool:
         """All that was written before this life can be read."""
-        return self._lives.began_clean
+        return self._incarnations.began_clean
 
     def live(self, now: float) -> bool:
         """Registered, and the controller cannot have ended the session yet."""
@@ -162,40 +162,42 @@ class BrokerSession:
             return
         self._registering = True
         self._due = None
-        lives = self._lives
-        seen = max(lives.seen, self.seen())
+        incarnations = self._incarnations
+        seen = max(incarnations.seen, self.seen())
         message = Register(
             self._node,
             self._url,
-            lives.cluster,
-            lives.names,
-            lives.clean,
+            incarnations.cluster,
+            incarnations.names,
+            incarnations.clean,
             self._rack,
             index=seen[0],
             term=seen[1],
-            producer_id=max(lives.id_bound, self.highest_id()),
-            older_lives=lives.older,
-            uncertain_lives=lives.uncertain,
+            producer_id=max(incarnations.id_bound, self.highest_id()),
+            older_lives=incarnations.older,
+            uncertain_lives=incarnations.uncertain,
         )
-        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, partial(self._on_registered, now))
+        self._effects.call(
+            CONTROLLER, message, self._settings.controller_timeout_s, partial(self._on_registered, now)
+        )
 
     def _on_registered(self, sent: float, answer: Message | TidelogError, now: float) -> None:
         self._registering = False
         if not isinstance(answer, Registered):
             if isinstance(answer, TidelogError) and answer.code == "WRONG_CLUSTER":
-                raise ConfigError(f"{self._lives.directory}: {answer.message}")
+                raise ConfigError(f"{self._incarnations.directory}: {answer.message}")
             self._wake_at(now + self._settings.controller_retry_s * (0.5 + self._rng.random()))
             self._tell_refusal(answer)
             if isinstance(answer, TidelogError) and answer.code == "FENCED_BROKER_EPOCH":
-                self._on_disk(lambda: self._lives.rename(self._new_name()))
+                self._on_disk(lambda: self._incarnations.rename(self._new_name()))
             return
-        lives = self._lives
-        if lives.cluster not in ("", answer.cluster):
+        incarnations = self._incarnations
+        if incarnations.cluster not in ("", answer.cluster):
             raise ConfigError(
-                f"the controller is of cluster {answer.cluster}, {lives.directory} of {lives.cluster}:"
+                f"the controller is of cluster {answer.cluster}, {incarnations.directory} of {incarnations.cluster}:"
                 " name the controllers of that cluster, or take an empty directory"
             )
-        if not self._on_disk(lambda: lives.on_registered(answer.cluster, answer.index, answer.term)):
+        if not self._on_disk(lambda: incarnations.on_registered(answer.cluster, answer.index, answer.term)):
             return
         self.registered = True
         self.broker_epoch = answer.broker_epoch
@@ -203,7 +205,9 @@ class BrokerSession:
         self._timeout_s = answer.session_timeout_ms / 1000
         self._ends_at, self.resumed_at = sent + self._timeout_s, now
         self._wake_at(now + self._settings.heartbeat_s)
-        self._outbox.event("registered", broker_epoch=self.broker_epoch, index=self.index, cluster=lives.cluster)
+        self._effects.event(
+            "registered", broker_epoch=self.broker_epoch, index=self.index, cluster=incarnations.cluster
+        )
         self._watch()
         self._on_begin(now)
 
@@ -211,7 +215,7 @@ class BrokerSession:
         """Say it once that another process has this server's name, or that the metadata have gone back."""
         in_use = isinstance(answer, TidelogError) and answer.code in ("NODE_IN_USE", "METADATA_WENT_BACK")
         if in_use and not self._refused and isinstance(answer, TidelogError):
-            self._outbox.event("registration_refused", reason=answer.message)
+            self._effects.event("registration_refused", reason=answer.message)
         self._refused = in_use
 
     def _on_disk(self, write: Callable[[], object]) -> bool:
@@ -219,13 +223,13 @@ class BrokerSession:
         try:
             write()
         except OSError as error:
-            self._outbox.stop(f"{self._lives.directory}: {error}")
+            self._effects.stop(f"{self._incarnations.directory}: {error}")
             return False
         return True
 
     def _watch(self) -> None:
         self._watching = True
-        self._outbox.call(CONTROLLER, Watch(), self._settings.controller_timeout_s, self._on_watched)
+        self._effects.call(CONTROLLER, Watch(), self._settings.controller_timeout_s, self._on_watched)
 
     def _on_watched(self, answer: Message | TidelogError, now: float) -> None:
         if isinstance(answer, TidelogError):
@@ -240,12 +244,12 @@ class BrokerSession:
         if now >= self._lags_due:
             lags, self._lags_due = self.lags(now), now + LAGS_EVERY_S
             highest_id = self.highest_id()
-            if not self._on_disk(lambda: self._lives.know_ids(highest_id)):
+            if not self._on_disk(lambda: self._incarnations.know_ids(highest_id)):
                 return
         index, term = self.seen()
         message = Heartbeat(self._node, self.broker_epoch, lags, index=index, term=term, producer_id=highest_id)
         done = partial(self._on_heartbeat, now, self.broker_epoch)
-        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+        self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_heartbeat(self, sent: float, broker_epoch: int, answer: Message | TidelogError, now: float) -> None:
         self._beating = False
@@ -260,6 +264,6 @@ class BrokerSession:
             self._tell_refusal(answer)
         elif answer.code == "FENCED_BROKER_EPOCH":
             self.registered = False
-            self._outbox.event("life_ended", broker_epoch=self.broker_epoch)
+            self._effects.event("life_ended", broker_epoch=self.broker_epoch)
             self._on_end("a later life of this server has registered")
             self._register(now)

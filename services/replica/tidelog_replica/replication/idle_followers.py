@@ -30,13 +30,13 @@ class IdleFollowers:
     """Partitions by follower, in the order in which they came to be owed."""
 
     def __init__(self) -> None:
-        self._owed: dict[NodeId, dict[TopicPartition, None]] = {}
+        self._unaware: dict[NodeId, dict[TopicPartition, None]] = {}
 
-    def note(self, node: NodeId, key: TopicPartition, is_owed: bool) -> None:
+    def note(self, node: NodeId, key: TopicPartition, is_unaware: bool) -> None:
         """Whether ``node`` has to ask for the partition."""
-        if is_owed:
-            self._owed.setdefault(node, {})[key] = None
-        elif (keys := self._owed.get(node)) is not None:
+        if is_unaware:
+            self._unaware.setdefault(node, {})[key] = None
+        elif (keys := self._unaware.get(node)) is not None:
             keys.pop(key, None)
 
     def look(self, key: TopicPartition, core: LeaderState) -> None:
@@ -44,14 +44,14 @@ class IdleFollowers:
         for node in core.followers:
             self.note(node, key, not core.knows_all(node))
 
-    def forget(self, key: TopicPartition, owed_to: Iterable[NodeId] = ()) -> None:
+    def forget(self, key: TopicPartition, unaware: Iterable[NodeId] = ()) -> None:
         """The partition is led here no longer. Its followers hear of that from the controller; but for one thing that
-        ``owed_to`` are to find out, that it is offline here."""
-        for keys in self._owed.values():
+        ``unaware`` are to find out, that it is offline here."""
+        for keys in self._unaware.values():
             keys.pop(key, None)
-        for node in owed_to:
+        for node in unaware:
             self.note(node, key, True)
 
     def of(self, node: NodeId) -> tuple[TopicPartition, ...]:
         """What ``node`` has to ask for."""
-        return tuple(self._owed.get(node, ()))
+        return tuple(self._unaware.get(node, ()))

@@ -92,12 +92,12 @@ class LeaderState:
         self._broker_epoch = broker_epoch
         self._servers = servers
         self._rule = commit_rule
-        self._vouching = ReadIndex(patience_s, retry_s)
+        self._read_index = ReadIndex(patience_s, retry_s)
         self._alone_at = -math.inf
         """When this leader, without controllers, last found that it knows of nobody else who could be elected."""
         self._joining = CatchUpBarrier()
         self._notices: list[IdleFollower] = []
-        self._told_after = self._vouching.last_stamp
+        self._news_after_round = self._read_index.last_stamp
         """Messages with greater stamps tell HW and log start as they are."""
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
@@ -110,7 +110,7 @@ class LeaderState:
         self._counted = self.isr
         self.followers: dict[NodeId, FollowerProgress] = {}
         """Of the other replicas and the learners."""
-        self._know_followers(state, now)
+        self._update_followers(state, now)
         self._advance()
         self._consider(now)  # a reassignment may have waited for another leader
 
@@ -120,7 +120,7 @@ class LeaderState:
         self.replicas, self.isr, self.eligible = state.replicas, state.isr, state.elr
         self._joiners = joiners(state)
 
-    def _know_followers(self, state: PartitionState, now: float) -> None:
+    def _update_followers(self, state: PartitionState, now: float) -> None:
         kept, others = self.followers, (n for n in state.replicas + state.learners if n != self.node)
         self.followers = {n: kept.get(n) or FollowerProgress(now, self._log_end, now) for n in others}
 
@@ -212,7 +212,7 @@ class LeaderState:
     def on_fetch(self, node: NodeId, broker_epoch: int, durable: int, now: float, stamp: int = 0) -> None:
         """A follower that does not diverge has flushed up to ``durable``; ``stamp`` is the greatest that it had seen
         in this leader epoch."""
-        self._vouching.on_fetch(node, stamp)
+        self._read_index.on_fetch(node, stamp)
         progress = self.followers[node]
         told = durable if stamp > progress.forgotten_at else -1
         progress.on_fetch(broker_epoch, told, self._log_end, self._max_lag_records, now, stamp)
@@ -226,22 +226,26 @@ class LeaderState:
 
     def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
         """The follower has all there is: notify it over ``source`` when something comes, with ``readers`` also when
-        the HW moves; or at once, where its fetch was sent too early to count, or to vouch for what somebody waits
+        the HW moves; or at once, where its fetch was sent too early to count, or to confirm what somebody waits
         for."""
-        progress, vouching = self.followers[node], self._vouching
+        progress, read_index = self.followers[node], self._read_index
         progress.wait(source, self._log_end, self.high_watermark if readers else math.inf)
-        asked = not vouching.has_vouched(node) and node in self._witnesses and self._vouched_at() < vouching.asked_at
+        asked = (
+            not read_index.has_confirmed(node)
+            and node in self._witnesses
+            and self._confirmed_since() < read_index.asked_at
+        )
         if asked or progress.durable < 0 <= progress.forgotten_at:
             self._notify(node)
 
     def on_news(self) -> None:
         """HW or log start are others than every message before has told."""
-        self._told_after = self._vouching.last_stamp
+        self._news_after_round = self._read_index.last_stamp
 
     def knows_all(self, node: NodeId) -> bool:
         """The follower idles at the log end, and has shown that it was told of HW and log start as they are."""
         progress = self.followers[node]
-        return progress.waiting is not None and progress.shown > self._told_after
+        return progress.waiting is not None and progress.shown > self._news_after_round
 
     def _notify(self, node: NodeId) -> None:
         progress = self.followers[node]
@@ -288,17 +292,17 @@ class LeaderState:
     @property
     def confirmed_at(self) -> float:
         """Everything committed until then, anywhere, lies below the HW; ``-inf``: not known of any time."""
-        return self._vouched_at() if self.knows_end else -math.inf
+        return self._confirmed_since() if self.knows_end else -math.inf
 
     @property
     def fresh_at(self) -> float:
         """As ``confirmed_at``, but a leader without voters takes its own word. That is not right where unclean
         elections were allowed on the other side of a broken network."""
-        return max(self._vouched_at(), self._alone_at) if self.knows_end else -math.inf
+        return max(self._confirmed_since(), self._alone_at) if self.knows_end else -math.inf
 
-    def _vouched_at(self) -> float:
+    def _confirmed_since(self) -> float:
         witnesses = self._witnesses
-        return self._vouching.since(witnesses, self._needed(len(witnesses)))
+        return self._read_index.since(witnesses, self._needed(len(witnesses)))
 
     @property
     def _by_majority(self) -> bool:
@@ -327,9 +331,9 @@ class LeaderState:
     def unconfirmed(self, since: float) -> tuple[NodeId, ...]:
         """The voters that have not confirmed this leadership since that time; () where enough of them have, or where
         the controllers could elect no other replica."""
-        if not self.needs_voters or self._vouched_at() >= since:
+        if not self.needs_voters or self._confirmed_since() >= since:
             return ()
-        return tuple(node for node in self._voters if self._vouching.vouched_at(node) < since)
+        return tuple(node for node in self._voters if self._read_index.confirmed_at(node) < since)
 
     @property
     def needs_voters(self) -> bool:
@@ -342,31 +346,31 @@ class LeaderState:
         assert not self.needs_voters
         self._alone_at = now
         if not self._witnesses:
-            self._vouching.confirm(now)
+            self._read_index.confirm(now)
 
     def ask_voters(self, now: float) -> None:
         """Have the voters confirm this leadership. Unlike ``ask_confirmation`` this never asks the controllers."""
-        self._vouching.asked_at = now
+        self._read_index.asked_at = now
         for node in self._voters:
             self._notify(node)
 
     def ask_confirmation(self, now: float) -> None:
         """Somebody waits for ``confirmed_at`` to reach ``now``. (Also one that comes to nothing is asked once.)"""
-        self._vouching.ask(now, alone=not self.needs_voters)
+        self._read_index.ask(now, alone=not self.needs_voters)
         for node in self._witnesses:
             self._notify(node)
 
     def stamp(self, node: NodeId, now: float) -> int:
         """For a message that leaves for a follower now."""
-        return self._vouching.stamp(node, now)
+        return self._read_index.stamp(node, now)
 
     def due_confirmation(self, now: float) -> bool:
         """The controller must be asked now whether this is still the leader; see ``on_confirmation``."""
-        return self._vouching.asks and self._vouching.due(self._vouched_at(), now)
+        return self._read_index.asks and self._read_index.due(self._confirmed_since(), now)
 
     def on_confirmation(self, sent: float, confirmed: bool, now: float) -> None:
         """What the controller answered to the question of the time ``sent``; False also where it did not answer."""
-        self._vouching.on_controller(sent, confirmed, now)
+        self._read_index.on_controller(sent, confirmed, now)
 
     @property
     def _electors(self) -> tuple[NodeId, ...]:
@@ -381,10 +385,10 @@ class LeaderState:
         the ISR may be on its way out, or have lost what it had: it joins when it has asked again, and is told to."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self._take(state)
-        self._know_followers(state, now)
+        self._update_followers(state, now)
         for node, progress in self.followers.items():
             if node not in self.isr:
-                progress.forget(self._vouching.last_stamp)
+                progress.forget(self._read_index.last_stamp)
                 self._notify(node)
         self._joining.clear()
         self.proposal = self._retry_at = None
@@ -406,7 +410,7 @@ class LeaderState:
             for node in self.isr:
                 if node != self.node and (overdue_at := self._overdue_at(node)) < due:
                     due = overdue_at
-        if self._vouching.asks and (ask_at := self._vouching.deadline(self._vouched_at())) is not None:
+        if self._read_index.asks and (ask_at := self._read_index.deadline(self._confirmed_since())) is not None:
             due = min(due, ask_at)
         return None if due == math.inf else due
 
@@ -457,12 +461,12 @@ class LeaderState:
             return
         members, cause, evidence = wanted
         evidence |= {"log_end": str(self._log_end), "high_watermark": str(self.high_watermark)}
-        isr = tuple(IsrMember(node, self._life_of(node)) for node in members)
+        isr = tuple(IsrMember(node, self._broker_epoch_of(node)) for node in members)
         self.proposal = Proposal(self.epoch, isr, cause, evidence)
         self._retry_at = now
         self._count()
 
-    def _life_of(self, node: NodeId) -> int:
+    def _broker_epoch_of(self, node: NodeId) -> int:
         server = self._servers.get(node)
         life = server.broker_epoch if server is not None else 0
         return self._broker_epoch if node == self.node else life

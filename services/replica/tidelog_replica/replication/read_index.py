@@ -11,11 +11,11 @@ maximal ISR as long as the leader has not heard of a newer state; who leaves it 
 leader that has begun its epoch can bring others in.) A leader that is the only elector asks every other replica:
 it may be cut off, and not have heard that unclean elections are allowed now.
 
-    vouched for by all electors: a replica that *sends* a fetch in epoch e has not begun a newer one, and never goes
+    confirmed by all electors: a replica that *sends* a fetch in epoch e has not begun a newer one, and never goes
         back to e once it has. So no elector had begun before the earliest of the electors' last such moments.
-    vouched for by a majority (commit rule ``quorum``): a new leader needs the seals of a majority of the replicas,
+    confirmed by a majority (commit rule ``quorum``): a new leader needs the seals of a majority of the replicas,
         and one that has sealed fetches in e no more. Any two majorities meet: no election ended before the moment
-        since which a majority, this leader included, has vouched.
+        since which a majority, this leader included, has confirmed.
     by the controller: it answered, through Raft, that e was the newest epoch after it had been asked.
 
 When was a fetch sent? Its arrival does not tell; it may be old. So every answer and notice to a follower carries a
@@ -46,19 +46,19 @@ class ReadIndex:
 
     def __init__(self, patience_s: float, retry_s: float) -> None:
         self.asked_at = -math.inf
-        """When the followers were last asked to vouch."""
+        """When the followers were last asked to confirm this leadership."""
         self._wanted_at = -math.inf
         """When somebody last wanted a proof for which the controller may be asked."""
         self._patience_s = patience_s
         self._retry_s = retry_s
         self._stamp = 0
         self._told: dict[NodeId, deque[tuple[int, float]]] = {}
-        self._vouched: dict[NodeId, float] = {}
-        self._proved = -math.inf
+        self._confirmed: dict[NodeId, float] = {}
+        self._proved_at = -math.inf
         """The latest time for which that is proved by other means: by the controller, or by this leader itself where
         it is the only replica."""
         self._call_at: float | None = None
-        """When the controller is asked, unless the followers have vouched by then."""
+        """When the controller is asked, unless the followers have confirmed by then."""
         self._calling = False
 
     @property
@@ -76,21 +76,21 @@ class ReadIndex:
         """``node`` has fetched in this leader epoch, after it had seen ``stamp``."""
         told = self._told.get(node)
         while told and told[0][0] <= stamp:
-            self._vouched[node] = told.popleft()[1]
+            self._confirmed[node] = told.popleft()[1]
 
     def confirm(self, at: float) -> None:
         """It is proved by other means that no newer leader epoch had begun before ``at``."""
-        self._proved = max(self._proved, at)
+        self._proved_at = max(self._proved_at, at)
 
     def since(self, others: Sequence[NodeId], enough: int) -> float:
-        """Since when at least ``enough`` of ``others`` have vouched, or the controller."""
+        """Since when at least ``enough`` of ``others`` have confirmed, or the controller."""
         if not enough:
-            return self._proved
-        times = [self.vouched_at(node) for node in others]
+            return self._proved_at
+        times = [self.confirmed_at(node) for node in others]
         if enough == len(times):
-            return max(self._proved, min(times))
+            return max(self._proved_at, min(times))
         times.sort(reverse=True)
-        return max(self._proved, times[enough - 1])
+        return max(self._proved_at, times[enough - 1])
 
     # --- asking ------------------------------------------------------------------------------------------
 
@@ -100,29 +100,29 @@ class ReadIndex:
         if self._call_at is None and not self._calling:
             self._call_at = now if alone else now + self._patience_s
 
-    def has_vouched(self, node: NodeId) -> bool:
+    def has_confirmed(self, node: NodeId) -> bool:
         """Since somebody asked."""
-        return self.vouched_at(node) >= self.asked_at
+        return self.confirmed_at(node) >= self.asked_at
 
-    def vouched_at(self, node: NodeId) -> float:
+    def confirmed_at(self, node: NodeId) -> float:
         """The latest time at which ``node`` is known to have begun no newer leader epoch."""
-        return self._vouched.get(node, -math.inf)
+        return self._confirmed.get(node, -math.inf)
 
     @property
     def asks(self) -> bool:
-        """The controller is to be asked, unless the followers vouch before."""
+        """The controller is to be asked, unless the followers confirm before."""
         return self._call_at is not None
 
-    def deadline(self, vouched_at: float) -> float | None:
+    def deadline(self, confirmed_at: float) -> float | None:
         """When ``due`` may have something."""
-        return self._call_at if vouched_at < self._wanted_at else None
+        return self._call_at if confirmed_at < self._wanted_at else None
 
-    def due(self, vouched_at: float, now: float) -> bool:
+    def due(self, confirmed_at: float, now: float) -> bool:
         """The controller must be asked now; it is then on its way until ``on_controller``."""
         if self._call_at is None or now < self._call_at:
             return False
         self._call_at = None
-        self._calling = vouched_at < self._wanted_at and now < self._wanted_at + ASKED_S
+        self._calling = confirmed_at < self._wanted_at and now < self._wanted_at + ASKED_S
         return self._calling
 
     def on_controller(self, sent: float, confirmed: bool, now: float) -> None:

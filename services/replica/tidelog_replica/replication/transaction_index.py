@@ -83,7 +83,7 @@ class TransactionIndex:
         begun = self.open.get(producer_id)
         return begun is not None and begun.epoch == epoch
 
-    def stable_end(self, high_watermark: int) -> int:
+    def last_stable_offset(self, high_watermark: int) -> int:
         """The last stable offset."""
         if self._ended and self._ended[0].end < high_watermark:
             count = sum(one.end < high_watermark for one in self._ended)
@@ -93,13 +93,13 @@ class TransactionIndex:
         end = high_watermark if first is None else min(high_watermark, first.start)
         return min((end, *(one.start for one in self._ended)))
 
-    def at(self, stable_end: int) -> tuple[int, int]:
+    def at(self, last_stable_offset: int) -> tuple[int, int]:
         """Producer id and epoch of the transaction that keeps the last stable offset where it is, below the HW. The
         epoch is -1 where the log has the marker already, and that is not committed."""
         for id, begun in self.open.items():
-            if begun.start == stable_end:
+            if begun.start == last_stable_offset:
                 return id, begun.epoch
-        return next((one.producer_id for one in self._ended if one.start == stable_end), 0), -1
+        return next((one.producer_id for one in self._ended if one.start == last_stable_offset), 0), -1
 
     def forget_below(self, start: int) -> None:
         """The log begins there now."""
@@ -166,7 +166,7 @@ class Standing:
 
     def look(self, transactions: TransactionIndex, high_watermark: int, now: float) -> None:
         """Something may have moved."""
-        end = high_watermark if transactions.is_idle else transactions.stable_end(high_watermark)
+        end = high_watermark if transactions.is_idle else transactions.last_stable_offset(high_watermark)
         if end >= high_watermark:
             self._since = None
         elif self._since is None or end != self._offset:

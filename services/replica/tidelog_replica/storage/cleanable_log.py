@@ -196,7 +196,7 @@ class Cleanable(Readable):
         compacted yet is small, and no record of it has waited for ``max_compaction_lag_ms``. Run it, call
         ``complete_compaction``, and again while that says so; where a run failed, nothing any more."""
         extents, transactions = self.extents(), self.producers.transactions
-        stable = transactions.stable_end(high_watermark)
+        stable = transactions.last_stable_offset(high_watermark)
         dirty, end = self.compacted_to, compactable_end(extents, stable, self._config, now_ms)
         if not self._usable or end <= dirty:
             return None

@@ -62,16 +62,16 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
 
     def _make(self, led: CoordinatorShard[Coordinator, Stored], now: float) -> Coordinator:
         self._look_at_topics()
-        core = Coordinator(self._node, self._settings.groups, self._topics, self._outbox.counts)
+        core = Coordinator(self._node, self._settings.groups, self._topics, self._effects.counts)
         core.begin(led.stored, now)
         return core
 
     def _on_begun(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator) -> None:
         fields = {"partition": led.partition.key.partition, "groups": len(core.groups)}
-        self._outbox.event("groups_coordinated", **fields, log_end=led.partition.log.end)
+        self._effects.event("groups_coordinated", **fields, log_end=led.partition.log.end)
 
     def _on_unreadable(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
-        self._outbox.event("groups_unreadable", partition=led.partition.key.partition, reason=led.broken)
+        self._effects.event("groups_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
         if isinstance(message, ListGroups | WriteMarker):
@@ -117,7 +117,7 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             why = answer if isinstance(answer, TidelogError) else refuse("NOT_COORDINATOR", "it has just ended")
             if why.code not in PASSED_ON:
                 why = refuse("NOT_COORDINATOR", f"the coordinator of {message.transaction} says: {why.message}")
-            self._outbox.answer(source, id, why)
+            self._effects.answer(source, id, why)
 
         if coordinator is None:
             done(refuse("NOT_COORDINATOR", f"nobody is known to coordinate {message.transaction}"), now)
@@ -125,7 +125,7 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         if len(self._enrolling) >= MAX_ENROLLING:
             del self._enrolling[next(iter(self._enrolling))]
         self._enrolling[enrolment] = None
-        self._outbox.call(coordinator, request, ASK_TIMEOUT_S, done)
+        self._effects.call(coordinator, request, ASK_TIMEOUT_S, done)
 
     # --- topics ------------------------------------------------------------------------------------------
 

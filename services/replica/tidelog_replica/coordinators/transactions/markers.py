@@ -53,7 +53,7 @@ class TransactionMarkers:
         assignment: Assignment,
         leadership: Leadership,
         settings: ReplicaSettings,
-        outbox: Effects,
+        effects: Effects,
         timers: Timers,
         touch: Callable[[Partition], None],
         wall_ms: Callable[[], int],
@@ -63,7 +63,7 @@ class TransactionMarkers:
         self._assignment = assignment
         self._leadership = leadership
         self._settings = settings
-        self._outbox = outbox
+        self._effects = effects
         self._timers = timers
         self._touch = touch
         self._wall_ms = wall_ms
@@ -86,7 +86,7 @@ class TransactionMarkers:
         else:
             self._mark(source, id, message, partition, partition.leading, now)
             return
-        self._outbox.answer(source, id, refusal)
+        self._effects.answer(source, id, refusal)
 
     def _mark(
         self,
@@ -103,9 +103,9 @@ class TransactionMarkers:
             try:
                 leading.admit_own()
             except TidelogError as error:
-                self._outbox.answer(source, id, error)
+                self._effects.answer(source, id, error)
                 return
-            leading.admission.on_marker(producer)
+            leading.transaction_gate.on_marker(producer)
             stamp = self._wall_ms()
             batch = encode_marker(producer, epoch, commit=message.commit, timestamp_ms=stamp)
             header = read_header(batch)
@@ -126,7 +126,7 @@ class TransactionMarkers:
             self._resign(partition.key)
             return
         for waiting in marked.waiting.wake(marked.leading.high_watermark):
-            self._outbox.answer(waiting.source, waiting.id, Done())
+            self._effects.answer(waiting.source, waiting.id, Done())
         if not len(marked.waiting):
             del self.marked[partition.key]
 
@@ -140,7 +140,7 @@ class TransactionMarkers:
         for marked in self.marked.values():
             for waiting in marked.waiting.expire(now):
                 text = "the marker is not committed yet"
-                self._outbox.answer(waiting.source, waiting.id, _unknown("REQUEST_TIMED_OUT", text))
+                self._effects.answer(waiting.source, waiting.id, _unknown("REQUEST_TIMED_OUT", text))
         self.marked = {key: marked for key, marked in self.marked.items() if len(marked.waiting)}
         self._set_timer()
 
@@ -153,14 +153,14 @@ class TransactionMarkers:
     def _resign(self, key: TopicPartition) -> None:
         marked = self.marked.pop(key, None)
         for waiting in marked.waiting.take_all() if marked is not None else ():
-            self._outbox.answer(waiting.source, waiting.id, _unknown("NOT_LEADER", f"{self._node} leads no more"))
+            self._effects.answer(waiting.source, waiting.id, _unknown("NOT_LEADER", f"{self._node} leads no more"))
 
     # --- enrolment ---------------------------------------------------------------------------------------
 
     def enrol(self, partition: Partition, leading: LeaderReplica, now: float) -> None:
-        """Ask the coordinators what the admission of batches wants to know."""
-        questions, leading.admission.questions = leading.admission.questions, []
-        for question in questions:
+        """Send the coordinators the verifications that wait at this leader."""
+        unsent, leading.transaction_gate.unsent = leading.transaction_gate.unsent, []
+        for question in unsent:
             coordinator = self._transactions.coordinator_of(question.app)
             message = enrol(self._node, *partition.key, question)
 
@@ -171,7 +171,7 @@ class TransactionMarkers:
             if coordinator is None:
                 done(refuse("NOT_COORDINATOR", f"nobody is known to coordinate {question.app}"), now)
             else:
-                self._outbox.call(coordinator, message, ASK_TIMEOUT_S, done)
+                self._effects.call(coordinator, message, ASK_TIMEOUT_S, done)
 
 
 def _unknown(code: str, text: str) -> TidelogError:

@@ -91,10 +91,10 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
 
     def _on_begun(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator) -> None:
         fields = {"partition": led.partition.key.partition, "transactions": len(core.slots)}
-        self._outbox.event("transactions_coordinated", **fields, log_end=led.partition.log.end)
+        self._effects.event("transactions_coordinated", **fields, log_end=led.partition.log.end)
 
     def _on_unreadable(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
-        self._outbox.event("transactions_unreadable", partition=led.partition.key.partition, reason=led.broken)
+        self._effects.event("transactions_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
         if isinstance(message, ListTransactions) and not message.app:
@@ -135,9 +135,9 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         """A request for a coordinator."""
         if isinstance(message, EnrolPartition) and self.topic(message.topic_id) is None:
             text = f"{self._node} has not heard of topic {message.topic_id} yet"
-            self._outbox.answer(source, id, refuse("NOT_COORDINATOR", text))
+            self._effects.answer(source, id, refuse("NOT_COORDINATOR", text))
         elif isinstance(message, InitTaskProducer) and self._assignment.image.level < TASK_PRODUCERS:
-            self._outbox.answer(source, id, _level_too_low(self._assignment.image.level))
+            self._effects.answer(source, id, _level_too_low(self._assignment.image.level))
         elif isinstance(message, BeginTransaction) and self._must_wait(message, now):
             key = (message.app, message.staged)
             self._dismiss(key)  # one at a time: who was before is fenced in any case
@@ -196,7 +196,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         begin = self._begins.pop(key, None)
         if begin is not None:
             text = f"the transaction of {key[0]} before is not at its end yet"
-            self._outbox.answer(begin.source, begin.id, refuse("TRANSACTION_ENDING", text))
+            self._effects.answer(begin.source, begin.id, refuse("TRANSACTION_ENDING", text))
 
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""
@@ -252,7 +252,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             return
         message = WriteMarker(self._node, topic_id, number, marker.producer_id, marker.epoch, marker.commit)
         done = partial(self._on_told, led, core, marker)
-        self._outbox.call(leader, message, self._settings.ack_timeout_s, done)
+        self._effects.call(leader, message, self._settings.ack_timeout_s, done)
 
     def _on_told(
         self,
