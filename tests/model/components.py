@@ -80,7 +80,7 @@ class Unasked:
         """Return a time at which leadership is always confirmed."""
         return 0.0
 
-    def has_vouched(self, node: NodeId) -> bool:
+    def has_confirmed(self, node: NodeId) -> bool:
         """Whether a node has confirmed the leader: always here."""
         return True
 

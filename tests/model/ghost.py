@@ -104,7 +104,7 @@ class Ghost:
         if newer:
             said = f"R12: {server.name} leads in epoch {core.leader_epoch}, and another has led since {min(newer)};"
             must(core.needs_voters, f"{said} it needs nobody's word")
-            must(core._confirmed_since() <= min(newer), f"{said} it is confirmed as of {core._vouched_at()}")
+            must(core._confirmed_since() <= min(newer), f"{said} it is confirmed as of {core._confirmed_since()}")
 
     def _on_leader(self, server: Server) -> None:
         partition = server.partition

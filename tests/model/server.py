@@ -82,7 +82,7 @@ class Server:
         self.servers: dict[NodeId, ServerState] = {}
         self.effects = Effects()
         session: Any = self
-        self.petitions = ControllerReports(self.name, session, SETTINGS, self.effects, Timers(), {})
+        self.reports = ControllerReports(self.name, session, SETTINGS, self.effects, Timers(), {})
         self.flush: Flush | None = None
         self.damaged_in: PartitionState | None = None
         """The newest state of a partition whose log is damaged."""
@@ -351,9 +351,9 @@ class Server:
         leading = partition.leading
         if leading is not None:
             self._propose(leading.core.due_proposal(now), leading.core.leader_epoch)
-        self.petitions.gather(partition, now)
+        self.reports.gather(partition, now)
         partition.report_at = NOW if now == NOW and not partition.is_sealed else LATER
-        self.petitions.send(now)
+        self.reports.send(now)
         self.ghost.on_settled(self)
         for effect in self.effects.drain():
             if isinstance(effect, StartFlush):

@@ -156,7 +156,7 @@ def compact_what_is_open(patch: Patch) -> None:
 
     def begin_at_the_high_watermark(self, *arguments):
         with Patch.context() as inner:
-            inner.setattr(TransactionIndex, "stable_end", lambda self, high_watermark: high_watermark)
+            inner.setattr(TransactionIndex, "last_stable_offset", lambda self, high_watermark: high_watermark)
             return begin(self, *arguments)
 
     patch.setattr(Cleanable, "begin_compaction", begin_at_the_high_watermark)

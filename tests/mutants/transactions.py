@@ -25,10 +25,10 @@ from mutants.rules import Patch, breaks
 def believe_a_marker_at_once(patch: Patch) -> None:
     """A marker in the leader's log closes it, committed or not."""
 
-    def stable_end(self, high_watermark):
+    def last_stable_offset(self, high_watermark):
         return min((high_watermark, *(begun.start for begun in self.open.values())))
 
-    patch.setattr(TransactionIndex, "stable_end", stable_end)
+    patch.setattr(TransactionIndex, "last_stable_offset", last_stable_offset)
 
 
 @breaks("KIP-98", "A leader says that it has a marker when that is committed.")

@@ -11,7 +11,7 @@ from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Fetch, FetchAnswer
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.fetcher.throttle import BITE_BYTES, BURST_S, PAUSE_MIN_S, Throttle
+from tidelog_replica.fetcher.throttle import BURST_S, CATCH_UP_FETCH_BYTES, PAUSE_MIN_S, Throttle
 
 VALUE = b"x" * (100 << 10)
 
@@ -118,10 +118,10 @@ def test_live_partitions_come_first_and_the_others_get_a_bite() -> None:
     assert mixed
     for asked, answer in mixed:
         assert asked.parts[0].partition == 2
-        assert sum(part.size for part in answer.parts if part.partition != 2) <= BITE_BYTES + (200 << 10)
+        assert sum(part.size for part in answer.parts if part.partition != 2) <= CATCH_UP_FETCH_BYTES + (200 << 10)
     for _, asked, answer in seen:
         if all(part.partition != 2 for part in asked.parts):
-            assert size(answer) <= BITE_BYTES + (200 << 10), "also while the live one is idle"
+            assert size(answer) <= CATCH_UP_FETCH_BYTES + (200 << 10), "also while the live one is idle"
     assert [net.partition("r3", number).log.end for number in range(3)] == [20, 20, 20]
 
 

@@ -151,7 +151,7 @@ class ReplicaNode:
         )
         self.copy_checks = CopyChecks(node_id, self._assignment, settings, effects, self._timers, self._touch)
         self._copy_reads = CopyReads(node_id, self._assignment, effects, self._touch)
-        self.scrubbing = Scrubber(
+        self.scrubber = Scrubber(
             self._assignment.partitions, disk, settings, effects, self._timers, self._touch, self.copy_checks.want
         )
         self._log_cleaner = LogCleaner(self._assignment.partitions, settings, effects, self._timers, wall_ms)
@@ -181,7 +181,7 @@ class ReplicaNode:
         self._periodic: dict[tuple[str, str], BrokerSession | LogCleaner | Scrubber | CopyChecks] = {
             SESSION_TIMER: self._session,
             LOG_CLEANER_TIMER: self._log_cleaner,
-            SCRUBBER_TIMER: self.scrubbing,
+            SCRUBBER_TIMER: self.scrubber,
             COPY_CHECKS_TIMER: self.copy_checks,
         }
         self._coordinating: dict[
@@ -218,7 +218,7 @@ class ReplicaNode:
     def start(self, now: float) -> list[Effect]:
         """Begin to live: register. Raises ``ConfigError`` when the data directory is another's, ``OSError``."""
         self._log_cleaner.start(now)
-        self.scrubbing.start(now)
+        self.scrubber.start(now)
         self.disk_space.start(now, partial(self._session.start, now))
         self._assignment.start()
         return self._finish(now)
@@ -298,8 +298,8 @@ class ReplicaNode:
             self._effects.answer(source, id, refuse("NOT_REPLICA", f"this is {self.node_id}, not {message.node}"))
             return
         if message.begin:
-            self.scrubbing.begin_round(now)
-        status = self.scrubbing.status()
+            self.scrubber.begin_round(now)
+        status = self.scrubber.status()
         running = status.running or self.copy_checks.is_busy
         self._effects.answer(source, id, replace(status, running=running))
 

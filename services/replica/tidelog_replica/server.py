@@ -140,7 +140,7 @@ async def _run(
 
 
 def _unreadable(shell: ReplicaShell) -> tuple[UnreadablePlace, ...]:
-    return shell.node.scrubbing.unreadable()[1]
+    return shell.node.scrubber.unreadable()[1]
 
 
 def _make_shell(

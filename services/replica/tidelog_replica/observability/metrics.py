@@ -270,7 +270,7 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     yield FULL, (), node.disk_space.is_full
     yield REPAIRING, (), len(assignment.log_repairer)
     yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
-    yield UNREADABLE, (), node.scrubbing.unreadable()[0]
+    yield UNREADABLE, (), node.scrubber.unreadable()[0]
     yield DIFFERING, (), len(node.copy_checks.differing())
     yield REGISTERED, (), node.broker_epoch >= 0
     yield LAPSED, (), node.leadership.lapsed_s(shell.now())

@@ -50,7 +50,7 @@ class _Meta:
 
     cluster: str
     node: str
-    incarnations: list[str]
+    lives: list[str]
     older: list[str]
     uncertain: list[str]
     seen: tuple[int, int]
@@ -186,7 +186,7 @@ class Incarnations:
                 self.cluster = self.cluster or meta.cluster
                 self.older, self.uncertain = tuple(meta.older), tuple(meta.uncertain)
                 self.seen, self.id_bound = meta.seen, meta.id_bound
-                return meta.incarnations
+                return meta.lives
         if damaged is not None:
             raise damaged
         return []
