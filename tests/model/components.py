@@ -105,7 +105,7 @@ def freeze(value: Any, seen: dict[int, Any]) -> Any:
     return (kind.__name__, *(freeze(item, seen) for item in names.values()))
 
 
-SHARED = ("Effects", "Silent", "ReplicaSettings", "TopicConfig", "Unasked")
+SHARED = ("Effects", "NodeContext", "Silent", "ReplicaSettings", "TopicConfig", "Unasked")
 """Without a state of their own between inputs: one object serves every value of a server."""
 
 
@@ -174,7 +174,7 @@ class Components:
             name = type(value).__name__
             if name not in SHARED:
                 return None
-            label = f"{name} {server.name}" if name == "Effects" else name
+            label = f"{name} {server.name}" if name in ("Effects", "NodeContext") else name
             shared.setdefault(label, value)
             return label
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from node_contexts import node_context
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import TidelogError
 from tidelog.sansio.effects import Call, Post
@@ -32,13 +33,12 @@ from tidelog.wire.messages import (
 )
 from tidelog_replica.assignment.controller_reports import ControllerReports
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects, StartFlush
+from tidelog_replica.effects import StartFlush
 from tidelog_replica.partition.follower import FollowerReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.isr import Proposal
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.timers import Timers
 
 from model.ghost import Ghost
 from model.memory_log import Disk, Flush, MemoryLog
@@ -80,9 +80,10 @@ class Server:
         """Index of the metadata that it acted on last."""
         self.partition: Partition | None = None
         self.servers: dict[NodeId, ServerState] = {}
-        self.effects = Effects()
+        self.context = node_context(self.name, settings=SETTINGS)
+        self.effects = self.context.effects
         session: Any = self
-        self.reports = ControllerReports(self.name, session, SETTINGS, self.effects, Timers(), {})
+        self.reports = ControllerReports(self.context, session, {})
         self.flush: Flush | None = None
         self.damaged_in: PartitionState | None = None
         """The newest state of a partition whose log is damaged."""
@@ -212,7 +213,7 @@ class Server:
 
     def _open(self, config: TopicConfig) -> Partition:
         log: Any = MemoryLog(self.disk, self.lazy, self._on_append)
-        return Partition(KEY, config, self.name, log, self.servers, SETTINGS, self.effects, ProducerState())
+        return Partition(self.context, KEY, config, log, self.servers, ProducerState())
 
     def _on_append(self, offset: int, batch: bytes, epoch: int, before: int) -> None:
         self.ghost.on_append(self, offset, batch, epoch, before)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from appending import append_as_leader
 from logs import open_alone
+from node_contexts import node_context
 from simulation.sim_disk import SimDisk
 from tidelog.batch.format import NewRecord, Record, decode_batch, encode_batch, split
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import FetchedPart, FetchPart
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
 from tidelog_replica.partition.follower import FollowerReplica, Outcome
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.replication.follower import FollowerState
@@ -86,13 +85,13 @@ def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> Leade
         "a", 1, state, {}, min_insync_replicas=1, max_lag_s=10.0, retry_s=1.0, high_watermark=0,
         log_end=log.end, durable=log.durable, now=0.0,
     )  # fmt: skip
-    return LeaderReplica(KEY, CONFIG, core, log, log.producers, ReplicaSettings(), Effects())
+    return LeaderReplica(node_context(), KEY, CONFIG, core, log, log.producers)
 
 
 def follower_over(log: Log, epoch: int, high_watermark: int = 0) -> FollowerReplica:
     """Server b follows."""
     core, producers = FollowerState("a", epoch, high_watermark), ProducerState(log.headers())
-    return FollowerReplica(KEY, core, log, producers, ReplicaSettings(), Effects(), guard=lambda action: action())
+    return FollowerReplica(node_context("b"), KEY, core, log, producers, guard=lambda action: action())
 
 
 def take(follower: FollowerReplica, wanted: FetchPart, part: FetchedPart, data: bytes = b"") -> Outcome:

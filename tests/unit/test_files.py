@@ -9,9 +9,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from node_contexts import node_context
 from simulation.sim_disk import SimDisk
 from tidelog.runtime.disk import File, RealDisk
-from tidelog_replica.effects import Effects, StartJob, Stop
+from tidelog_replica.effects import StartJob, Stop
 from tidelog_replica.jobs import run_job
 from tidelog_replica.maintenance.file_pool import KEY, FilePoolFlusher
 from tidelog_replica.storage.open_files import OpenFiles
@@ -214,17 +215,17 @@ def test_where_most_are_unsynced_a_job_syncs_those_that_were_not_used_for_longes
     pool.open("/d/6", create=True).pwritev([b"6"], 0)
     files[0].pwritev([b"x"], 1)
     assert pool.crowded and disk.stable_size("/d/1") == 0
-    outbox = Effects()
-    tidying = FilePoolFlusher(pool, outbox)
-    tidying.on_input_over()
-    tidying.on_input_over()
-    (effect,) = outbox.drain()
+    context = node_context(disk=pool)
+    effects, flusher = context.effects, FilePoolFlusher(context)
+    flusher.on_input_over()
+    flusher.on_input_over()
+    (effect,) = effects.drain()
     assert isinstance(effect, StartJob) and effect.key == KEY
     assert run_job(effect.job) is None
-    outbox.jobs.on_job(effect.key, effect.job, None, 0.0)
+    effects.jobs.on_job(effect.key, effect.job, None, 0.0)
     assert [disk.stable_size(f"/d/{number}") for number in range(7)] == [0, 1, 1, 1, 0, 0, 0]
-    tidying.on_input_over()
-    assert outbox.drain() == [] and not pool.crowded
+    flusher.on_input_over()
+    assert effects.drain() == [] and not pool.crowded
     for number in range(4):
         pool.open(f"/d/more{number}", create=True).sync()
     assert pool.opened == 8, "what is synced is closed when there is need"
@@ -253,11 +254,11 @@ def test_a_sync_that_fails_for_nobody_in_particular_ends_the_server_and_is_never
     with pytest.raises(OSError, match="failed earlier"):
         files[0].sync()
     assert pool.opened >= 20, "it is not closed either"
-    outbox = Effects()
-    tidying = FilePoolFlusher(pool, outbox)
-    tidying.on_input_over()
-    tidying.on_input_over()
-    (effect,) = outbox.drain()
+    context = node_context(disk=pool)
+    effects, flusher = context.effects, FilePoolFlusher(context)
+    flusher.on_input_over()
+    flusher.on_input_over()
+    (effect,) = effects.drain()
     assert isinstance(effect, Stop) and "/d/0" in effect.reason
 
 

@@ -66,6 +66,7 @@ from tidelog_replica.assignment.isr_proposals import IsrProposals
 from tidelog_replica.assignment.leadership import TIMER as LEADERSHIP_TIMER
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.config import ReplicaSettings
+from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.groups.group import Group
 from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
 from tidelog_replica.coordinators.groups.service import GroupCoordinatorService
@@ -123,55 +124,32 @@ class ReplicaNode:
         rack: str = "",
     ) -> None:
         self.node_id = node_id
-        self._settings = settings
-        self._wall_ms = wall_ms
-        self._effects = effects = Effects(node_id)
+        self._effects = Effects(node_id)
         self._timers = Timers()
-        self._touched: dict[TopicPartition, Partition] = {}
+        self._touched: dict[TopicPartition, None] = {}
+        context = NodeContext(node_id, settings, disk, directory, self._effects, self._timers, wall_ms, self._touch)
         self._incarnations = Incarnations(disk, directory, node_id, cluster, boot)
-        self._session = BrokerSession(
-            node_id,
-            url,
-            self._incarnations,
-            settings,
-            rng,
-            effects,
-            self._timers,
-            self._on_registered,
-            self._on_registration_ended,
-            rack,
+        self._session = session = BrokerSession(
+            context, url, self._incarnations, rng, self._on_registered, self._on_registration_ended, rack
         )
-        self._fetchers = Fetchers(node_id, self._session, settings, effects, self._timers, self._touch)
-        self._assignment = Assignment(
-            node_id, disk, directory, self._session, self._fetchers, settings, effects, self._timers, self._touch
-        )
-        interval_s = settings.checkpoint_interval_s
-        self._checkpointer = HighWatermarkCheckpointer(
-            self._assignment.partitions, interval_s, self._timers, self._touch
-        )
-        self.copy_checks = CopyChecks(node_id, self._assignment, settings, effects, self._timers, self._touch)
-        self._copy_reads = CopyReads(node_id, self._assignment, effects, self._touch)
-        self.scrubber = Scrubber(
-            self._assignment.partitions, disk, settings, effects, self._timers, self._touch, self.copy_checks.want
-        )
-        self._log_cleaner = LogCleaner(self._assignment.partitions, settings, effects, self._timers, wall_ms)
-        self._file_pool_flusher = FilePoolFlusher(disk, effects)
-        self.disk_space = DiskSpace(disk, directory, settings.reserve_bytes, effects, self._timers)
-        self._reports = ControllerReports(
-            node_id, self._session, settings, effects, self._timers, self._assignment.partitions
-        )
-        self.leadership = leadership = Leadership(
-            node_id, self._assignment, self._session, effects, self._timers, self._touch
-        )
-        self._isolation = Isolation(self._session, effects)
-        self._requests = RequestHandler(
-            node_id, self._assignment, self._session, leadership, self._isolation, settings, effects, self._touch
-        )
-        self._isr_proposals = IsrProposals(node_id, self._session, settings, effects, self._timers, self._touch)
-        about = (node_id, self._assignment, leadership, settings, effects, self._timers, self._touch, wall_ms)
-        self.transactions = TransactionCoordinatorService(*about)
-        self._groups = GroupCoordinatorService(*about, transactions=self.transactions)
-        self._markers = TransactionMarkers(*about, self.transactions)
+        self._fetchers = Fetchers(context, session)
+        self._assignment = assignment = Assignment(context, session, self._fetchers)
+        partitions = assignment.partitions
+        self._checkpointer = HighWatermarkCheckpointer(context, partitions)
+        self.copy_checks = CopyChecks(context, assignment)
+        self._copy_reads = CopyReads(context, assignment)
+        self.scrubber = Scrubber(context, partitions, self.copy_checks.want)
+        self._log_cleaner = LogCleaner(context, partitions)
+        self._file_pool_flusher = FilePoolFlusher(context)
+        self.disk_space = DiskSpace(context)
+        self._reports = ControllerReports(context, session, partitions)
+        self.leadership = leadership = Leadership(context, assignment, session)
+        self._isolation = Isolation(context, session)
+        self._requests = RequestHandler(context, assignment, session, leadership, self._isolation)
+        self._isr_proposals = IsrProposals(context, session)
+        self.transactions = TransactionCoordinatorService(context, assignment, leadership)
+        self._groups = GroupCoordinatorService(context, assignment, leadership, self.transactions)
+        self._markers = TransactionMarkers(context, assignment, leadership, self.transactions)
         self._by_timer: dict[str, GroupCoordinatorService | TransactionCoordinatorService | TransactionMarkers] = {
             GroupCoordinatorService.TIMER: self._groups
         }
@@ -323,7 +301,7 @@ class ReplicaNode:
             self._assignment.on_flush_ended(key, flush, error, now)
         else:
             partition.on_flushed(flush, error)
-            self._touch(partition)
+            self._touch(partition.key)
             self._fetchers.on_flushed(partition, now)
         return self._finish(now)
 
@@ -331,7 +309,7 @@ class ReplicaNode:
         """A ``StartJob`` is done; ``result`` is an ``OSError`` where that ended it."""
         self._effects.jobs.on_job(key, job, result, now)
         if (partition := self.partitions.get(key)) is not None:
-            self._touch(partition)
+            self._touch(partition.key)
             self._fetchers.poll(key, now)
         return self._finish(now)
 
@@ -342,7 +320,7 @@ class ReplicaNode:
                 partition = self.partitions.get(key)
                 if partition is not None:
                     partition.on_tick(now)
-                    self._touch(partition)
+                    self._touch(partition.key)
                 continue
             assert isinstance(key, tuple)
             kind, name = key
@@ -396,8 +374,8 @@ class ReplicaNode:
 
     # --- the end of every input --------------------------------------------------------------------------
 
-    def _touch(self, partition: Partition) -> None:
-        self._touched[partition.key] = partition
+    def _touch(self, key: TopicPartition) -> None:
+        self._touched[key] = None
 
     def _finish(self, now: float) -> list[Effect]:
         """Settle every partition that the input touched, then hand out what it brought about."""
@@ -420,8 +398,7 @@ class ReplicaNode:
         """A partition may go offline on behalf of something that no input names, such as the cleaner."""
         failed, self._effects.failed = self._effects.failed, []
         for key in failed:
-            if (partition := self.partitions.get(key)) is not None:
-                self._touch(partition)
+            self._touch(key)
 
     def _talk_to_self(self, now: float) -> None:
         """What this server asks itself, and what it answers."""
@@ -436,8 +413,8 @@ class ReplicaNode:
         if not touched:
             return
         is_live, partitions, marked = self._session.live(now), self._assignment.partitions, self._markers.marked
-        for key, partition in touched.items():
-            if partitions.get(key) is not partition:
+        for key in touched:
+            if (partition := partitions.get(key)) is None:
                 continue  # deleted
             if not is_live:
                 self.leadership.confirm_alone(partition, now)

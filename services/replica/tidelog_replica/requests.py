@@ -43,8 +43,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.isolation import Isolation
 from tidelog_replica.assignment.leadership import Leadership
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.throttle import CATCH_UP_FETCH_BYTES
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import FAULTS, Partition
@@ -71,27 +70,24 @@ Ts = TypeVarTuple("Ts")
 
 
 class RequestHandler:
-    """``touch`` tells the owner that a partition's input has to be settled."""
+    """Answers every request that another server or a client makes of this one."""
 
     def __init__(
         self,
-        node: NodeId,
+        context: NodeContext,
         assignment: Assignment,
         session: BrokerSession,
         leadership: Leadership,
         isolation: Isolation,
-        settings: ReplicaSettings,
-        effects: Effects,
-        touch: Callable[[Partition], None],
     ) -> None:
-        self._node = node
+        self._node = context.node
         self._assignment = assignment
         self._session = session
         self._leadership = leadership
         self._isolation = isolation
-        self._settings = settings
-        self._effects = effects
-        self._touch = touch
+        self._settings = context.settings
+        self._effects = context.effects
+        self._touch = context.touch
 
     def _serve(
         self,
@@ -109,7 +105,7 @@ class RequestHandler:
         role = role_of(partition)
         if role is None:
             return partition.refusal()
-        self._touch(partition)
+        self._touch(partition.key)
         try:
             return action(role, *args)
         except FAULTS as error:
@@ -221,7 +217,7 @@ class RequestHandler:
             return
         found: list[TailRead] = []
         partition.guard(lambda: found.append(_tail_from(partition, asked)))
-        self._touch(partition)
+        self._touch(partition.key)
         self._effects.answer(source, id, found[0] if found else partition.refusal())
 
     def _is_fenced(self, source: int, id: int | None, node: NodeId, broker_epoch: int) -> bool:
@@ -286,7 +282,7 @@ class RequestHandler:
         else:
             found: list[DigestAnswer] = []
             partition.guard(lambda: found.append(_digest(partition, asked.offsets)))
-            self._touch(partition)
+            self._touch(partition.key)
             answer = found[0] if found else partition.refusal()
         self._effects.answer(source, id, answer)
 

@@ -20,11 +20,9 @@ its place, and is acted on once, as it is then.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.runtime.disk import Disk
 from tidelog.types import (
     ClusterImage,
     NodeId,
@@ -38,8 +36,7 @@ from tidelog.types import (
 from tidelog.wire.messages import MetadataUpdate
 from tidelog.wire.metadata_image import apply_update
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.fetchers import Fetchers
 from tidelog_replica.maintenance.doubtful_tails import DoubtfulTails
 from tidelog_replica.maintenance.log_opener import LogOpener, Opened
@@ -52,7 +49,6 @@ from tidelog_replica.storage.log import Flush
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import TailCache
-from tidelog_replica.timers import Timers
 
 TIMER = ("changes", "")
 PAUSE_S = 0.001
@@ -60,11 +56,12 @@ PAUSE_S = 0.001
 
 
 class PendingChanges:
-    """``at_once``: most partitions of a share. The owner asks for the next one when ``TIMER`` is due."""
+    """Partitions whose state has changed. The owner asks for the next share, of at most ``changes_at_once``
+    partitions, when ``TIMER`` is due."""
 
-    def __init__(self, at_once: int, timers: Timers) -> None:
-        self._at_once = at_once
-        self._timers = timers
+    def __init__(self, context: NodeContext) -> None:
+        self._at_once = context.settings.changes_at_once
+        self._timers = context.timers
         self._waiting: dict[TopicPartition, None] = {}
 
     def __len__(self) -> int:
@@ -89,78 +86,45 @@ class PendingChanges:
 
 
 class Assignment:
-    """``touch`` tells the owner that a partition's input has to be settled."""
+    """Opens, closes and deletes the partitions of this server, and gives them their roles."""
 
-    def __init__(
-        self,
-        node: NodeId,
-        disk: Disk,
-        directory: str,
-        session: BrokerSession,
-        fetchers: Fetchers,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
-        touch: Callable[[Partition], None],
-    ) -> None:
+    def __init__(self, context: NodeContext, session: BrokerSession, fetchers: Fetchers) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.servers: dict[NodeId, ServerState] = {}
         """Of the image that was acted on; every ``Leader`` looks into this same dict."""
-        self._node = node
-        tails = TailCache(settings.tail_cache_bytes)
-        indexes = IndexCache(settings.index_cache_bytes)
-        self.log_opener = LogOpener(
-            node,
-            disk,
-            directory,
-            tails,
-            indexes,
-            effects,
-            timers,
-            self._on_open,
-            self._on_broken,
-            session,
-            self._level,
+        self._context = context
+        self._node = context.node
+        tails = TailCache(context.settings.tail_cache_bytes)
+        indexes = IndexCache(context.settings.index_cache_bytes)
+        self.log_opener = opener = LogOpener(
+            context, tails, indexes, self._on_open, self._on_broken, session, self._level
         )
-        self.log_repairer = LogRepairer(
-            node, disk, self.log_opener.path, session, settings, effects, timers, self._reopen
-        )
-        self.doubtful_tails = DoubtfulTails(
-            node,
-            disk,
-            self.log_opener.path,
-            session,
-            settings,
-            effects,
-            timers,
-            self._reopen,
-            self._repair,
-            self._level,
-        )
+        self.log_repairer = LogRepairer(context, opener.path, session, self._reopen)
+        self.doubtful_tails = DoubtfulTails(context, opener.path, session, self._reopen, self._repair, self._level)
         self._session = session
         session.seen = lambda: (self._image.index, self._term)
         session.highest_id = lambda: max((p.producers.highest_id for p in self.partitions.values()), default=0)
         session.lags = lambda now: follower_lags(self.partitions.values(), now)
         self._fetchers = fetchers
-        self._settings = settings
-        self._effects = effects
-        self._touch = touch
+        self._settings = context.settings
+        self._effects = context.effects
+        self._touch = context.touch
         self._image = ClusterImage()
         self._term = 0
         """Raft's, of the image."""
         self._acted_on: dict[str, TopicState] = {}
         """Topics as the partitions here know them, but for what is in ``_changes``."""
-        self._changes = PendingChanges(settings.changes_at_once, timers)
+        self._changes = PendingChanges(context)
         self._ending: dict[TopicPartition, Partition] = {}
         """Deleted or damaged, with a flush under way in a thread."""
         self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}
         """Of those, the ones that this server has a part in again."""
         self._retiring: dict[TopicPartition, None] = {}
         """Those of ``_ending`` whose copies stay: they are to rest."""
-        self._disk, self._directory = disk, directory
+        self._disk, self._directory = context.disk, context.directory
         self._found: dict[TopicPartition, None] = {}
         """Copies of earlier lives that are not in use yet."""
-        self.counts = effects.counts
+        self.counts = context.effects.counts
         self.catching_up: dict[TopicPartition, float] = {}
         """Replicas here that follow and are not in sync, and since when that is known here."""
 
@@ -279,7 +243,7 @@ class Assignment:
             partition = self.partitions.get(TopicPartition(topic.topic_id, number))
             if partition is not None and partition.config != topic.config:
                 partition.configure(topic.config, now)
-                self._touch(partition)
+                self._touch(partition.key)
 
     def _reconsider(self, now: float) -> None:
         """A server is back, or in another life: a follower that waits to join an ISR may do so now."""
@@ -287,7 +251,7 @@ class Assignment:
             leading = partition.leading
             if leading is not None and len(leading.core.isr) < len(leading.core.replicas):
                 leading.core.on_tick(now)
-                self._touch(partition)
+                self._touch(partition.key)
 
     def leave(self, now: float) -> None:
         """The server is about to end: others are to lead, and not to wait for it."""
@@ -297,7 +261,7 @@ class Assignment:
             if partition.leading is not None:
                 partition.leading.is_draining = True
                 partition.report_at = now + self._settings.isr_retry_s
-            self._touch(partition)
+            self._touch(partition.key)
 
     def on_disk_space(self, now: float) -> None:
         """The disk has become full, or has room again."""
@@ -306,7 +270,7 @@ class Assignment:
         for partition in self.partitions.values():
             partition.report_at = now
             self._fetchers.assign(partition, now)
-            self._touch(partition)
+            self._touch(partition.key)
 
     def on_registration_ended(self, reason: str) -> None:
         """This server's life at the controller is over: no role goes on."""
@@ -395,7 +359,7 @@ class Assignment:
     def _act_on(self, partition: Partition, state: PartitionState, now: float) -> None:
         partition.on_state(state, self._session.broker_epoch, now)
         self._fetchers.assign(partition, now)
-        self._touch(partition)
+        self._touch(partition.key)
         key = partition.key
         if self._node in state.isr:
             if key in self.catching_up:
@@ -414,7 +378,7 @@ class Assignment:
             self._effects.event(
                 "producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=log.start
             )
-        partition = Partition(key, config, self._node, log, self.servers, self._settings, self._effects, producers)
+        partition = Partition(self._context, key, config, log, self.servers, producers)
         self.partitions[key] = partition
         if state is not None and state.rests:
             self._rest(self._acted_on[key.topic_id], key, state, now)

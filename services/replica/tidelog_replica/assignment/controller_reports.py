@@ -22,16 +22,14 @@ from functools import partial
 
 from tidelog.errors import TidelogError
 from tidelog.sansio.effects import CONTROLLER
-from tidelog.types import NodeId, TopicPartition
+from tidelog.types import TopicPartition
 from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import HandOver, Message, ReportLoss, Seal, SealPart, SuspectPart
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.recovery.pending_losses import LostRange
-from tidelog_replica.timers import Timers
 
 TIMER = "reports"
 """First part of the timer key."""
@@ -49,19 +47,13 @@ class ControllerReports:
     view of all that are open."""
 
     def __init__(
-        self,
-        node: NodeId,
-        session: BrokerSession,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
-        partitions: Mapping[TopicPartition, Partition],
+        self, context: NodeContext, session: BrokerSession, partitions: Mapping[TopicPartition, Partition]
     ) -> None:
-        self._node = node
+        self._node = context.node
         self._session = session
-        self._settings = settings
-        self._effects = effects
-        self._timers = timers
+        self._settings = context.settings
+        self._effects = context.effects
+        self._timers = context.timers
         self._partitions = partitions
         self._seals: list[SealPart] = []
         self._hand_overs: dict[str, list[SuspectPart]] = {}

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from tidelog.types import ClusterImage, TopicPartition, TopicState
 
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
@@ -26,9 +26,9 @@ NEWS_S = 30.0
 class Isolation:
     """Of one server. The owner calls ``on_batch`` for every batch that a leader here takes without a session."""
 
-    def __init__(self, session: BrokerSession, effects: Effects) -> None:
+    def __init__(self, context: NodeContext, session: BrokerSession) -> None:
         self._session = session
-        self._effects = effects
+        self._effects = context.effects
         self._taken: dict[TopicPartition, tuple[Partition, int]] = {}
         """Partitions that took batches, and where their logs ended before the first of them."""
 

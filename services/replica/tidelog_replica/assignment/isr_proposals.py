@@ -8,23 +8,19 @@ there, or for ``isr_retry_s``: ten thousand calls that fail at once, again and a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
 
 from tidelog.errors import TidelogError
 from tidelog.sansio.effects import CONTROLLER
-from tidelog.types import NodeId
 from tidelog.wire.messages import AlterIsr, AlterIsrAnswer, ConfirmLeader, Done, Message
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.isr import Proposal
-from tidelog_replica.timers import Timers
 
 AT_ONCE = 64
 TIMER = ("proposals", "")
@@ -33,23 +29,15 @@ NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QU
 
 
 class IsrProposals:
-    """The owner calls ``on_tick`` when ``TIMER`` is due; ``touch`` tells it whose input has to be settled."""
+    """Puts ISR proposals to the controller. The owner calls ``on_tick`` when ``TIMER`` is due."""
 
-    def __init__(
-        self,
-        node: NodeId,
-        session: BrokerSession,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
-        touch: Callable[[Partition], None],
-    ) -> None:
-        self._node = node
+    def __init__(self, context: NodeContext, session: BrokerSession) -> None:
+        self._node = context.node
         self._session = session
-        self._settings = settings
-        self._effects = effects
-        self._timers = timers
-        self._touch = touch
+        self._settings = context.settings
+        self._effects = context.effects
+        self._timers = context.timers
+        self._touch = context.touch
         self._unanswered = 0
         self._held_until = -inf
         self._waiting: deque[tuple[Partition, LeaderReplica, Proposal]] = deque()
@@ -119,11 +107,11 @@ class IsrProposals:
         elif isinstance(answer, TidelogError) and answer.code in ("NOT_LEADER", "FENCED_LEADER_EPOCH"):
             partition.step_down(answer.message)
         leading.core.on_proposal_unanswered(proposal, now)
-        self._touch(partition)
+        self._touch(partition.key)
 
     def _on_confirmation(
         self, partition: Partition, leading: LeaderReplica, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
         if partition.leading is leading:
             leading.core.on_confirmation(sent, isinstance(answer, Done), now)
-            self._touch(partition)
+            self._touch(partition.key)

@@ -26,17 +26,14 @@ confirmation is refused with ``NOT_LEADER`` and the reason; gateways repeat it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, TopicPartition
 
 from tidelog_replica.assignment.assignment import Assignment
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
-from tidelog_replica.timers import Timers
 
 TIMER = ("leadership", "")
 ROUND_S = 0.1
@@ -46,23 +43,15 @@ SILENT_S = 1.0
 
 
 class Leadership:
-    """The owner calls ``on_tick`` when ``TIMER`` is due. ``touch`` has the owner settle a partition's input."""
+    """Decides whether leaders here may serve clients. The owner calls ``on_tick`` when ``TIMER`` is due."""
 
-    def __init__(
-        self,
-        node: NodeId,
-        assignment: Assignment,
-        session: BrokerSession,
-        effects: Effects,
-        timers: Timers,
-        touch: Callable[[Partition], None],
-    ) -> None:
-        self._node = node
+    def __init__(self, context: NodeContext, assignment: Assignment, session: BrokerSession) -> None:
+        self._node = context.node
         self._assignment = assignment
         self._session = session
-        self._effects = effects
-        self._timers = timers
-        self._touch = touch
+        self._effects = context.effects
+        self._timers = context.timers
+        self._touch = context.touch
         self._round_at = 0.0
         """When voters may be asked again."""
         self._in_demand: dict[TopicPartition, Partition] = {}
@@ -154,4 +143,4 @@ class Leadership:
             leading = partition.leading
             if leading is not None and self._assignment.partitions.get(key) is partition:
                 leading.core.ask_voters(now)
-                self._touch(partition)
+                self._touch(partition.key)

@@ -16,24 +16,21 @@ requests that may change something are refused as a produce would be, and what i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from tidelog.batch.format import NewRecord, decode_columns, encode_batch, read_header
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.types import NodeId, TopicPartition
+from tidelog.types import TopicPartition
 from tidelog.wire.messages import Message
 
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Purgatory, earlier
-from tidelog_replica.timers import Timers
 
 CATCH_UP_FETCH_BYTES = 256 << 10
 BITE_PAUSE_S = 0.001
@@ -112,30 +109,20 @@ class CoordinatorShard(Generic[C, S]):
 
 
 class CoordinatorRuntime(ABC, Generic[C, S]):
-    """``touch`` tells the owner that a partition's input has to be settled."""
+    """The coordinators of one internal topic on this server: one for each partition that is led here."""
 
     TOPIC: ClassVar[str]
     TIMER: ClassVar[str]
 
-    def __init__(
-        self,
-        node: NodeId,
-        assignment: Assignment,
-        leadership: Leadership,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
-        touch: Callable[[Partition], None],
-        wall_ms: Callable[[], int],
-    ) -> None:
-        self._node = node
+    def __init__(self, context: NodeContext, assignment: Assignment, leadership: Leadership) -> None:
+        self._node = context.node
         self._assignment = assignment
         self._leadership = leadership
-        self._settings = settings
-        self._effects = effects
-        self._timers = timers
-        self._touch = touch
-        self._wall_ms = wall_ms
+        self._settings = context.settings
+        self._effects = context.effects
+        self._timers = context.timers
+        self._touch = context.touch
+        self._wall_ms = context.wall_ms
         self._led: dict[TopicPartition, CoordinatorShard[C, S]] = {}
         self.topic_id = ""
         """Of the internal topic; "": there is none yet."""
@@ -230,7 +217,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         waiting = Waiting(led.written, now + self._settings.ack_timeout_s, source, id, answer, came)
         if not self._holds_back(led, message, waiting, now):
             led.waiting.add(waiting)
-        self._touch(led.partition)
+        self._touch(led.partition.key)
         self._set_timer(now)
 
     def on_source_closed(self, source: int) -> None:
@@ -253,7 +240,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
             else:
                 self._on_due(led, led.core, now)
                 self._write(led)
-            self._touch(led.partition)
+            self._touch(led.partition.key)
         self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:

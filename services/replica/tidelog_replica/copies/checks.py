@@ -36,12 +36,10 @@ from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
 
 from tidelog_replica.assignment.assignment import Assignment
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.odd_copies import Edge, why_kept
 from tidelog_replica.storage.segment import CorruptLog
-from tidelog_replica.timers import Timers
 
 TIMER = ("copy checks", "")
 AGAIN_S = 30.0
@@ -73,23 +71,15 @@ Answers = Mapping[NodeId, DigestAnswer]
 
 
 class CopyChecks:
-    """``touch`` tells the owner that a partition's input has to be settled."""
+    """Compares the copies here with those of the other replicas."""
 
-    def __init__(
-        self,
-        node: NodeId,
-        assignment: Assignment,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
-        touch: Callable[[Partition], None],
-    ) -> None:
-        self._node = node
+    def __init__(self, context: NodeContext, assignment: Assignment) -> None:
+        self._node = context.node
         self._assignment = assignment
-        self._timeout_s = settings.controller_timeout_s
-        self._effects = effects
-        self._timers = timers
-        self._touch = touch
+        self._timeout_s = context.settings.controller_timeout_s
+        self._effects = context.effects
+        self._timers = context.timers
+        self._touch = context.touch
         self._waiting: dict[TopicPartition, None] = {}
         """To be compared, in order."""
         self._check: _Check | None = None
@@ -210,7 +200,7 @@ class CopyChecks:
         """The hash chain of the log here at these offsets; None if the log turns out to be damaged."""
         edges: list[Edge] = []
         whole = partition.guard(lambda: edges.extend(partition.log.chain_at(offset) for offset in offsets))
-        self._touch(partition)
+        self._touch(partition.key)
         return edges if whole else None
 
     # --- the odd copy ------------------------------------------------------------------------------------
@@ -266,7 +256,7 @@ class CopyChecks:
         told = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
         self._event("odd_copy_given_up", key, start=low, end=high, majority=list(majority))
         partition.meet(CorruptLog(partition.log.segment_at(low).path, told))
-        self._touch(partition)
+        self._touch(partition.key)
 
     # --- what is remembered ------------------------------------------------------------------------------
 

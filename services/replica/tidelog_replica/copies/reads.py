@@ -8,16 +8,15 @@ as usual (``maintenance/log_repairer.py``). The client sets the pace.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId, TopicPartition
+from tidelog.types import TopicPartition
 from tidelog.wire.messages import CopyRead, Message, ReadCopy
 
 from tidelog_replica.assignment.assignment import Assignment
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.copy_reader import BatchesRead, ReadBatches
 from tidelog_replica.storage.segment import CorruptLog
@@ -43,15 +42,13 @@ class _Waiting:
 
 
 class CopyReads:
-    """``touch`` tells the owner that a partition's input has to be settled."""
+    """Reads copies of partitions for clients that compare them, in whatever role the copies are."""
 
-    def __init__(
-        self, node: NodeId, assignment: Assignment, effects: Effects, touch: Callable[[Partition], None]
-    ) -> None:
-        self._node = node
+    def __init__(self, context: NodeContext, assignment: Assignment) -> None:
+        self._node = context.node
         self._assignment = assignment
-        self._effects = effects
-        self._touch = touch
+        self._effects = context.effects
+        self._touch = context.touch
         self._waiting: deque[_Waiting] = deque()
 
     def read(self, source: int, id: int | None, asked: ReadCopy, now: float) -> None:
@@ -99,7 +96,7 @@ class CopyReads:
         partition.guard(
             lambda: jobs.append(partition.log.begin_reading(asked.offset, partition.high_watermark, length))
         )
-        self._touch(partition)
+        self._touch(partition.key)
         if not jobs:
             self._effects.answer(source, id, partition.refusal())
         elif jobs[0] is None:
@@ -123,7 +120,7 @@ class CopyReads:
             answer = _answer(partition, BatchesRead(job.offset, 0, b""))  # it was cut or compacted meanwhile
         else:
             partition.meet(result)
-            self._touch(partition)
+            self._touch(partition.key)
             answer = partition.refusal()
         self._effects.answer(source, id, answer)
         self._go_on(now)

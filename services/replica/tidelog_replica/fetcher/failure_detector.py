@@ -14,8 +14,7 @@ from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import ReportLeader, SuspectPart
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 
 
@@ -24,19 +23,17 @@ class LeaderFailureDetector:
 
     def __init__(
         self,
+        context: NodeContext,
         leader: NodeId,
-        node: NodeId,
         broker_epoch: int,
-        settings: ReplicaSettings,
-        effects: Effects,
         followed: Mapping[TopicPartition, Partition],
         now: float,
     ) -> None:
         self._leader = leader
-        self._node = node
+        self._node = context.node
         self._broker_epoch = broker_epoch
-        self._settings = settings
-        self._effects = effects
+        self._settings = context.settings
+        self._effects = context.effects
         self._followed = followed
         self._reason = ""
         """Why the whole server is thought dead; "" while it answers."""

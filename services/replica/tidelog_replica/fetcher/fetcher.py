@@ -46,15 +46,13 @@ from tidelog.wire.messages import (
     Progress,
 )
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.failure_detector import LeaderFailureDetector
 from tidelog_replica.fetcher.throttle import CATCH_UP_FETCH_BYTES, Throttle
 from tidelog_replica.partition.follower import BUSY, OPENING, FollowerReplica, Outcome
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.producer_snapshots import ReadProducers
-from tidelog_replica.timers import Timers
 
 Questions = dict[TopicPartition, FetchPart]
 TIMER = "leader"
@@ -69,25 +67,16 @@ UNANSWERED = ("UNREACHABLE", "REQUEST_TIMED_OUT")
 
 
 class Fetcher:
-    """The fetch loop to ``leader``. ``touch`` tells the owner that a partition's input has to be settled."""
+    """The fetch loop to ``leader``."""
 
     def __init__(
-        self,
-        leader: NodeId,
-        node: NodeId,
-        broker_epoch: int,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
-        touch: Callable[[Partition], None],
-        throttle: Throttle,
-        now: float,
+        self, context: NodeContext, leader: NodeId, broker_epoch: int, throttle: Throttle, now: float
     ) -> None:
-        self._leader, self._node, self._broker_epoch = leader, node, broker_epoch
-        self._settings = settings
-        self._effects = effects
-        self._timers = timers
-        self._touch = touch
+        self._leader, self._node, self._broker_epoch = leader, context.node, broker_epoch
+        self._settings = context.settings
+        self._effects = context.effects
+        self._timers = context.timers
+        self._touch = context.touch
         self._throttle = throttle
         self._open_at = now
         """Until then nothing is asked for what is behind."""
@@ -99,14 +88,12 @@ class Fetcher:
         self._paused: dict[TopicPartition, float] = {}
         self._failing_since: dict[TopicPartition, float] = {}
         self._in_flight = False
-        self._news_at = now + settings.replica_max_idle_wait_s
+        self._news_at = now + context.settings.replica_max_idle_wait_s
         """When the next fetch is to ask for news."""
         self._pause_until: float | None = None
-        self._pause_s = settings.fetch_backoff_s
-        self._patience_s = PATIENCE * settings.replica_max_leader_timeout_s
-        self._failure_detector = LeaderFailureDetector(
-            leader, node, broker_epoch, settings, effects, self._followed, now
-        )
+        self._pause_s = context.settings.fetch_backoff_s
+        self._patience_s = PATIENCE * context.settings.replica_max_leader_timeout_s
+        self._failure_detector = LeaderFailureDetector(context, leader, broker_epoch, self._followed, now)
         self._closed = False
 
     # --- what is followed --------------------------------------------------------------------------------
@@ -254,7 +241,7 @@ class Fetcher:
         """What becomes of a partition after its answer. Those that got data queue up behind the others: the leader
         fills its answer in the order asked."""
         key = partition.key
-        self._touch(partition)
+        self._touch(partition.key)
         if outcome.what == "failed":
             self._active.pop(key, None)
             self._paused[key] = now + self._settings.fetch_backoff_s
@@ -356,7 +343,7 @@ class Fetcher:
     ) -> None:
         if partition.following is not role:
             return
-        self._touch(partition)
+        self._touch(partition.key)
         if role.on_latest(answer, sent):
             self.activate(partition.key)
             self.poll(now)

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tidelog.feature_levels import PROGRESS
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Notify
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.fetcher import Fetcher
 from tidelog_replica.fetcher.throttle import Throttle
 from tidelog_replica.partition.follower import MORE, TELL, FollowerReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
-from tidelog_replica.timers import Timers
 
 
 class Fetchers:
     """One ``Fetcher`` per leader server; each partition is followed at one."""
 
-    def __init__(
-        self,
-        node: NodeId,
-        session: BrokerSession,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
-        touch: Callable[[Partition], None],
-    ) -> None:
-        self._node = node
+    def __init__(self, context: NodeContext, session: BrokerSession) -> None:
+        self._context = context
+        self._node = context.node
         self._session = session
-        self._settings = settings
-        self._effects = effects
-        self._timers = timers
-        self._touch = touch
+        self._settings = context.settings
+        self._effects = context.effects
+        self._timers = context.timers
+        self._touch = context.touch
         self._bucket: Throttle | None = None
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._follows: dict[TopicPartition, NodeId] = {}
@@ -65,15 +56,7 @@ class Fetchers:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = self._fetchers[leader] = Fetcher(
-                leader,
-                self._node,
-                self._session.broker_epoch,
-                self._settings,
-                self._effects,
-                self._timers,
-                self._touch,
-                self._throttle(now),
-                now,
+                self._context, leader, self._session.broker_epoch, self._throttle(now), now
             )
         fetcher.add(partition, following.core.leader_epoch)
         fetcher.poll(now)
@@ -128,7 +111,7 @@ class Fetchers:
                 outcome = partition.take(FollowerReplica.on_notified, part, batches)
                 if outcome in (MORE, TELL):
                     named.append((key, outcome == TELL))
-                self._touch(partition)
+                self._touch(partition.key)
         self._poll(named, now)
 
     def on_down(self, leader: NodeId, now: float) -> None:

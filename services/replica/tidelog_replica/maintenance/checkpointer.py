@@ -3,12 +3,12 @@ a time, since each costs a file: ten thousand in one go would cost a server its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from tidelog.types import TopicPartition
 
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.timers import Timers
 
 TIMER = ("checkpoint", "")
 AT_ONCE = 8
@@ -20,17 +20,11 @@ PAUSE_S = 0.002
 class HighWatermarkCheckpointer:
     """``partitions``: all that are open, a live view. The owner calls ``on_tick`` when ``TIMER`` is due."""
 
-    def __init__(
-        self,
-        partitions: Mapping[TopicPartition, Partition],
-        interval_s: float,
-        timers: Timers,
-        touch: Callable[[Partition], None],
-    ) -> None:
+    def __init__(self, context: NodeContext, partitions: Mapping[TopicPartition, Partition]) -> None:
         self._partitions = partitions
-        self._interval_s = interval_s
-        self._timers = timers
-        self._touch = touch
+        self._interval_s = context.settings.checkpoint_interval_s
+        self._timers = context.timers
+        self._touch = context.touch
         self._moved: dict[TopicPartition, Partition] = {}
         self._due: dict[TopicPartition, Partition] = {}
         """Of the round that is under way."""
@@ -50,7 +44,7 @@ class HighWatermarkCheckpointer:
             partition = self._due.pop(key)
             if self._partitions.get(key) is partition:
                 partition.checkpoint()
-                self._touch(partition)
+                self._touch(partition.key)
         if self._due:
             self._timers.set(TIMER, now + PAUSE_S)
         elif self._moved:

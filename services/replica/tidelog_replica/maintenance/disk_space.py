@@ -26,9 +26,8 @@ from dataclasses import dataclass
 from tidelog.runtime.disk import Disk
 from tidelog.types import TopicPartition
 
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.storage.compaction import NO_ROOM
-from tidelog_replica.timers import Timers
 
 KEY = TopicPartition("", -3)
 """Of the job: it works on no partition."""
@@ -68,18 +67,18 @@ def give_up(disk: Disk, path: str) -> bool:
 
 
 class DiskSpace:
-    """Of one data directory. ``effects.full`` is how the rest of the server knows. ``reserve_bytes`` 0: nothing is
-    looked at."""
+    """Of one data directory. ``effects.full`` is how the rest of the server knows. With the setting
+    ``reserve_bytes`` 0 nothing is looked at."""
 
-    def __init__(self, disk: Disk, directory: str, reserve_bytes: int, effects: Effects, timers: Timers) -> None:
+    def __init__(self, context: NodeContext) -> None:
         self.free_bytes = 0
         """As far as was looked."""
-        self._disk = disk
-        self._directory = directory
-        self._path = f"{directory}/{NAME}"
-        self._reserve_bytes = reserve_bytes
-        self._effects = effects
-        self._timers = timers
+        self._disk = context.disk
+        self._directory = context.directory
+        self._path = f"{context.directory}/{NAME}"
+        self._reserve_bytes = context.settings.reserve_bytes
+        self._effects = context.effects
+        self._timers = context.timers
         self._there = False
         self._told = False
         """Whether the owner knows the disk to be full."""

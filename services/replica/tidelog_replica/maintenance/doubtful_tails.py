@@ -35,7 +35,6 @@ from functools import partial
 from tidelog.batch.format import check_batch, split
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.feature_levels import DOUBTFUL_TAILS
-from tidelog.runtime.disk import Disk
 from tidelog.sansio.effects import CONTROLLER
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.codec import payload_view
@@ -49,12 +48,10 @@ from tidelog.wire.messages import (
     TailRead,
 )
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, Place, ReadPlace, WriteTail
 from tidelog_replica.storage.segment import CorruptLog
-from tidelog_replica.timers import Timers
 
 TIMER = "doubts"
 """First part of a doubt's timer key; the second is the partition."""
@@ -98,24 +95,20 @@ class DoubtfulTails:
 
     def __init__(
         self,
-        node: NodeId,
-        disk: Disk,
+        context: NodeContext,
         path: Callable[[TopicPartition], str],
         session: BrokerSession,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
         reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
         repair: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],
         level: Callable[[], int],
     ) -> None:
-        self._node = node
-        self._disk = disk
+        self._node = context.node
+        self._disk = context.disk
         self._path = path
         self._session = session
-        self._settings = settings
-        self._effects = effects
-        self._timers = timers
+        self._settings = context.settings
+        self._effects = context.effects
+        self._timers = context.timers
         self._reopen = reopen
         self._repair = repair
         self._level = level

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tidelog.runtime.disk import Disk
 from tidelog.types import TopicPartition
 
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.open_files import OpenFiles
 
@@ -40,9 +40,9 @@ class Tidy:
 class FilePoolFlusher:
     """Of the files of ``disk``, where it bounds them."""
 
-    def __init__(self, disk: Disk, effects: Effects) -> None:
-        self._files = open_files_of(disk)
-        self._effects = effects
+    def __init__(self, context: NodeContext) -> None:
+        self._files = open_files_of(context.disk)
+        self._effects = context.effects
 
     def on_input_over(self) -> None:
         """The node is about to hand out its effects."""

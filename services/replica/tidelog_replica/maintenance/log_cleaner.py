@@ -11,18 +11,16 @@ ended is followed by another turn at once: retention comes first, then the next 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from tidelog.types import TopicPartition
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.compaction import NO_ROOM, Cleaned, Compaction
 from tidelog_replica.storage.producer_snapshots import TakeSnapshot
 from tidelog_replica.storage.retention import DeleteSegments, log_start
-from tidelog_replica.timers import Timers
 
 TIMER = ("cleaning", "")
 FULL_INTERVAL_S = 5.0
@@ -34,20 +32,13 @@ TURNS_AT_ONCE = 64
 class LogCleaner:
     """``partitions`` is a live view; ``wall_ms`` the wall clock, ms since 1970."""
 
-    def __init__(
-        self,
-        partitions: Mapping[TopicPartition, Partition],
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
-        wall_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, context: NodeContext, partitions: Mapping[TopicPartition, Partition]) -> None:
         self._partitions = partitions
-        self._interval_s = settings.retention_check_interval_s
-        self._min_dirty_ratio = settings.compaction_min_dirty_ratio
-        self._effects = effects
-        self._timers = timers
-        self._wall_ms = wall_ms
+        self._interval_s = context.settings.retention_check_interval_s
+        self._min_dirty_ratio = context.settings.compaction_min_dirty_ratio
+        self._effects = context.effects
+        self._timers = context.timers
+        self._wall_ms = context.wall_ms
         self._waiting: list[TopicPartition] = []
         """Whose turn is still to come in this round, the next one last."""
         self._pause_s = self._interval_s

@@ -24,9 +24,9 @@ from functools import partial
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.runtime.disk import Disk
-from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
+from tidelog.types import PartitionState, TopicConfig, TopicPartition
 
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.jobs import Jobs
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.producer_state import ProducerState
@@ -36,7 +36,6 @@ from tidelog_replica.storage.recovery.damage import find_hole
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import TailCache
-from tidelog_replica.timers import Timers
 
 AT_ONCE = 32
 """Openings that threads are given together: enough to keep them busy, few enough for the need to count."""
@@ -160,13 +159,9 @@ class LogOpener:
 
     def __init__(
         self,
-        node: NodeId,
-        disk: Disk,
-        directory: str,
+        context: NodeContext,
         tails: TailCache,
         indexes: IndexCache,
-        effects: Effects,
-        timers: Timers,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
         on_broken: Callable[
             [TopicPartition, CorruptLog | DoubtfulLog, TopicConfig, PartitionState | None, float], None
@@ -174,14 +169,14 @@ class LogOpener:
         session: BrokerSession,
         level: Callable[[], int],
     ) -> None:
-        self._node = node
-        self._disk = disk
-        self._directory = directory
+        self._node = context.node
+        self._disk = context.disk
+        self._directory = context.directory
         self._tails = tails
         self._indexes = indexes
-        self._effects = effects
-        self._timers = timers
-        self._jobs: Jobs = effects.jobs
+        self._effects = context.effects
+        self._timers = context.timers
+        self._jobs: Jobs = context.effects.jobs
         self._on_open = on_open
         self._on_broken = on_broken
         self._session = session

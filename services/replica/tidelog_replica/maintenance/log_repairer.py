@@ -31,14 +31,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.runtime.disk import Disk
 from tidelog.sansio.effects import CONTROLLER
-from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
+from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import HandOver, LogSnapshot, LogSnapshotAnswer, Message, Read, ReadAnswer, SuspectPart
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.jobs import Job
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.checkpoints import LogStartCheckpoint
@@ -54,7 +52,6 @@ from tidelog_replica.storage.recovery.damage import (
 )
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tombstones import Compacted
-from tidelog_replica.timers import Timers
 
 TIMER = "repair"
 """First part of a repair's timer key; the second is the partition."""
@@ -90,22 +87,18 @@ class LogRepairer:
 
     def __init__(
         self,
-        node: NodeId,
-        disk: Disk,
+        context: NodeContext,
         path: Callable[[TopicPartition], str],
         session: BrokerSession,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
         reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
     ) -> None:
-        self._node = node
-        self._disk = disk
+        self._node = context.node
+        self._disk = context.disk
         self._path = path
         self._session = session
-        self._settings = settings
-        self._effects = effects
-        self._timers = timers
+        self._settings = context.settings
+        self._effects = context.effects
+        self._timers = context.timers
         self._reopen = reopen
         self._repairs: dict[TopicPartition, _Repair] = {}
         self._before: dict[TopicPartition, list[int]] = {}

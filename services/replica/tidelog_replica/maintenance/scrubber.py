@@ -18,18 +18,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from tidelog.runtime.disk import Disk
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import ScrubStatus, UnreadablePlace
 from tidelog.wire.schema import MAX_INT
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.segment_scrub import Checked, Place, Scrub, Target, Unreadable
-from tidelog_replica.timers import Timers
 
 TIMER = ("scrubbing", "")
 PIECE_BYTES = 1 << 20
@@ -54,27 +51,23 @@ class _Found:
 
 
 class Scrubber:
-    """``partitions`` is a live view; ``touch`` tells the owner that a partition's input has to be settled, and
-    ``compare(key, now)`` that all of a partition's log was read."""
+    """Reads all segments again, in rounds. ``partitions`` is a live view. ``compare(key, now)`` is called when all
+    of a partition's log was read."""
 
     def __init__(
         self,
+        context: NodeContext,
         partitions: Mapping[TopicPartition, Partition],
-        disk: Disk,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
-        touch: Callable[[Partition], None],
         compare: Callable[[TopicPartition, float], None],
     ) -> None:
         self._partitions = partitions
-        self._disk = disk
-        self._interval_s = settings.scrub_interval_s
-        self._by_itself = settings.scrub_bytes_per_s > 0
-        self._rate = settings.scrub_bytes_per_s or ASKED_BYTES_PER_S
-        self._effects = effects
-        self._timers = timers
-        self._touch = touch
+        self._disk = context.disk
+        self._interval_s = context.settings.scrub_interval_s
+        self._by_itself = context.settings.scrub_bytes_per_s > 0
+        self._rate = context.settings.scrub_bytes_per_s or ASKED_BYTES_PER_S
+        self._effects = context.effects
+        self._timers = context.timers
+        self._touch = context.touch
         self._compare = compare
         self._rounds = 0
         """Begun so far."""
@@ -186,7 +179,7 @@ class Scrubber:
             return Target.of(segment)
         if log.synced > segment.base:
             partition.guard(lambda: found.append(Target.of(segment, log.synced)))
-            self._touch(partition)
+            self._touch(partition.key)
         return found[0] if found else None
 
     def _is_there(self) -> bool:
@@ -216,7 +209,7 @@ class Scrubber:
         if isinstance(result, CorruptLog):
             self._place = None
             partition.meet(result)
-            self._touch(partition)
+            self._touch(partition.key)
             return
         if isinstance(result, OSError):  # it says nothing of the segment, which is looked at in the next round
             self._place = None

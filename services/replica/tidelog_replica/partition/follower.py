@@ -28,8 +28,7 @@ from tidelog.wire.messages import (
     OffsetAnswer,
 )
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.replication.follower import FollowerState, agreed_end, fault_of
 from tidelog_replica.replication.producer_state import ProducerState
@@ -68,21 +67,20 @@ class FollowerReplica:
 
     def __init__(
         self,
+        context: NodeContext,
         key: TopicPartition,
         core: FollowerState,
         log: Log,
         producers: ProducerState,
-        settings: ReplicaSettings,
-        effects: Effects,
         guard: Callable[[Callable[[], None]], object],
         on_loss: Callable[[int, int, int], None] = lambda start, committed, end: None,
     ) -> None:
         self.core = core
-        self.reading = PendingReads(core, log, settings, effects, core.leader)
+        self.reading = PendingReads(context, core, log, core.leader)
         self._key = key
         self._log = log
         self._producers = producers
-        self._effects = effects
+        self._effects = context.effects
         self._guard = guard
         self._on_loss = on_loss
         self._recall: RebuildProducerState | None = None

@@ -26,8 +26,8 @@ from tidelog.wire.messages import (
     ProducePart,
 )
 
-from tidelog_replica.config import ReplicaSettings, leader_settings
-from tidelog_replica.effects import Effects
+from tidelog_replica.config import leader_settings
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.purgatory import Purgatory, earlier
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.partition.transaction_gate import TransactionGate
@@ -54,21 +54,20 @@ class LeaderReplica:
 
     def __init__(
         self,
+        context: NodeContext,
         key: TopicPartition,
         config: TopicConfig,
         core: LeaderState,
         log: Log,
         producers: ProducerState,
-        settings: ReplicaSettings,
-        effects: Effects,
     ) -> None:
         self.core = core
         self._key = key
         self._config = config
         self._log = log
         self._producers = producers
-        self._settings = settings
-        self._effects = effects
+        self._settings = context.settings
+        self._effects = context.effects
         self._unwritten: list[bytes] = []
         """Batches taken in the present input, stamped."""
         self._next_offset = log.end
@@ -80,8 +79,8 @@ class LeaderReplica:
         self._log_start = log.start
         self._for_all: Purgatory[_Pending] = Purgatory()
         self._for_leader: Purgatory[_Pending] = Purgatory()
-        self.reading = PendingReads(core, log, settings, effects)
-        self.transaction_gate = TransactionGate(producers, effects, self.produce)
+        self.reading = PendingReads(context, core, log)
+        self.transaction_gate = TransactionGate(producers, context.effects, self.produce)
         self.is_draining = False
         """This server is about to end."""
         self._relieved = False

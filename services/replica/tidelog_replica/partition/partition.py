@@ -24,8 +24,8 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition
 from tidelog.wire.messages import LogSnapshotAnswer
 
-from tidelog_replica.config import ReplicaSettings, leader_settings
-from tidelog_replica.effects import Effects
+from tidelog_replica.config import leader_settings
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.follower import FollowerReplica, Outcome, TruncationRefused
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.purgatory import earlier
@@ -50,13 +50,11 @@ class Partition:
 
     def __init__(
         self,
+        context: NodeContext,
         key: TopicPartition,
         config: TopicConfig,
-        node: NodeId,
         log: Log,
         servers: Mapping[NodeId, ServerState],
-        settings: ReplicaSettings,
-        effects: Effects,
         producers: ProducerState,
     ) -> None:
         self.key = key
@@ -71,10 +69,11 @@ class Partition:
         """Why the log must be repaired."""
         self.flushing = False
         self.producers = producers
-        self._node = node
+        self._context = context
+        self._node = context.node
         self._servers = servers
-        self._settings = settings
-        self._effects = effects
+        self._settings = context.settings
+        self._effects = context.effects
         self._checkpoint = self._high_watermark = max(log.start, min(log.read_high_watermark(), log.end))
         self.committed = log.written_high_watermark
         """The HW as it was once: above the present one where the log has lost what lies between."""
@@ -214,7 +213,7 @@ class Partition:
             if core.may_lose(self.log.epochs.latest()) and not self.guard(self._forget_committed):
                 return
             self.role = FollowerReplica(
-                self.key, core, self.log, self.producers, self._settings, self._effects, self.guard, self._on_loss
+                self._context, self.key, core, self.log, self.producers, self.guard, self._on_loss
             )
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
 
@@ -283,7 +282,7 @@ class Partition:
             durable=log.durable,
             now=now,
         )
-        self.role = LeaderReplica(self.key, self.config, core, log, self.producers, self._settings, self._effects)
+        self.role = LeaderReplica(self._context, self.key, self.config, core, log, self.producers)
         if self.config.commit_rule == "quorum":
             self.role.begin_epoch()
         self._event(

@@ -29,8 +29,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer, StableOffset
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.purgatory import Purgatory, earlier
 from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.leader_epochs import divergence
@@ -98,13 +97,11 @@ class PendingReads:
     """The readers of one partition, for as long as the role lasts. ``leader``: who leads, where this server follows;
     None where it leads itself."""
 
-    def __init__(
-        self, core: CommittedView, log: Log, settings: ReplicaSettings, effects: Effects, leader: NodeId | None = None
-    ) -> None:
+    def __init__(self, context: NodeContext, core: CommittedView, log: Log, leader: NodeId | None = None) -> None:
         self._core = core
         self._log = log
-        self._settings = settings
-        self._effects = effects
+        self._settings = context.settings
+        self._effects = context.effects
         self._leader = leader
         self._unproved: Purgatory[_Reader] = Purgatory()
         self._for_news: Purgatory[_Reader] = Purgatory()

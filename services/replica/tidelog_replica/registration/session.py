@@ -27,13 +27,10 @@ from typing import Protocol
 
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.sansio.effects import CONTROLLER
-from tidelog.types import NodeId
 from tidelog.wire.messages import FollowerLag, Heartbeat, Message, Register, Registered, Watch
 
-from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.effects import Effects
+from tidelog_replica.context import NodeContext
 from tidelog_replica.registration.incarnations import Incarnations
-from tidelog_replica.timers import Timers
 
 TIMER = ("session", "")
 LAGS_EVERY_S = 5.0
@@ -52,13 +49,10 @@ class BrokerSession:
 
     def __init__(
         self,
-        node: NodeId,
+        context: NodeContext,
         url: str,
         incarnations: Incarnations,
-        settings: ReplicaSettings,
         rng: Random,
-        effects: Effects,
-        timers: Timers,
         on_begin: Callable[[float], None],
         on_end: Callable[[str], None],
         rack: str = "",
@@ -67,14 +61,14 @@ class BrokerSession:
         self.broker_epoch = -1
         self.index = -1
         """Metadata older than this Raft index is from before this life."""
-        self._node = node
+        self._node = context.node
         self._url = url
         self._rack = rack
         self._incarnations = incarnations
-        self._settings = settings
+        self._settings = context.settings
         self._rng = rng
-        self._effects = effects
-        self._timers = timers
+        self._effects = context.effects
+        self._timers = context.timers
         self._on_begin = on_begin
         self._on_end = on_end
         self._timeout_s = 0.0

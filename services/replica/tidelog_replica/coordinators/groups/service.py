@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import GROUPS
 from tidelog.wire.messages import CommitOffsets, Done, EnrolPartition, ListGroups, Message, WriteMarker
 
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.assignment.leadership import Leadership
+from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.groups.coordinator import KINDS as KINDS
 from tidelog_replica.coordinators.groups.coordinator import POSTPONED_S, READS, Coordinator
 from tidelog_replica.coordinators.groups.group import Group, Topic, Topics
@@ -41,8 +44,14 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     TOPIC: ClassVar[str] = GROUPS
     TIMER: ClassVar[str] = TIMER
 
-    def __init__(self, *arguments: Any, transactions: TransactionCoordinatorService) -> None:
-        super().__init__(*arguments)
+    def __init__(
+        self,
+        context: NodeContext,
+        assignment: Assignment,
+        leadership: Leadership,
+        transactions: TransactionCoordinatorService,
+    ) -> None:
+        super().__init__(context, assignment, leadership)
         self._transactions = transactions
         self._enrolling: dict[_Enrolment, None] = {}
         """Requests whose positions wait until this partition is part of their transaction."""

@@ -4,24 +4,21 @@ other leader can be without it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidelog.batch.format import encode_marker, read_header
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId, TopicPartition
+from tidelog.types import TopicPartition
 from tidelog.wire.messages import Done, Message, WriteMarker
 
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
-from tidelog_replica.config import ReplicaSettings
+from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
-from tidelog_replica.effects import Effects
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Purgatory, earlier
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, enrol
-from tidelog_replica.timers import Timers
 
 TIMER = "markers"
 
@@ -45,28 +42,23 @@ class _Marked:
 
 
 class TransactionMarkers:
-    """``touch`` tells the owner that a partition's input has to be settled."""
+    """Writes markers to the logs that are led here, and enrols these partitions in transactions."""
 
     def __init__(
         self,
-        node: NodeId,
+        context: NodeContext,
         assignment: Assignment,
         leadership: Leadership,
-        settings: ReplicaSettings,
-        effects: Effects,
-        timers: Timers,
-        touch: Callable[[Partition], None],
-        wall_ms: Callable[[], int],
         transactions: TransactionCoordinatorService,
     ) -> None:
-        self._node = node
+        self._node = context.node
         self._assignment = assignment
         self._leadership = leadership
-        self._settings = settings
-        self._effects = effects
-        self._timers = timers
-        self._touch = touch
-        self._wall_ms = wall_ms
+        self._settings = context.settings
+        self._effects = context.effects
+        self._timers = context.timers
+        self._touch = context.touch
+        self._wall_ms = context.wall_ms
         self._transactions = transactions
         self.marked: dict[TopicPartition, _Marked] = {}
         """Partitions with markers that are not known to be committed."""
@@ -116,7 +108,7 @@ class TransactionMarkers:
             self._resign(partition.key)
             marked = self.marked[partition.key] = _Marked(leading, Purgatory())
         marked.waiting.add(_Waiting(end, now + self._settings.ack_timeout_s, source, id))
-        self._touch(partition)
+        self._touch(partition.key)
         self._set_timer()
 
     def on_settled(self, partition: Partition) -> None:
@@ -166,7 +158,7 @@ class TransactionMarkers:
 
             def done(answer: Message | TidelogError, now: float, question: Question = question) -> None:
                 partition.guard(question.done, answer, now)
-                self._touch(partition)
+                self._touch(partition.key)
 
             if coordinator is None:
                 done(refuse("NOT_COORDINATOR", f"nobody is known to coordinate {question.app}"), now)

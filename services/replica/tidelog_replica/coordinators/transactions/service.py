@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
@@ -26,6 +26,9 @@ from tidelog.wire.messages import (
     WriteMarker,
 )
 
+from tidelog_replica.assignment.assignment import Assignment
+from tidelog_replica.assignment.leadership import Leadership
+from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.runtime import CoordinatorRuntime, CoordinatorShard, Waiting
 from tidelog_replica.coordinators.transactions.coordinator import KINDS as KINDS
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
@@ -68,8 +71,8 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     TOPIC: ClassVar[str] = TRANSACTIONS
     TIMER: ClassVar[str] = TIMER
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, context: NodeContext, assignment: Assignment, leadership: Leadership) -> None:
+        super().__init__(context, assignment, leadership)
         self._seen: tuple[TopicState, ...] = ()
         self._topics: dict[str, TopicState] = {}
         self._begins: dict[tuple[str, str], _Begin] = {}
