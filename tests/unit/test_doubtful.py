@@ -22,7 +22,7 @@ from logs import (
 )
 from simulation.sim_disk import SimDisk
 from test_encryption import CONFIG, OF_OLD
-from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.batch.format import HEADER_BYTES, NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage import log as log_module
@@ -104,8 +104,26 @@ def test_a_flipped_bit_in_the_epoch_file_makes_the_tail_doubtful():
     disk = one_segment()
     disk.flip(f"{PATH}/{EPOCHS}", 3, 0)
     doubt = doubt_of(disk)
-    assert doubt.start == 0 and doubt.epoch_of(0) == -1
+    assert doubt.start == 0 and doubt.epochs.epoch_at(0) == -1
     assert [read_place(disk, place) for place in doubt.places] == HELD
+
+
+def test_what_is_left_of_a_damaged_epoch_file_tells_which_batches_of_others_do_not_belong_to_the_log():
+    disk = SimDisk()
+    log = open_log(disk, BIG)
+    log.append(HELD)
+    log.assign_epoch(4)  # this server led, and wrote nothing: another may hold more of epoch 1, which was lost then
+    flush(log)
+    end, size = log.end, len(disk.read(f"{PATH}/{EPOCHS}"))
+    disk.flip(f"{PATH}/{EPOCHS}", size - 1, 0)  # in the count of the entries
+    disk.flip(f"{PATH}/{0:020d}.log", HEADER_BYTES + 1, 0)
+    with pytest.raises(log_module.CorruptLog) as raised:
+        open_log(disk, BIG)
+    assert isinstance(raised.value.doubt, DoubtfulLog)
+    epochs = raised.value.doubt.epochs
+    assert not epochs.is_whole and (epochs.epoch_at(end - 1), epochs.epoch_at(end)) == (1, -1)
+    held, lost, later = (read_header(made) for made in (batch(end - 1, 1), batch(end, 1), batch(end, 5)))
+    assert epochs.fits(held) and not epochs.fits(lost) and epochs.fits(later)
 
 
 def test_what_looks_like_a_batch_within_a_record_is_not_taken_for_one_of_the_log():

@@ -179,7 +179,7 @@ class DoubtfulTails:
         if asked.offset < doubt.log.start:
             answer(refuse("OFFLINE", f"the log on {self._node} is doubtful and closed"))
         elif place is None or place.leader_epoch != (
-            doubt.log.epoch_of(place.start) if asked.epoch < 0 else asked.epoch
+            doubt.log.epochs.epoch_at(place.start) if asked.epoch < 0 else asked.epoch
         ):
             answer(TailRead(found=False))
         else:
@@ -310,7 +310,7 @@ class DoubtfulTails:
 
     def _epoch_of(self, doubt: _Doubt) -> int:
         """The leader epoch of the batch that is needed, if the log's own epochs tell."""
-        return doubt.log.epoch_of(doubt.needed)
+        return doubt.log.epochs.epoch_at(doubt.needed)
 
     def _on_read(
         self,
@@ -341,8 +341,8 @@ class DoubtfulTails:
         before = doubt.needed
         try:
             for _, batch in split(payload):
-                header, epoch = check_batch(batch), self._epoch_of(doubt)
-                if header.base_offset != doubt.needed or epoch not in (-1, header.leader_epoch):
+                header = check_batch(batch)
+                if header.base_offset != doubt.needed or not doubt.log.epochs.fits(header):
                     break
                 self._take(doubt, bytes(batch), header.end_offset, header.leader_epoch)
                 path, position = doubt.edge

@@ -63,6 +63,27 @@ class Place(NamedTuple):
     be the value of a record that looks like a batch."""
 
 
+class KnownEpochs(NamedTuple):
+    """What a log's leader-epoch file tells of the epochs of its records."""
+
+    cache: LeaderEpochCache
+    is_whole: bool
+    """The file is undamaged. Otherwise ``cache`` has the entries before the damage. Which epochs begin after the last
+    of them is not known."""
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the leader epoch of the record at ``offset``; -1 where the file does not tell."""
+        tells = self.is_whole or self.cache.count_from(offset + 1) > 0
+        return self.cache.epoch_before(offset + 1) if tells else -1
+
+    def fits(self, header: BatchHeader) -> bool:
+        """Whether the log can hold a batch of this leader epoch at this offset, as far as the file tells."""
+        epoch = self.epoch_at(header.base_offset)
+        if epoch < 0 and not self.is_whole:
+            return header.leader_epoch >= self.cache.latest()
+        return header.leader_epoch == epoch
+
+
 class DoubtfulLog(OSError):
     """The log is whole up to ``start``, where a bad batch stands at byte ``position`` of the segment at
     ``filename``; ``places`` are the whole batches behind it, in the order in which they are stored. ``torn``: nothing
@@ -73,15 +94,14 @@ class DoubtfulLog(OSError):
         segment: Segment,
         places: Sequence[Place],
         fault: str,
-        epochs: LeaderEpochCache | None = None,
+        epochs: KnownEpochs,
         *,
         last_epoch: int = -1,
         torn: bool = False,
         end: int = 0,
     ) -> None:
-        """``epochs``: what the log's leader-epoch file tells, where that is whole. ``end``: at least so far the log
-        was synced."""
-        self._epochs = epochs
+        """``end``: at least so far the log was synced."""
+        self.epochs = epochs
         self.last_epoch = last_epoch
         """Of the record before ``start``; -1: there is none."""
         self.torn = torn
@@ -95,10 +115,6 @@ class DoubtfulLog(OSError):
         behind = "nothing whole follows" if torn else "whole batches follow"
         text = f"the log is whole up to offset {start}; {behind} a bad batch at byte {position}: {fault}"
         super().__init__(errno.EIO, text, path)
-
-    def epoch_of(self, offset: int) -> int:
-        """The leader epoch that the log's leader-epoch file names for the record there; -1 where it cannot tell."""
-        return -1 if self._epochs is None else self._epochs.epoch_before(offset + 1)
 
     def stored(self, length: int) -> int:
         """So many bytes a batch of that length takes in the file."""

@@ -77,7 +77,14 @@ from tidelog_replica.storage.checkpoints import (
 from tidelog_replica.storage.encryption.files import rewrite
 from tidelog_replica.storage.producer_snapshots import Snapshots
 from tidelog_replica.storage.recovery import reset
-from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, drop_tails, find_behind, tail_of, tail_start
+from tidelog_replica.storage.recovery.doubtful_tail import (
+    DoubtfulLog,
+    KnownEpochs,
+    drop_tails,
+    find_behind,
+    tail_of,
+    tail_start,
+)
 from tidelog_replica.storage.segment import CorruptLog, Segment, close, remove
 from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, open_window
 
@@ -267,11 +274,10 @@ class _Epochs:
             return None
         return f"batch at offset {base} names leader epoch {epoch}, which began elsewhere"
 
-    def fits(self, header: BatchHeader) -> bool:
-        """Whether the log can hold a batch of this epoch there; without a whole file, as far as that is known."""
-        if self.whole:
-            return self.cache.epoch_before(header.base_offset + 1) == header.leader_epoch
-        return header.leader_epoch >= self.cache.latest()
+    @property
+    def known(self) -> KnownEpochs:
+        """What the file and the batches that were read so far tell."""
+        return KnownEpochs(self.cache, self.whole)
 
     def save(self, start: int, end: int, unsynced: bool) -> bool:
         """Forget what begins past the log's end or is older than its start, make the file say what the cache does.
@@ -343,8 +349,8 @@ class _Tail:
             return
         if end >= self.settled and any(header.end_offset >= self.promised for header, _ in self.held(end)):
             return
-        doubtful, places = (False, []) if fault is None else find_behind(segments, end, self.epochs.fits)
-        known = self.epochs.cache if self.epochs.whole else None
+        known = self.epochs.known
+        doubtful, places = (False, []) if fault is None else find_behind(segments, end, known.fits)
         text, last_epoch = fault or "nothing follows", self.epochs.cache.epoch_before(end)
         if end < self.promised:
             doubt = DoubtfulLog(first, places, text, known, last_epoch=last_epoch, end=self.promised)
