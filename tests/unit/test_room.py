@@ -12,7 +12,7 @@ from simulation.sim_disk import SimDisk
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import HandOver
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.maintenance.disk_space import NAME, RETRY_S
+from tidelog_replica.maintenance.disk_space import CHECK_S, ERROR_RETRY_S, NAME, RETRY_S
 
 RESERVE = 64 << 10
 RESERVE_PATH = f"/data/{NAME}"
@@ -180,6 +180,25 @@ def test_a_reserve_for_which_there_is_no_room_after_all_is_tried_again_later() -
     assert not disk.exists(RESERVE_PATH)
     net.advance(2)
     assert disk.exists(RESERVE_PATH)
+
+
+def test_a_full_server_takes_records_soon_after_a_reserve_that_an_error_of_the_disk_prevented() -> None:
+    net = roomy()
+    disk = net.disks["r1"]
+    fill(disk)
+    net.advance(CHECK_S)
+    assert produced(net, "r1") == "DISK_FULL"
+
+    def fail(path: str, size: int) -> None:
+        raise OSError(errno.EIO, "simulated", path)
+
+    disk.allocate = fail  # type: ignore[method-assign]
+    fill(disk, 100 * RESERVE)
+    net.advance(CHECK_S)
+    assert len(net.happened("reserve_failed")) == 1
+    del disk.allocate  # type: ignore[method-assign]
+    net.advance(ERROR_RETRY_S + CHECK_S)
+    assert disk.exists(RESERVE_PATH) and produced(net, "r1") == ""
 
 
 def test_a_topic_can_be_deleted_where_not_one_byte_can_be_written() -> None:

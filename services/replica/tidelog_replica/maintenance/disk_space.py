@@ -37,7 +37,10 @@ NAME = "reserve"
 CHECK_S = 1.0
 """Pause between two looks."""
 RETRY_S = 60.0
-"""Pause before a reserve that could not be made is tried again."""
+"""Pause before a reserve for which there was no room is tried again."""
+ERROR_RETRY_S = 5.0
+"""Pause before a reserve is tried again that could not be made for another reason: the disk may be fine by now, and
+a server whose disk was full takes no records until the reserve is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ class DiskSpace:
 
     def _on_allocated(self, result: object, now: float) -> None:
         if isinstance(result, OSError):
-            self._make_at = now + RETRY_S
+            self._make_at = now + (RETRY_S if result.errno in NO_ROOM else ERROR_RETRY_S)
             self._effects.event("reserve_failed", reason=str(result))
             return
         self._there = True
