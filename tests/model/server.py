@@ -34,7 +34,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.assignment.controller_reports import ControllerReports
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import StartFlush
-from tidelog_replica.partition.follower import FollowerReplica
+from tidelog_replica.partition.follower import FetchOutcome
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.isr import Proposal
@@ -252,8 +252,7 @@ class Server:
         if self.partition is None or self.partition.leading is None:
             return False
         part = ProducePart(number, *KEY, Acks.ALL, 0, len(BATCHES[number]))
-        leading = self.partition.leading
-        self.partition.guard(lambda: leading.produce(1, part, BATCHES[number], NOW))
+        self.partition.produce(1, part, BATCHES[number], NOW)
         self._finish()
         return True
 
@@ -332,11 +331,11 @@ class Server:
         if partition is None or partition.following is None:
             return
         if isinstance(asked, EpochPart) and isinstance(told.part, EpochEnd):
-            outcome = partition.take(FollowerReplica.on_epoch_end, asked, told.part)
+            outcome = partition.on_epoch_end(asked, told.part)
         elif isinstance(asked, FetchPart) and isinstance(told.part, FetchedPart):
-            outcome = partition.take(FollowerReplica.on_fetched, asked, told.part, memoryview(told.data), NOW)
+            outcome = partition.on_fetched(asked, told.part, memoryview(told.data), NOW)
         self._finish()
-        if outcome is not None and outcome.what == "more":
+        if outcome is FetchOutcome.FETCH_AGAIN:
             self.ask()
 
     # --- the end of every input ----------------------------------------------------------------------------

@@ -41,16 +41,16 @@ def serve_before_the_registration(patch: Patch) -> None:
         on_controller_up(self, now)
 
     patch.setattr(BrokerSession, "on_controller_up", ask_at_once)
-    serve = RequestHandler._serve
+    find = RequestHandler._find
 
     def serve_anybody(self, *arguments):
         known, self._session.registered = self._session.registered, True
         try:
-            return serve(self, *arguments)
+            return find(self, *arguments)
         finally:
             self._session.registered = known
 
-    patch.setattr(RequestHandler, "_serve", serve_anybody)
+    patch.setattr(RequestHandler, "_find", serve_anybody)
 
 
 @breaks("rule 1", "What the controller decided before a life was registered was said to a former one.")

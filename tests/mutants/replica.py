@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
+from tidelog.types import NodeId
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.partition import leader as leading_module
@@ -129,7 +131,11 @@ def believe_what_was_under_way(patch: Patch) -> None:
 @breaks("R11", "A follower that idles has shown that it was told the HW as it is.")
 def take_an_answer_for_read(patch: Patch) -> None:
     """A follower that was answered at the log end is owed nothing, whatever has moved since or got lost."""
-    patch.setattr(LeaderState, "knows_all", lambda self, node: self.followers[node].waiting is not None)
+
+    def unaware(self):
+        return [node for node, progress in self.followers.items() if progress.waiting is None]
+
+    patch.setattr(LeaderState, "unaware", property(unaware))
 
 
 @breaks("R4", "Committed is what every ISR member has flushed.")
@@ -288,36 +294,49 @@ def prove_alone(patch: Patch) -> None:
     patch.setattr(LeaderState, "confirm_alone", lambda self, now: self._read_index.confirm(now))
 
 
+def take_for_voters(patch: Patch, voters: Callable[[LeaderState, tuple[NodeId, ...]], tuple[NodeId, ...]]) -> None:
+    """Let a leader have other voters than those that it should have."""
+    update = LeaderState._update_voters
+
+    def broken(self):
+        update(self)
+        self._voters = voters(self, self._voters)
+        self._witnesses = self._voters or tuple(node for node in self.replicas if node != self.node)
+
+    patch.setattr(LeaderState, "_update_voters", broken)
+
+
 @breaks(LEASE, "Eligible replicas outside the ISR are voters.", tests=LEASE_TESTS)
 def ask_the_isr_only(patch: Patch) -> None:
     """The ISR decides alone."""
-    voters = LeaderState._voters.fget
 
-    def isr(self):
+    def isr(self, voters):
         others = self._by_majority or self._any_may_lead
-        return tuple(node for node in voters(self) if others or node in self.maximal_isr)
+        return tuple(node for node in voters if others or node in self.maximal_isr)
 
-    patch.setattr(LeaderState, "_voters", property(isr))
+    take_for_voters(patch, isr)
 
 
 @breaks(LEASE, "Where unclean election is on, every replica is a voter.", tests=LEASE_TESTS)
 def ask_nobody_who_may_be_elected_uncleanly(patch: Patch) -> None:
     """Only those are that have everything."""
-    voters = LeaderState._voters.fget
 
-    def clean(self):
+    def clean(self, voters):
         known = (*self.maximal_isr, *self.eligible)
-        return tuple(node for node in voters(self) if self._by_majority or node in known)
+        return tuple(node for node in voters if self._by_majority or node in known)
 
-    patch.setattr(LeaderState, "_voters", property(clean))
+    take_for_voters(patch, clean)
 
 
 @breaks(LEASE, "With commit rule quorum a learner that is about to be a replica is no voter.", tests=LEASE_TESTS)
 def let_a_learner_vote(patch: Patch) -> None:
     """It is, as soon as it is proposed."""
-    patch.setattr(
-        LeaderState, "_voters", property(lambda self: tuple(node for node in self._electors if node != self.node))
-    )
+
+    def learners(self, voters):
+        joining = (node for node in self._joiners if node in self._counted and node not in voters)
+        return (*voters, *joining)
+
+    take_for_voters(patch, learners)
 
 
 @breaks(LEASE, "A role that the newest metadata have ended is not confirmed.", tests=LEASE_TESTS)

@@ -7,6 +7,7 @@ from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_pre
 from tidelog.errors import TidelogError
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import Fetch, FetchAnswer, FetchedPart, ListOffset, Notify, OffsetAnswer, Read
+from tidelog_replica.partition.follower import FetchOutcome, RetryLater
 
 from scenarios.stage import Stage
 from scenarios.two_logs import agree, follower_over, headers, leader_over, log_of, take, values
@@ -136,7 +137,7 @@ def stamped(offset: int, value: bytes) -> bytes:
 def test_B13_the_hw_of_one_answer_is_bounded_by_what_the_answer_brings():
     data = stamped(1, b"m1")
     follower, log, outcome = answered(FetchedPart("t", 0, 1, 100, 0, len(data)), data)
-    assert outcome.what == "more"
+    assert outcome is FetchOutcome.FETCH_AGAIN
     assert values(log) == [b"m0", b"m1"]
     assert follower.high_watermark == 2
 
@@ -144,7 +145,7 @@ def test_B13_the_hw_of_one_answer_is_bounded_by_what_the_answer_brings():
 def test_B14_an_answer_that_starts_above_the_expected_offset_is_refused():
     data = stamped(2, b"m2")
     follower, log, outcome = answered(FetchedPart("t", 0, 1, 3, 0, len(data)), data)
-    assert outcome.what == "failed"
+    assert isinstance(outcome, RetryLater)
     assert headers(log) == [(0, 1)]
     assert follower.high_watermark == 0
 

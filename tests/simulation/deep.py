@@ -100,8 +100,8 @@ class DeepChecks(ControllerInvariants):
         for key, partition in node.partitions.items():
             for waiters in _waiters(partition.role):
                 who = f"QUEUE {name} {key.partition}"
-                self._demand(len(waiters) <= bound, f"{who}: {len(waiters)} wait")
-                if len(waiters):
+                self._demand(len(waiters.waiting) <= bound, f"{who}: {len(waiters.waiting)} wait")
+                if waiters.waiting:
                     earliest = waiters.deadline
                     known = earliest is not None and due is not None and due <= earliest
                     self._demand(known, f"{who}: waiters until {earliest}, the timer is set to {due}")

@@ -7,6 +7,7 @@ from tidelog.runtime.disk import Disk
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.context import NodeContext
 from tidelog_replica.effects import Effects
+from tidelog_replica.replication.idle_followers import IdleFollowers
 from tidelog_replica.timers import Timers
 
 
@@ -26,6 +27,7 @@ def node_context(
         directory="/data",
         effects=effects or Effects(),
         timers=Timers(),
+        idle_followers=IdleFollowers(),
         wall_ms=lambda: 0,
         touch=lambda key: None,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tidelog.types import PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 from tidelog_replica.replication.leader import LeaderState
@@ -200,7 +202,7 @@ def test_B10_a_follower_that_never_fetches_again_is_removed_by_the_leaders_timer
     leader = make()
     for node, life in (("r2", 2), ("r3", 3)):
         leader.on_fetch(node, life, 0, 1.0)
-    assert leader.deadline() is None, "nobody is behind: no timer"
+    assert leader.deadline() == math.inf, "nobody is behind: no timer"
     leader.on_append(5, 2.0)
     leader.on_durable(5)
     leader.on_fetch("r2", 2, 5, 2.1)

@@ -148,7 +148,7 @@ def test_a_question_for_news_that_failed_is_asked_again() -> None:
 
 def owed(net: Net, name: str) -> int:
     """How much a server holds back for others."""
-    return sum(len(net.nodes[name]._effects.news.of(other)) for other in net.names)
+    return sum(len(net.nodes[name].idle_followers.of(other)) for other in net.names)
 
 
 @pytest.mark.parametrize("first", ["", "steps down", "goes offline"])

@@ -143,7 +143,7 @@ def test_who_is_alone_asks_the_controller_at_once() -> None:
     leader.on_confirmation(2.0, True, 2.3)
     assert leader.confirmed_at == 2.0
     assert not leader.due_confirmation(9.0)
-    assert leader.deadline() is None
+    assert leader.deadline() == math.inf
 
 
 def test_whoever_asks_while_the_controller_is_being_asked_has_it_asked_again() -> None:
@@ -172,14 +172,14 @@ def test_nobody_is_asked_for_ever() -> None:
     leader = make("r1")
     leader.ask_confirmation(2.0)
     assert not leader.due_confirmation(2.0 + ASKED_S)
-    assert leader.deadline() is None
+    assert leader.deadline() == math.inf
 
 
 def test_followers_that_vouch_in_time_spare_the_controller() -> None:
     leader = make("r1 r2")
     leader.ask_confirmation(2.0)
     fetch(leader, "r2", leader.stamp("r2", 2.05), 2.1)
-    assert leader.deadline() is None
+    assert leader.deadline() == math.inf
     assert not leader.due_confirmation(2.2)
 
 

@@ -13,6 +13,7 @@ from tidelog.types import NodeId, TopicPartition
 
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Effects
+from tidelog_replica.replication.idle_followers import IdleFollowers
 from tidelog_replica.timers import Timers
 
 
@@ -27,6 +28,7 @@ class NodeContext:
     """The data directory."""
     effects: Effects
     timers: Timers
+    idle_followers: IdleFollowers
     wall_ms: Callable[[], int]
     """The wall clock, by which records age: ms since 1970."""
     touch: Callable[[TopicPartition], None]

@@ -19,7 +19,6 @@ from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produ
 
 from tidelog_replica.counters import Counts
 from tidelog_replica.jobs import Job, Jobs
-from tidelog_replica.replication.idle_followers import IdleFollowers
 from tidelog_replica.storage.log import Flush
 
 LOOP = -1
@@ -95,8 +94,6 @@ class Effects:
         """Why nothing may be appended for want of room (``maintenance/disk_space.py``); "": it may."""
         self.jobs = Jobs(lambda key, job: self._effects.append(StartJob(key, job)))
         """Long disk work in threads: ``effects.jobs.start(key, job, done)``."""
-        self.news = IdleFollowers()
-        """What followers that idle have to ask for."""
 
     def answer(self, source: int, id: int | None, message: Message | TidelogError) -> None:
         """Answer a request; one that came without an id wants no answer."""

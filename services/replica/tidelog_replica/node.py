@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.runtime.disk import Disk
@@ -97,6 +98,7 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.registration.session import TIMER as SESSION_TIMER
 from tidelog_replica.registration.session import BrokerSession, Random
+from tidelog_replica.replication.idle_followers import IdleFollowers
 from tidelog_replica.requests import RequestHandler
 from tidelog_replica.storage.log import Flush
 from tidelog_replica.timers import Timers
@@ -126,8 +128,11 @@ class ReplicaNode:
         self.node_id = node_id
         self._effects = Effects(node_id)
         self._timers = Timers()
+        self.idle_followers = IdleFollowers()
         self._touched: dict[TopicPartition, None] = {}
-        context = NodeContext(node_id, settings, disk, directory, self._effects, self._timers, wall_ms, self._touch)
+        context = NodeContext(
+            node_id, settings, disk, directory, self._effects, self._timers, self.idle_followers, wall_ms, self._touch
+        )
         self._incarnations = Incarnations(disk, directory, node_id, cluster, boot)
         self._session = session = BrokerSession(
             context, url, self._incarnations, rng, self._on_registered, self._on_registration_ended, rack
@@ -427,19 +432,20 @@ class ReplicaNode:
                 self._assignment.on_damaged(partition, partition.damage, now)
                 continue
             self._log_cleaner.on_settled(partition)
-            leading = partition.leading
+            leading, following = partition.leading, partition.following
             if leading is not None:
                 if leading.transaction_gate.unsent:
                     self._markers.enrol(partition, leading, now)
                 self._isr_proposals.on_settled(partition, leading, now)
             elif partition.offline is not None:
                 self._fetchers.unassign(key)
-            else:
+            elif following is not None and following.reading.is_waited_for:
                 self._fetchers.confirm(partition, now)
             self._reports.gather(partition, now)
             if partition.checkpoint_due:
                 self._checkpointer.add(partition, now)
-            self._timers.set(key, partition.deadline())
+            if (due := partition.deadline()) < inf:
+                self._timers.set(key, due)
 
     def _distrust(self) -> None:
         try:

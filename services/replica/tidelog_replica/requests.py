@@ -6,7 +6,7 @@ lead, too: a leader that is cut off must not serve beside its successor for ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar, TypeVarTuple
 
 from tidelog.batch.format import read_header
@@ -29,6 +29,7 @@ from tidelog.wire.messages import (
     FetchPart,
     ListOffset,
     LogSnapshot,
+    LogSnapshotAnswer,
     NewsPart,
     NotifyPart,
     Produce,
@@ -45,9 +46,7 @@ from tidelog_replica.assignment.isolation import Isolation
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.throttle import CATCH_UP_FETCH_BYTES
-from tidelog_replica.partition.leader import LeaderReplica
-from tidelog_replica.partition.partition import FAULTS, Partition
-from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
 SHARE_MIN_BYTES = 64 << 10
@@ -87,38 +86,17 @@ class RequestHandler:
         self._isolation = isolation
         self._settings = context.settings
         self._effects = context.effects
+        self._idle_followers = context.idle_followers
         self._touch = context.touch
 
-    def _serve(
-        self,
-        topic_id: str,
-        number: int,
-        role_of: Callable[[Partition], R | None],
-        action: Callable[[R, *Ts], T],
-        *args: *Ts,
-    ) -> T | TidelogError:
-        """Have a role of the partition do something; or why it cannot."""
+    def _find(self, topic_id: str, number: int) -> Partition | TidelogError:
+        """Return the partition, which is settled at the end of this input; or why it serves nobody here."""
         key = TopicPartition(topic_id, number)
         partition = self._assignment.partitions.get(key)
         if not self._session.registered or partition is None:
             return self._assignment.refusal(key)
-        role = role_of(partition)
-        if role is None:
-            return partition.refusal()
-        self._touch(partition.key)
-        try:
-            return action(role, *args)
-        except FAULTS as error:
-            partition.on_fault(error)
-        refusal = partition.refusal()  # the disk failed in the middle of it
-        refusal.unknown_outcome = True
-        return refusal
-
-    def _lead(
-        self, topic_id: str, number: int, action: Callable[[LeaderReplica, *Ts], T], *args: *Ts
-    ) -> T | TidelogError:
-        """Have the partition's leader do something; or why it cannot."""
-        return self._serve(topic_id, number, _leading, action, *args)
+        self._touch(key)
+        return partition
 
     # --- followers ---------------------------------------------------------------------------------------
 
@@ -152,14 +130,12 @@ class RequestHandler:
             return
         count(self._effects.counts.fetches, node)
         for part in message.parts:
-            recorded = self._lead(
-                part.topic_id, part.partition, LeaderReplica.progress, node, broker_epoch, source, part, now
-            )
-            if recorded is not True:
+            partition = self._find(part.topic_id, part.partition)
+            if isinstance(partition, TidelogError) or not partition.progress(node, broker_epoch, source, part, now):
                 self._effects.notify(node, source, NotifyPart(part.topic_id, part.partition, part.leader_epoch))
 
     def _news(self, fetch: Fetch) -> tuple[NewsPart, ...] | None:
-        unaware = self._effects.news.of(fetch.node) if fetch.news else ()
+        unaware = self._idle_followers.of(fetch.node) if fetch.news else ()
         if not fetch.news or not self._session.registered or len(unaware) > NEWS_MAX:
             return None
         return tuple(NewsPart(*key) for key in unaware)
@@ -172,10 +148,12 @@ class RequestHandler:
     def _fetch_part(
         self, source: int, fetch: Fetch, part: FetchPart, share: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]]:
-        node, broker_epoch = fetch.node, fetch.broker_epoch
-        result = self._lead(
-            part.topic_id, part.partition, LeaderReplica.fetch, node, broker_epoch, source, part, share, now
-        )
+        partition = self._find(part.topic_id, part.partition)
+        result: tuple[FetchedPart, list[Buffer]] | TidelogError
+        if isinstance(partition, TidelogError):
+            result = partition
+        else:
+            result = partition.fetch(fetch.node, fetch.broker_epoch, source, part, share, now)
         if isinstance(result, TidelogError):
             info = result.to_info()
             return FetchedPart(part.topic_id, part.partition, part.leader_epoch, 0, 0, error=info), []
@@ -188,8 +166,12 @@ class RequestHandler:
             self._effects.answer(source, id, EpochOffsetAnswer(parts))
 
     def _epoch_end(self, asked: EpochOffset, part: EpochPart) -> EpochEnd:
-        node, broker_epoch = asked.node, asked.broker_epoch
-        result = self._lead(part.topic_id, part.partition, LeaderReplica.epoch_end, node, broker_epoch, part)
+        partition = self._find(part.topic_id, part.partition)
+        result: EpochEnd | TidelogError
+        if isinstance(partition, TidelogError):
+            result = partition
+        else:
+            result = partition.epoch_end(asked.node, asked.broker_epoch, part)
         if isinstance(result, TidelogError):
             return EpochEnd(part.topic_id, part.partition, error=result.to_info())
         return result
@@ -198,9 +180,12 @@ class RequestHandler:
         """How a follower whose copy was overtaken by retention starts over."""
         node, broker_epoch = asked.node, asked.broker_epoch
         if not self._is_fenced(source, id, node, broker_epoch):
-            answer = self._lead(
-                asked.topic_id, asked.partition, LeaderReplica.snapshot, node, broker_epoch, asked.leader_epoch
-            )
+            partition = self._find(asked.topic_id, asked.partition)
+            answer: LogSnapshotAnswer | TidelogError
+            if isinstance(partition, TidelogError):
+                answer = partition
+            else:
+                answer = partition.snapshot(node, broker_epoch, asked.leader_epoch)
             self._effects.answer(source, id, answer)
 
     def read_tail(self, source: int, id: int | None, asked: ReadTail) -> None:
@@ -239,10 +224,12 @@ class RequestHandler:
         for part in produce.parts:
             batch = data[position : position + part.size]
             position += part.size
+            partition = self._find(part.topic_id, part.partition)
             result = None if live else self._refuse_batch(part, now)
-            result = result or self._lead(
-                part.topic_id, part.partition, LeaderReplica.produce, source, part, batch, now
-            )
+            if isinstance(partition, TidelogError):
+                result = partition
+            elif result is None:
+                result = partition.produce(source, part, batch, now)
             if result is not None:
                 info = result.to_info()
                 self._effects.ack(source, ProduceAck(part.id, error=info))
@@ -254,18 +241,13 @@ class RequestHandler:
         anybody = isinstance(message, Read) and message.any_replica and message.consistency != "linearizable"
         refused = None if anybody else self._refuse_leader(message.topic_id, message.partition, now)
 
-        def serve(reading: PendingReads) -> None:
-            if isinstance(message, Read):
-                reading.read(source, id, message, now)
-            else:
-                reading.list_offset(source, id, message, now)
-
-        refused = refused or self._serve(
-            message.topic_id,
-            message.partition,
-            lambda p: p.reading if anybody or p.leading is not None else None,
-            serve,
-        )
+        if refused is None:
+            partition = self._find(message.topic_id, message.partition)
+            refused = (
+                partition
+                if isinstance(partition, TidelogError)
+                else partition.read(source, id, message, now, as_leader=not anybody)
+            )
         if refused is not None:
             self._effects.answer(source, id, refused)
 
@@ -299,10 +281,6 @@ class RequestHandler:
         """Return why a leader here may not serve its clients; None if it may, or if there is none here."""
         partition = self._assignment.partitions.get(TopicPartition(topic_id, number))
         return None if partition is None else self._leadership.refuse(partition, now)
-
-
-def _leading(partition: Partition) -> LeaderReplica | None:
-    return partition.leading
 
 
 def _tail_from(partition: Partition, asked: ReadTail) -> TailRead:

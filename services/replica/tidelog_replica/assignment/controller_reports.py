@@ -66,8 +66,8 @@ class ControllerReports:
         """What is due of a partition."""
         if partition.may_report:
             self._gather(partition, now)
-        if losses := partition.take_losses():
-            self._losses += [(partition.key, lost) for lost in losses]
+        if partition.unreported_losses:
+            self._losses += [(partition.key, lost) for lost in partition.take_losses()]
 
     def _gather(self, partition: Partition, now: float) -> None:
         key, state, log, leading = partition.key, partition.state, partition.log, partition.leading

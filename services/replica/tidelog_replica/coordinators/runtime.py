@@ -30,7 +30,7 @@ from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.partition.purgatory import Purgatory, earlier
+from tidelog_replica.partition.purgatory import Purgatory
 
 CATCH_UP_FETCH_BYTES = 256 << 10
 BITE_PAUSE_S = 0.001
@@ -244,15 +244,14 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:
-        due = self._due()
+        due = [self._due()]
         for led in self._led.values():
-            due = earlier(due, led.waiting.deadline)
-            due = earlier(due, min((waiting.deadline for waiting in led.unproved), default=None))
+            due += [led.waiting.deadline, *(waiting.deadline for waiting in led.unproved)]
             if led.core is not None:
-                due = earlier(due, led.core.deadline())
+                due.append(led.core.deadline())
             elif not led.broken:
-                due = earlier(due, now + (BITE_PAUSE_S if led.read_to < led.written else UNREADY_PAUSE_S))
-        self._timers.set((self.TIMER, ""), due)
+                due.append(now + (BITE_PAUSE_S if led.read_to < led.written else UNREADY_PAUSE_S))
+        self._timers.set((self.TIMER, ""), min((when for when in due if when not in (None, inf)), default=None))
 
     # --- who is asked ------------------------------------------------------------------------------------
 
@@ -329,7 +328,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     def _wake(self, led: CoordinatorShard[C, S]) -> None:
         """Answer those whose records are committed, and for whom it is proved that nobody else led."""
         leader = led.leading.core
-        ready = [*led.unproved, *led.waiting.wake(leader.high_watermark)]
+        ready = [*led.unproved, *led.waiting.complete(leader.high_watermark)]
         led.unproved = []
         for waiting in ready:
             if waiting.came > leader.fresh_at:

@@ -49,7 +49,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.failure_detector import LeaderFailureDetector
 from tidelog_replica.fetcher.throttle import CATCH_UP_FETCH_BYTES, Throttle
-from tidelog_replica.partition.follower import BUSY, OPENING, FollowerReplica, Outcome
+from tidelog_replica.partition.follower import BUSY, OPENING, FetchOutcome, FollowerReplica, Outcome, RetryLater
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.producer_snapshots import ReadProducers
@@ -201,7 +201,7 @@ class Fetcher:
         for (key, question), part in zip(asked.items(), answer.parts, strict=True):
             partition = self._followed.get(key)
             if partition is not None and (part.topic_id, part.partition) == key:
-                outcome = partition.take(FollowerReplica.on_epoch_end, question, part)
+                outcome = partition.on_epoch_end(question, part)
                 self._continue(partition, outcome, now)
         self.poll(now)
 
@@ -226,7 +226,7 @@ class Fetcher:
             if partition is not None and (part.topic_id, part.partition) == key:
                 if len(batches) and not self._is_live(partition):
                     self._throttle.spend(len(batches), now)
-                outcome = partition.take(FollowerReplica.on_fetched, question, part, batches, sent)
+                outcome = partition.on_fetched(question, part, batches, sent)
                 self._continue(partition, outcome, now)
         self.poll(now)
 
@@ -242,7 +242,7 @@ class Fetcher:
         fills its answer in the order asked."""
         key = partition.key
         self._touch(partition.key)
-        if outcome.what == "failed":
+        if isinstance(outcome, RetryLater):
             self._active.pop(key, None)
             self._paused[key] = now + self._settings.fetch_backoff_s
             if outcome.code in (OPENING, BUSY):
@@ -253,11 +253,11 @@ class Fetcher:
                 self._failure_detector.report([key], outcome.code.lower(), now)
             return
         self._failing_since.pop(key, None)
-        if outcome.what == "more":
+        if outcome is FetchOutcome.FETCH_AGAIN:
             self._active[key] = True
-        elif outcome.what == "working":
+        elif outcome is FetchOutcome.JOB_RUNNING:
             self._active.pop(key, None)
-        elif outcome.what == "restart":
+        elif outcome is FetchOutcome.RESTART_COPY:
             self._restart(partition, now)
 
     def _restart(self, partition: Partition, now: float) -> None:
@@ -279,7 +279,7 @@ class Fetcher:
             self._effects.jobs.start(partition.key, ReadProducers(bytes(payload_view(answer.payload))), done)
             return
         code = answer.code if isinstance(answer, TidelogError) else BUSY
-        self._on_restarted(partition, Outcome("failed", code), now)
+        self._on_restarted(partition, RetryLater(code), now)
 
     def _on_producers(
         self, partition: Partition, role: FollowerReplica, answer: LogSnapshotAnswer, producers: object, now: float
@@ -287,9 +287,9 @@ class Fetcher:
         if self._closed or partition.following is not role:
             return
         if not isinstance(producers, ProducerState):
-            outcome = Outcome("failed", "MALFORMED")
+            outcome: Outcome = RetryLater("MALFORMED")
         elif self._effects.jobs.busy(partition.key):
-            outcome = Outcome("failed", BUSY)  # nothing may read the log while it is thrown away
+            outcome = RetryLater(BUSY)  # nothing may read the log while it is thrown away
         else:
             outcome = partition.start_over(answer, producers)
         self._on_restarted(partition, outcome, now)

@@ -12,7 +12,7 @@ from tidelog.wire.messages import Notify
 from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.fetcher import Fetcher
 from tidelog_replica.fetcher.throttle import Throttle
-from tidelog_replica.partition.follower import MORE, TELL, FollowerReplica
+from tidelog_replica.partition.follower import FetchOutcome
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
@@ -108,9 +108,9 @@ class Fetchers:
             partition, batches = partitions.get(key), data[position : position + part.size]
             position += part.size
             if partition is not None and partition.following is not None:
-                outcome = partition.take(FollowerReplica.on_notified, part, batches)
-                if outcome in (MORE, TELL):
-                    named.append((key, outcome == TELL))
+                outcome = partition.on_notified(part, batches)
+                if outcome in (FetchOutcome.FETCH_AGAIN, FetchOutcome.REPORT_PROGRESS):
+                    named.append((key, outcome is FetchOutcome.REPORT_PROGRESS))
                 self._touch(partition.key)
         self._poll(named, now)
 

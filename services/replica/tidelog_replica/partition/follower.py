@@ -7,9 +7,10 @@ still open: same leader epoch, same log end. Any ``OSError`` is the caller's: th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 from math import inf
-from typing import NamedTuple
 
 from tidelog.batch.format import check_batch, read_header, split
 from tidelog.errors import CorruptBatch, TidelogError
@@ -41,25 +42,38 @@ class TruncationRefused(Exception):
     """The leader's answer would cut committed records, which only an unclean election can ask for."""
 
 
-class Outcome(NamedTuple):
-    """What an answer came to: ``more`` (ask again at once), ``idle`` (nothing new: wait), ``failed`` (pause),
-    ``restart`` (the copy has to start over, from a snapshot), ``working`` (a job has to end first), ``tell`` (say how
-    far the log goes now; no answer is needed)."""
+class FetchOutcome(Enum):
+    """What follows from an answer or a notice of the leader that is no error."""
 
-    what: str
-    code: str = ""
+    FETCH_AGAIN = auto()
+    """There may be more: ask again at once."""
+    WAIT_FOR_NOTIFY = auto()
+    """There is nothing more: the leader notifies this follower of what comes next."""
+    RESTART_COPY = auto()
+    """The copy has to start over, from a snapshot of the leader."""
+    JOB_RUNNING = auto()
+    """A job has to end first."""
+    REPORT_PROGRESS = auto()
+    """Report how far the log goes now. No answer is needed."""
 
+
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """The leader answered with an error, or with something that makes no sense: ask again after a pause."""
+
+    code: str
+
+
+Outcome = FetchOutcome | RetryLater
 
 OPENING = "OPENING"
-"""The outcome's code where the leader is still opening its log: no reason to suspect it."""
+"""Code of ``RetryLater`` where the leader is still opening its log: no reason to suspect it."""
 BUSY = "BUSY"
-"""The same where something has to end first."""
-MORE, IDLE, RESTART, WORKING = Outcome("more"), Outcome("idle"), Outcome("restart"), Outcome("working")
-TELL = Outcome("tell")
+"""Code of ``RetryLater`` where something here has to end first."""
 
 
 def _failed(error: ErrorInfo) -> Outcome:
-    return Outcome("failed", OPENING if "opening" in error.detail else error.code)
+    return RetryLater(OPENING if "opening" in error.detail else error.code)
 
 
 class FollowerReplica:
@@ -153,46 +167,46 @@ class FollowerReplica:
     def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
         """The leader's answer in the dialogue. Raises ``TruncationRefused``."""
         if asked.leader_epoch != self.core.leader_epoch or self.is_working:
-            return MORE
+            return FetchOutcome.FETCH_AGAIN
         if part.error is not None:
             return _failed(part.error)
         if part.epoch > asked.epoch:
-            return Outcome("failed", "MALFORMED")
+            return RetryLater("MALFORMED")
         log = self._log
         end = self.core.on_epoch_end(asked.epoch, part.epoch, part.end_offset, log.epochs, 0, log.end)
-        return MORE if end is None else self._agree(end, part.end_offset, part.log_start)
+        return FetchOutcome.FETCH_AGAIN if end is None else self._agree(end, part.end_offset, part.log_start)
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
         """The leader's answer to a fetch that was sent at ``sent``, if that is known. Raises
         ``TruncationRefused``."""
         log, core = self._log, self.core
         if asked.leader_epoch != core.leader_epoch:
-            return MORE
+            return FetchOutcome.FETCH_AGAIN
         self._is_sparse = (self._is_sparse or self._noticed) and not len(data)
         self._noticed = False
         if part.leader_epoch == core.leader_epoch:
             self.on_stamp(part.stamp)
         if asked.offset != log.end or core.asking is not None or self.is_working:
-            return MORE
+            return FetchOutcome.FETCH_AGAIN
         if part.error is not None:
             if part.error.code == "OFFSET_OUT_OF_RANGE":
                 return self._out_of_range(part)
             return _failed(part.error)
         if part.leader_epoch != core.leader_epoch:
-            return Outcome("failed", "FENCED_LEADER_EPOCH")
+            return RetryLater("FENCED_LEADER_EPOCH")
         self.leader_start = part.log_start
         core.agreed = part.diverging_epoch < 0
         if part.diverging_epoch >= 0:
             end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, 0, log.end)
             if end >= log.end:
-                return Outcome("failed", "MALFORMED")
+                return RetryLater("MALFORMED")
             return self._agree(end, part.diverging_end, part.log_start)
         source = Compacted(part.compacted_to, part.tombstones_to)
         if len(data) and log.lacks(source):
             self._restart_at = part.log_start
-            return RESTART
+            return FetchOutcome.RESTART_COPY
         if len(data) and not self._append(data, source):
-            return Outcome("failed", "CORRUPT_BATCH")
+            return RetryLater("CORRUPT_BATCH")
         loss = core.loss(log.epochs, log.end, is_all=not len(data))
         if loss is not None:
             start, committed = loss
@@ -200,7 +214,9 @@ class FollowerReplica:
         core.on_high_watermark(part.high_watermark, log.end)
         if part.confirmed_ms >= 0:
             core.on_proof(part.high_watermark, sent - part.confirmed_ms / 1000)
-        return IDLE if (asked.offset, asked.durable) == (log.end, log.durable) else MORE
+        if (asked.offset, asked.durable) == (log.end, log.durable):
+            return FetchOutcome.WAIT_FOR_NOTIFY
+        return FetchOutcome.FETCH_AGAIN
 
     def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
         """The leader's notice, lost, doubled, late or not. Batches in it are taken where they are exactly what comes
@@ -208,7 +224,7 @@ class FollowerReplica:
         is the beginning of the leader's."""
         log, core = self._log, self.core
         if part.leader_epoch != core.leader_epoch:
-            return IDLE
+            return FetchOutcome.WAIT_FOR_NOTIFY
         self.on_stamp(part.stamp)
         self._noticed = False
         if core.asking is None and core.agreed and not self.is_working:
@@ -216,7 +232,9 @@ class FollowerReplica:
                 self._noticed = self._append(data)
             core.on_high_watermark(part.high_watermark, log.end)
         self._is_sparse = self._is_sparse and self._noticed
-        return TELL if self._noticed and self.may_report_progress else MORE
+        if self._noticed and self.may_report_progress:
+            return FetchOutcome.REPORT_PROGRESS
+        return FetchOutcome.FETCH_AGAIN
 
     def _continues(self, data: memoryview) -> bool:
         """Whether batches that nobody asked for begin where the log ends."""
@@ -274,7 +292,7 @@ class FollowerReplica:
         log = self._log
         if (0 <= leader_end < leader_start or end < log.start) and self.core.may_lose(log.epochs.latest()):
             self._parted, self._restart_at = True, leader_start
-            return RESTART
+            return FetchOutcome.RESTART_COPY
         end, _ = log.chain_at(max(end, log.start))  # a leader whose log is trimmed can name a place within a batch
         if not self.core.may_cut(end, log.epochs.latest()):
             raise TruncationRefused(
@@ -284,12 +302,12 @@ class FollowerReplica:
         recall = log.begin_recall(end)
         if recall is None:
             self._cut(end)
-            return MORE
+            return FetchOutcome.FETCH_AGAIN
         if self._effects.jobs.busy(self._key):
-            return Outcome("failed", BUSY)  # the next fetch brings the same answer
+            return RetryLater(BUSY)  # the next fetch brings the same answer
         self._recall = recall
         self._effects.jobs.start(self._key, recall, partial(self._on_recalled, recall))
-        return WORKING
+        return FetchOutcome.JOB_RUNNING
 
     def _on_recalled(self, recall: RebuildProducerState, result: object, now: float) -> None:
         if self._recall is recall:
@@ -329,7 +347,7 @@ class FollowerReplica:
         ``OSError``."""
         log, start, end = self._log, answer.log_start, self._log.end
         if start < self._restart_at:
-            return Outcome("failed", BUSY)  # its log begins later, and is about to on its disk: ask again
+            return RetryLater(BUSY)  # its log begins later, and is about to on its disk: ask again
         if self._parted:
             self._parted = False
             known = max(self.core.high_watermark, self.core.once)
@@ -346,7 +364,7 @@ class FollowerReplica:
             old_end=end,
             start=start,
         )
-        return MORE
+        return FetchOutcome.FETCH_AGAIN
 
     def _out_of_range(self, part: FetchedPart) -> Outcome:
         """Where retention at the leader has overtaken this copy it starts over there; one that holds nothing by which
@@ -356,7 +374,7 @@ class FollowerReplica:
             latest = self._log.epochs.latest()
             self._parted = self._parted or (latest < 0 and self.core.may_lose(latest))
             self._restart_at = part.log_start
-            return RESTART
+            return FetchOutcome.RESTART_COPY
         raise TruncationRefused(
             f"the leader's log begins at {part.log_start} and does not hold the own end {self._log.end}"
         )

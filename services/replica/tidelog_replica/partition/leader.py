@@ -28,7 +28,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import leader_settings
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.purgatory import Purgatory, earlier
+from tidelog_replica.partition.purgatory import Purgatory
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication.leader import LeaderState
@@ -68,6 +68,7 @@ class LeaderReplica:
         self._producers = producers
         self._settings = context.settings
         self._effects = context.effects
+        self._idle_followers = context.idle_followers
         self._unwritten: list[bytes] = []
         """Batches taken in the present input, stamped."""
         self._next_offset = log.end
@@ -190,7 +191,7 @@ class LeaderReplica:
         header = check_batch(batch)
         if header.is_control or (header.is_sparse and part.expected_offset < 0):
             raise CorruptBatch("producers write no control batches, and sparse ones only where they belong")
-        if len(self._for_all) + len(self._for_leader) >= self._settings.partition_max_waiting:
+        if len(self._for_all.waiting) + len(self._for_leader.waiting) >= self._settings.partition_max_waiting:
             raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
         return header
 
@@ -285,7 +286,7 @@ class LeaderReplica:
             return self._fetched(node, now, diverging=fault), []
         if part.offset >= log.end:
             core.wait(node, source, part.readers)
-            self._effects.news.note(node, self._key, not core.knows_all(node))
+            self._idle_followers.update(self._key, core)
             return self._fetched(node, now), []
         if max_bytes <= 0:
             self._notify(IdleFollower(node, source, log.end), now)
@@ -402,22 +403,25 @@ class LeaderReplica:
 
     def settle(self, now: float) -> None:
         """Wake everybody whom the log's durable offset and the HW have reached."""
-        self.core.on_durable(self._log.durable)
+        durable = self._log.durable
+        self.core.on_durable(durable)
         hw = self.core.high_watermark
         while self._uncommitted and self._uncommitted[0][0] <= hw:
             _, written, batches = self._uncommitted.popleft()
             self._effects.counts.commits.observe(now - written, batches)
-        for pending in self._for_all.wake(hw):
-            self._effects.ack(pending.source, pending.ack)
-        for pending in self._for_leader.wake(self._log.durable):
-            self._effects.ack(pending.source, pending.ack)
+        if self._for_all.waiting:
+            for pending in self._for_all.complete(hw):
+                self._effects.ack(pending.source, pending.ack)
+        if self._for_leader.waiting:
+            for pending in self._for_leader.complete(durable):
+                self._effects.ack(pending.source, pending.ack)
         self.reading.settle(now)
         for waiting in self.core.take_notices():
             self._notify(waiting, now)
         if self._log_start != self._log.start:
             self._log_start = self._log.start
             self.core.on_news()
-        self._effects.news.look(self._key, self.core)
+        self._idle_followers.update(self._key, self.core)
 
     def on_tick(self, now: float) -> None:
         """Deadlines of those who wait, and the followers' lag."""
@@ -426,22 +430,21 @@ class LeaderReplica:
         self.reading.on_tick(now)
         self.core.on_tick(now)
 
-    def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do; perhaps earlier than that."""
-        acks = earlier(self._for_all.deadline, self._for_leader.deadline)
-        return earlier(acks, earlier(self.reading.deadline(), self.core.deadline()))
+    def deadline(self) -> float:
+        """When ``on_tick`` has something to do, or earlier; ``inf`` where nothing is due."""
+        return min(self._for_all.deadline, self._for_leader.deadline, self.reading.deadline(), self.core.deadline())
 
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""
         self.core.on_source_closed(source)
-        self._effects.news.look(self._key, self.core)
+        self._idle_followers.update(self._key, self.core)
         for waiters in (self._for_all, self._for_leader):
             waiters.drop(source)
         self.reading.on_source_closed(source)
 
     def resign(self, code: str, message: str) -> None:
         """The role ends: uncommitted batches have an unknown fate, readers go elsewhere."""
-        self._effects.news.forget(self._key, self.core.followers if code == "OFFLINE" else ())
+        self._idle_followers.forget(self._key, self.core.followers if code == "OFFLINE" else ())
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.take_all(), code, message)
         self.transaction_gate.resign(code, message)

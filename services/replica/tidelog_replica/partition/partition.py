@@ -18,17 +18,27 @@ after a failed write or flush nobody can say what is on the disk (a second flush
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVarTuple
+from math import inf
+from typing import Any, TypeVarTuple
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition
-from tidelog.wire.messages import LogSnapshotAnswer
+from tidelog.types import Buffer, NodeId, PartitionState, ServerState, TopicConfig, TopicPartition
+from tidelog.wire.messages import (
+    EpochEnd,
+    EpochPart,
+    FetchedPart,
+    FetchPart,
+    ListOffset,
+    LogSnapshotAnswer,
+    NotifyPart,
+    ProducePart,
+    Read,
+)
 
 from tidelog_replica.config import leader_settings
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.follower import FollowerReplica, Outcome, TruncationRefused
+from tidelog_replica.partition.follower import FollowerReplica, Outcome, RetryLater, TruncationRefused
 from tidelog_replica.partition.leader import LeaderReplica
-from tidelog_replica.partition.purgatory import earlier
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.replication.follower import FollowerState
 from tidelog_replica.replication.leader import LeaderState
@@ -37,7 +47,6 @@ from tidelog_replica.storage.log import Flush, Log
 from tidelog_replica.storage.recovery.pending_losses import LostRange
 from tidelog_replica.storage.segment import CorruptLog
 
-P = ParamSpec("P")
 Ts = TypeVarTuple("Ts")
 
 FAULTS = (OSError, TruncationRefused)
@@ -63,6 +72,10 @@ class Partition:
         self.state: PartitionState | None = None
         """What this server last acted on; None in a life that has not."""
         self.role: LeaderReplica | FollowerReplica | None = None
+        self.leading: LeaderReplica | None = None
+        """The leader's role, if it is this server's."""
+        self.following: FollowerReplica | None = None
+        """The follower's role, if it is this server's."""
         self.offline: str | None = None
         """Why it refuses everything."""
         self.damage: CorruptLog | None = None
@@ -74,6 +87,7 @@ class Partition:
         self._servers = servers
         self._settings = context.settings
         self._effects = context.effects
+        self._idle_followers = context.idle_followers
         self._checkpoint = self._high_watermark = max(log.start, min(log.read_high_watermark(), log.end))
         self.committed = log.written_high_watermark
         """The HW as it was once: above the present one where the log has lost what lies between."""
@@ -84,7 +98,9 @@ class Partition:
         """The server is about to end: others are to lead, and not to wait for it."""
         self.report_at = 0.0
         """When the controller is next told that the log is sealed, or asked to let another lead."""
-        self._losses = list(log.pending_losses.ranges)
+        self.unreported_losses = list(log.pending_losses.ranges)
+        """Losses here that the controller does not know of yet, including those from before a restart. The log keeps
+        each until ``on_loss_reported``."""
         self._seen_epoch = -1
         """The highest leader epoch of which the metadata named a leader."""
         self._led: tuple[int, tuple[NodeId, ...]] = (-1, ())
@@ -95,17 +111,7 @@ class Partition:
     @property
     def high_watermark(self) -> int:
         """Everything below it is committed, as far as is known here."""
-        return self._high_watermark if self.role is None else self.role.high_watermark
-
-    @property
-    def leading(self) -> LeaderReplica | None:
-        """The leader's role, if it is this server's."""
-        return self.role if isinstance(self.role, LeaderReplica) else None
-
-    @property
-    def following(self) -> FollowerReplica | None:
-        """The follower's role, if it is this server's."""
-        return self.role if isinstance(self.role, FollowerReplica) else None
+        return self._high_watermark if self.role is None else self.role.core.high_watermark
 
     @property
     def reading(self) -> PendingReads | None:
@@ -183,20 +189,20 @@ class Partition:
         if old is not None and state.epoch <= old.epoch:
             if state.epoch == old.epoch:  # the answer to an ISR proposal does not tell the ELR
                 self.state = state
-                if isinstance(self.role, LeaderReplica):
-                    self.role.core.eligible = state.elr
+                if self.leading is not None:
+                    self.leading.core.on_elr(state.elr)
             return
         self.state = state
         self.report_at = now
         if state.leader is not None:
             self._seen_epoch = max(self._seen_epoch, state.leader_epoch)
         if old is None or old.leader_epoch != state.leader_epoch:
-            self._effects.news.forget(self.key)  # whoever follows in another leader epoch asks by itself
+            self._idle_followers.forget(self.key)  # whoever follows in another leader epoch asks by itself
         if self.offline is not None:
             return
         if old is not None and old.leader_epoch == state.leader_epoch and self.role is not None:
-            if isinstance(self.role, LeaderReplica):
-                self.role.on_state(state, now)
+            if self.leading is not None:
+                self.leading.on_state(state, now)
             return
         self._resign("NOT_LEADER", f"{state.leader or 'nobody'} leads in leader epoch {state.leader_epoch}")
         if state.leader == self._node:
@@ -212,7 +218,7 @@ class Partition:
             )
             if core.may_lose(self.log.epochs.latest()) and not self.guard(self._forget_committed):
                 return
-            self.role = FollowerReplica(
+            self.role = self.following = FollowerReplica(
                 self._context, self.key, core, self.log, self.producers, self.guard, self._on_loss
             )
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
@@ -221,8 +227,8 @@ class Partition:
         """The topic's settings changed."""
         self.config = config
         self.log.configure(config)
-        if isinstance(self.role, LeaderReplica):
-            self.role.configure(config, now)
+        if self.leading is not None:
+            self.leading.configure(config, now)
 
     def retire(self, message: str, code: str = "NOT_LEADER") -> None:
         """Give up the role: this server's life at the controller, or its part in this partition, is over."""
@@ -251,7 +257,7 @@ class Partition:
         if end > known:
             lost.append(LostRange(epoch, known, end, True))
         self.log.pending_losses.add(lost)
-        self._losses += lost
+        self.unreported_losses += lost
         if known > start:
             self._lower_committed(start)
             self._event("committed_records_lost", start=start, end=known, leader_epoch=epoch)
@@ -282,39 +288,128 @@ class Partition:
             durable=log.durable,
             now=now,
         )
-        self.role = LeaderReplica(self._context, self.key, self.config, core, log, self.producers)
+        self.role = self.leading = LeaderReplica(self._context, self.key, self.config, core, log, self.producers)
         if self.config.commit_rule == "quorum":
-            self.role.begin_epoch()
+            self.leading.begin_epoch()
         self._event(
             "leader_became", leader_epoch=state.leader_epoch, log_end=log.end, high_watermark=core.high_watermark
         )
 
     def _resign(self, code: str, message: str) -> None:
-        role, self.role = self.role, None
-        if isinstance(role, LeaderReplica):
-            self._led = role.core.leader_epoch, (*role.core.maximal_isr, *role.core.eligible)
+        role, leading = self.role, self.leading
+        self.role = self.leading = self.following = None
+        if leading is not None:
+            self._led = leading.core.leader_epoch, (*leading.core.maximal_isr, *leading.core.eligible)
         if role is not None:
             self._high_watermark = role.high_watermark
             role.resign(code, message)
 
+    # --- requests ----------------------------------------------------------------------------------------
+
+    def produce(self, source: int, part: ProducePart, batch: Buffer, now: float) -> TidelogError | None:
+        """Take a batch as the leader, to be acknowledged now or later; or return why not."""
+        if self.leading is None:
+            return self.refusal()
+        try:
+            self.leading.produce(source, part, batch, now)
+        except FAULTS as error:
+            return self._failed_during(error)
+        return None
+
+    def fetch(
+        self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, max_bytes: int, now: float
+    ) -> tuple[FetchedPart, list[Buffer]] | TidelogError:
+        """Serve a follower as the leader; or return why not."""
+        if self.leading is None:
+            return self.refusal()
+        try:
+            return self.leading.fetch(node, broker_epoch, source, part, max_bytes, now)
+        except FAULTS as error:
+            return self._failed_during(error)
+
+    def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd | TidelogError:
+        """Return where a follower's leader epoch ends in the log led here; or why not."""
+        return self.refusal() if self.leading is None else self.leading.epoch_end(node, broker_epoch, part)
+
+    def progress(self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, now: float) -> bool:
+        """Record as the leader how far a follower has come; False where that was not possible."""
+        if self.leading is None:
+            return False
+        try:
+            return self.leading.progress(node, broker_epoch, source, part, now)
+        except FAULTS as error:
+            self.on_fault(error)
+        return False
+
+    def snapshot(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> LogSnapshotAnswer | TidelogError:
+        """Return what a copy must know that begins where the log led here does; or why not."""
+        if self.leading is None:
+            return self.refusal()
+        try:
+            return self.leading.snapshot(node, broker_epoch, leader_epoch)
+        except FAULTS as error:
+            return self._failed_during(error)
+
+    def read(
+        self, source: int, id: int | None, message: Read | ListOffset, now: float, *, as_leader: bool
+    ) -> TidelogError | None:
+        """Answer a client, now or later; or return why not. ``as_leader``: a follower must not answer."""
+        if self.role is None or (as_leader and self.leading is None):
+            return self.refusal()
+        try:
+            if isinstance(message, Read):
+                self.role.reading.read(source, id, message, now)
+            else:
+                self.role.reading.list_offset(source, id, message, now)
+        except FAULTS as error:
+            return self._failed_during(error)
+        return None
+
+    def _failed_during(self, error: Exception) -> TidelogError:
+        """Go offline in the middle of a request. What it has changed is not known."""
+        self.on_fault(error)
+        refusal = self.refusal()
+        refusal.unknown_outcome = True
+        return refusal
+
     # --- answers of the leader ---------------------------------------------------------------------------
 
-    def take(
-        self, action: Callable[Concatenate[FollowerReplica, P], Outcome], *args: P.args, **kwargs: P.kwargs
-    ) -> Outcome:
-        """Give the follower's role an answer of its leader."""
-        role = self.role
-        if isinstance(role, FollowerReplica):
+    def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
+        """The leader's answer in the epoch dialogue."""
+        if self.following is not None:
             try:
-                return action(role, *args, **kwargs)
+                return self.following.on_epoch_end(asked, part)
             except FAULTS as error:
                 self.on_fault(error)
-        return Outcome("failed", "OFFLINE")
+        return RetryLater("OFFLINE")
+
+    def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float) -> Outcome:
+        """The leader's answer to a fetch that was sent at ``sent``."""
+        if self.following is not None:
+            try:
+                return self.following.on_fetched(asked, part, data, sent)
+            except FAULTS as error:
+                self.on_fault(error)
+        return RetryLater("OFFLINE")
+
+    def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
+        """A notice of the leader."""
+        if self.following is not None:
+            try:
+                return self.following.on_notified(part, data)
+            except FAULTS as error:
+                self.on_fault(error)
+        return RetryLater("OFFLINE")
 
     def start_over(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
         """The copy starts over where the leader's log begins. What it knew to be committed it is told again, as far
         as it holds that: nothing of it is lost."""
-        outcome = self.take(FollowerReplica.on_snapshot, answer, producers)
+        outcome: Outcome = RetryLater("OFFLINE")
+        if self.following is not None:
+            try:
+                outcome = self.following.on_snapshot(answer, producers)
+            except FAULTS as error:
+                self.on_fault(error)
         if self.high_watermark < self._highest_committed:
             self.guard(self._lower_committed, self.high_watermark)
         return outcome
@@ -326,23 +421,24 @@ class Partition:
     # --- flush, time -------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """The end of every input: write, start the flush that is due, wake whom the log has reached."""
-        self.guard(self._settle, now)
-
-    def _settle(self, now: float) -> None:
-        role = self.role
-        if isinstance(role, LeaderReplica):
-            role.write(now)
-        self._flush(now)
-        if isinstance(role, LeaderReplica):
-            self._watch_disk(role, now)
-            role.settle(now)
-        elif role is not None:
-            role.reading.settle(now)
-
-    def _flush(self, now: float) -> None:
-        if self.flushing or now < self._next_flush:
+        """End an input: write, start the flush that is due, complete the requests that the log has reached."""
+        if self.offline is not None:
             return
+        leading = self.leading
+        try:
+            if leading is not None:
+                leading.write(now)
+            if not self.flushing and now >= self._next_flush:
+                self._begin_flush(now)
+            if leading is not None:
+                self._watch_disk(leading, now)
+                leading.settle(now)
+            elif self.following is not None:
+                self.following.reading.settle(now)
+        except FAULTS as error:
+            self.on_fault(error)
+
+    def _begin_flush(self, now: float) -> None:
         flush = self.log.begin_flush()
         if flush is None:
             return
@@ -380,27 +476,23 @@ class Partition:
 
     def on_tick(self, now: float) -> None:
         """A deadline has passed."""
-        if isinstance(self.role, LeaderReplica):
-            self.guard(self.role.on_tick, now)
-        elif isinstance(self.role, FollowerReplica):
-            self.guard(self.role.reading.on_tick, now)
+        if self.leading is not None:
+            self.guard(self.leading.on_tick, now)
+        elif self.following is not None:
+            self.guard(self.following.reading.on_tick, now)
 
-    def deadline(self) -> float | None:
-        """When ``on_tick`` and ``settle`` have something to do; perhaps earlier than that."""
+    def deadline(self) -> float:
+        """When ``on_tick`` and ``settle`` have something to do, or earlier; ``inf`` where nothing is due."""
         if self.offline is not None:
-            return None
-        role = self.role
-        due = (
-            None if role is None else role.deadline() if isinstance(role, LeaderReplica) else role.reading.deadline()
-        )
+            return inf
+        role, leading = self.role, self.leading
+        due = inf if role is None else role.reading.deadline() if leading is None else leading.deadline()
         if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
-            due = earlier(due, self._next_flush)
-        if self.may_report and (
-            self.is_sealed or self.hands_over or (isinstance(role, LeaderReplica) and role.is_relieved)
-        ):
-            due = earlier(due, self.report_at)
-        elif self.flushing and isinstance(role, LeaderReplica) and not role.core.stalled:
-            due = earlier(due, self._stalls_at)
+            due = min(due, self._next_flush)
+        if self.may_report and (self.is_sealed or self.hands_over or (leading is not None and leading.is_relieved)):
+            due = min(due, self.report_at)
+        elif self.flushing and leading is not None and not leading.core.stalled:
+            due = min(due, self._stalls_at)
         return due
 
     # --- what the controller is to know ------------------------------------------------------------------
@@ -409,12 +501,12 @@ class Partition:
     def may_report(self) -> bool:
         """Whether any of ``is_sealed``, ``hands_over`` and a leader's ``is_relieved`` can hold. Nearly always none
         can, and this is asked at the end of every input."""
-        state, role = self.state, self.role
+        state, leading = self.state, self.leading
         if state is None:
             return False
         if state.sealing or self.is_draining or self._effects.full:
             return True
-        return isinstance(role, LeaderReplica) and (role.core.stalled or role.core.state.successor is not None)
+        return leading is not None and (leading.core.stalled or leading.core.state.successor is not None)
 
     @property
     def is_sealed(self) -> bool:
@@ -444,11 +536,8 @@ class Partition:
         return bool(wants and state is not None and self._node in state.isr and len(state.isr) > 1)
 
     def take_losses(self) -> list[LostRange]:
-        """Losses here that the controller does not know of yet, including those from before a restart. Each is
-        returned once; the log keeps it until ``on_loss_reported``."""
-        if not self._losses:
-            return []
-        losses, self._losses = self._losses, []
+        """Return ``unreported_losses``, once."""
+        losses, self.unreported_losses = self.unreported_losses, []
         return losses
 
     def on_loss_reported(self, lost: LostRange) -> None:
@@ -482,10 +571,10 @@ class Partition:
 
     def on_source_closed(self, source: int) -> None:
         """A link is gone, with all who waited behind it."""
-        if isinstance(self.role, LeaderReplica):
-            self.role.on_source_closed(source)
-        elif isinstance(self.role, FollowerReplica):
-            self.role.reading.on_source_closed(source)
+        if self.leading is not None:
+            self.leading.on_source_closed(source)
+        elif self.following is not None:
+            self.following.reading.on_source_closed(source)
 
     def _event(self, name: str, **fields: Any) -> None:
         self._effects.event(name, topic_id=self.key.topic_id, partition=self.key.partition, **fields)

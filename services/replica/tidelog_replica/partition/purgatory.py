@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable
+from math import inf
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
@@ -32,67 +33,58 @@ W = TypeVar("W", bound=Waiter)
 _END: Callable[[Waiter], int] = attrgetter("end")
 
 
-def earlier(one: float | None, other: float | None) -> float | None:
-    """The earlier of two deadlines, each None where there is none."""
-    if one is None or other is None:
-        return other if one is None else one
-    return one if one <= other else other
-
-
 class Purgatory(Generic[W]):
-    """Waiters of one kind on one partition."""
+    """Requests of one kind that wait on one partition."""
 
     def __init__(self) -> None:
-        self._queue: list[W] = []
-        self._earliest: float | None = None
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    @property
-    def deadline(self) -> float | None:
-        """Not later than the earliest deadline of all; None when nobody waits."""
-        return self._earliest if self._queue else None
+        self.waiting: list[W] = []
+        """Those that wait, in the order of their ends. Only this class changes it."""
+        self.deadline = inf
+        """Not later than the earliest deadline of all (seconds); ``inf`` where none waits."""
 
     def add(self, waiter: W) -> None:
         """Begin to wait. Nearly always at the end: appends come in the order of their offsets."""
-        if not self._queue or waiter.end >= self._queue[-1].end:
-            self._queue.append(waiter)
+        if not self.waiting or waiter.end >= self.waiting[-1].end:
+            self.waiting.append(waiter)
         else:
-            insort(self._queue, waiter, key=_END)
-        if self._earliest is None or waiter.deadline < self._earliest or len(self._queue) == 1:
-            self._earliest = waiter.deadline
+            insort(self.waiting, waiter, key=_END)
+        if waiter.deadline < self.deadline:
+            self.deadline = waiter.deadline
 
-    def wake(self, reached: int) -> list[W]:
-        """Those whose end is reached, in the order of their ends; they wait no longer."""
-        if not self._queue or self._queue[0].end > reached:
+    def complete(self, reached: int) -> list[W]:
+        """Return the requests whose end is reached, in the order of their ends. They wait no longer."""
+        if not self.waiting or self.waiting[0].end > reached:
             return []
         count = 0
-        for waiter in self._queue:
+        for waiter in self.waiting:
             if waiter.end > reached:
                 break
             count += 1
-        woken = self._queue[:count]
-        del self._queue[:count]
-        return woken
+        completed = self.waiting[:count]
+        self._keep(self.waiting[count:])
+        return completed
 
     def expire(self, now: float) -> list[W]:
-        """Those whose deadline has passed; they wait no longer."""
-        if self._earliest is None or now < self._earliest:
+        """Return the requests whose deadline has passed. They wait no longer."""
+        if now < self.deadline:
             return []
-        over = [waiter for waiter in self._queue if waiter.deadline <= now]
-        if over:
-            self._queue = [waiter for waiter in self._queue if waiter.deadline > now]
-        self._earliest = min((waiter.deadline for waiter in self._queue), default=None)
+        over = [waiter for waiter in self.waiting if waiter.deadline <= now]
+        self.waiting = [waiter for waiter in self.waiting if waiter.deadline > now]
+        self.deadline = min((waiter.deadline for waiter in self.waiting), default=inf)
         return over
+
+    def _keep(self, waiting: list[W]) -> None:
+        self.waiting = waiting
+        if not waiting:
+            self.deadline = inf
 
     def drop(self, source: int) -> None:
         """The link is gone: nobody is there to be answered."""
-        if any(waiter.source == source for waiter in self._queue):
-            self._queue = [waiter for waiter in self._queue if waiter.source != source]
+        if any(waiter.source == source for waiter in self.waiting):
+            self._keep([waiter for waiter in self.waiting if waiter.source != source])
 
     def take_all(self) -> list[W]:
         """Everybody; nobody waits any longer."""
-        everybody, self._queue = self._queue, []
-        self._earliest = None
+        everybody = self.waiting
+        self._keep([])
         return everybody

@@ -30,7 +30,7 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer, StableOffset
 
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.purgatory import Purgatory, earlier
+from tidelog_replica.partition.purgatory import Purgatory
 from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.leader_epochs import divergence
 from tidelog_replica.replication.transaction_index import Standing
@@ -110,9 +110,14 @@ class PendingReads:
         """What the waiting readers have been judged by."""
 
     @property
+    def is_waited_for(self) -> bool:
+        """Readers wait, for the proof or for the HW."""
+        return bool(self._unproved.waiting or self._for_news.waiting)
+
+    @property
     def waits_for_news(self) -> bool:
-        """Somebody waits for the HW."""
-        return len(self._for_news) > 0
+        """Readers wait for the HW."""
+        return bool(self._for_news.waiting)
 
     def _visible(self, ask: Read | ListOffset) -> int:
         """What lies below it the request may see."""
@@ -156,7 +161,8 @@ class PendingReads:
 
     @property
     def _full(self) -> bool:
-        return len(self._unproved) + len(self._for_news) >= self._settings.partition_max_waiting
+        waiting = len(self._unproved.waiting) + len(self._for_news.waiting)
+        return waiting >= self._settings.partition_max_waiting
 
     # --- the stages --------------------------------------------------------------------------------------
 
@@ -330,9 +336,10 @@ class PendingReads:
     def settle(self, now: float) -> None:
         """Go on with the readers whom the HW or the proof has reached."""
         self.standing.look(self._log.producers.transactions, self._core.high_watermark, now)
-        for reader in self._for_news.wake(self._core.high_watermark):
-            self._step(reader, now)
-        if len(self._unproved):
+        if self._for_news.waiting:
+            for reader in self._for_news.complete(self._core.high_watermark):
+                self._step(reader, now)
+        if self._unproved.waiting:
             proof = self._core.confirmed_at, self._core.fresh_at, self._core.knows_end
             if proof != self._proof:
                 self._proof = proof
@@ -350,9 +357,9 @@ class PendingReads:
         for reader in self._unproved.take_all():
             self._effects.answer(reader.source, reader.id, self._leader_may_have_more(self._leader or ""))
 
-    def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do; perhaps earlier than that."""
-        return earlier(self._unproved.deadline, self._for_news.deadline)
+    def deadline(self) -> float:
+        """When ``on_tick`` has something to do, or earlier; ``inf`` where no reader waits."""
+        return min(self._unproved.deadline, self._for_news.deadline)
 
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""

@@ -6,13 +6,13 @@ fetch there is, which of its partitions it must ask for: one small message, howe
 
     settled   the follower waits at the log end, and has shown a stamp (``replication/read_index.py``) that is
               greater than those of all messages before HW and log start became what they are
-    owed      any other follower of a partition that is led here; or that was, and is offline now: its followers are
+    unaware   any other follower of a partition that is led here; or that was, and is offline now: its followers are
               to learn that soon, and report it
 
 Why nothing is missed. A follower asks for a partition again until an answer has come that told nothing new; a call
 without answer counts for nothing, and when its link breaks all is asked for over another. What changes after the
-leader has dealt with that last question makes the follower owed, by a stamp that the question cannot have shown; nor
-can a late copy of it. It is settled again when a later question shows that a later message has come.
+leader has dealt with that last question makes the follower unaware, by a stamp that the question cannot have shown;
+nor can a late copy of it. It is settled again when a later question shows that a later message has come.
 
 The price: after the last record of a burst each follower asks twice more, once to be told the HW and once to show it.
 """
@@ -27,22 +27,19 @@ from tidelog_replica.replication.leader import LeaderState
 
 
 class IdleFollowers:
-    """Partitions by follower, in the order in which they came to be owed."""
+    """Partitions by follower, in the order in which they became unaware of something."""
 
     def __init__(self) -> None:
         self._unaware: dict[NodeId, dict[TopicPartition, None]] = {}
 
-    def note(self, node: NodeId, key: TopicPartition, is_unaware: bool) -> None:
-        """Whether ``node`` has to ask for the partition."""
-        if is_unaware:
-            self._unaware.setdefault(node, {})[key] = None
-        elif (keys := self._unaware.get(node)) is not None:
-            keys.pop(key, None)
-
-    def look(self, key: TopicPartition, core: LeaderState) -> None:
-        """Note it of all followers of a partition that is led here."""
+    def update(self, key: TopicPartition, core: LeaderState) -> None:
+        """Record which followers of a partition that is led here are unaware."""
+        unaware = core.unaware
         for node in core.followers:
-            self.note(node, key, not core.knows_all(node))
+            if node in unaware:
+                self._unaware.setdefault(node, {})[key] = None
+            elif (keys := self._unaware.get(node)) is not None:
+                keys.pop(key, None)
 
     def forget(self, key: TopicPartition, unaware: Iterable[NodeId] = ()) -> None:
         """The partition is led here no longer. Its followers hear of that from the controller; but for one thing that
@@ -50,7 +47,7 @@ class IdleFollowers:
         for keys in self._unaware.values():
             keys.pop(key, None)
         for node in unaware:
-            self.note(node, key, True)
+            self._unaware.setdefault(node, {})[key] = None
 
     def of(self, node: NodeId) -> tuple[TopicPartition, ...]:
         """What ``node`` has to ask for."""

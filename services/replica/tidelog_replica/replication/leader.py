@@ -108,6 +108,16 @@ class LeaderState:
         self._log_end = log_end
         self._durable = durable
         self._counted = self.isr
+        self._by_majority = False
+        """A new leader needs the seals of a majority. A successor needs none: it must have confirmed itself."""
+        self._voters: tuple[NodeId, ...] = ()
+        """The other replicas that the controllers could elect, or whose votes the next election needs. Where a
+        majority decides, a learner that is about to become a replica has no vote: a majority of the replicas before
+        it joins and one of those after it joins have a member in common without it."""
+        self._witnesses: tuple[NodeId, ...] = ()
+        """The others whose fetches prove that no other replica leads: the voters. A leader without voters takes every
+        other replica, since unclean elections may be allowed by now."""
+        self._update_voters()
         self.followers: dict[NodeId, FollowerProgress] = {}
         """Of the other replicas and the learners."""
         self._update_followers(state, now)
@@ -131,6 +141,7 @@ class LeaderState:
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s, self._max_lag_records = max_lag_s, max_lag_records
         self._any_may_lead = unclean_election
+        self._update_voters()
         self._advance()
         self._consider(now)
 
@@ -242,10 +253,12 @@ class LeaderState:
         """HW or log start are others than every message before has told."""
         self._news_after_round = self._read_index.last_stamp
 
-    def knows_all(self, node: NodeId) -> bool:
-        """The follower idles at the log end, and has shown that it was told of HW and log start as they are."""
-        progress = self.followers[node]
-        return progress.waiting is not None and progress.shown > self._news_after_round
+    @property
+    def unaware(self) -> list[NodeId]:
+        """The followers that may not know HW and log start as they are. All others idle at the log end, and have
+        shown that they know them."""
+        known = self._news_after_round
+        return [node for node, one in self.followers.items() if one.waiting is None or one.shown <= known]
 
     def _notify(self, node: NodeId) -> None:
         progress = self.followers[node]
@@ -304,24 +317,15 @@ class LeaderState:
         witnesses = self._witnesses
         return self._read_index.since(witnesses, self._needed(len(witnesses)))
 
-    @property
-    def _by_majority(self) -> bool:
-        """A new leader needs the seals of a majority. A successor needs none: it must have confirmed itself."""
-        return self._rule == "quorum" and not self._any_may_lead and self.state.successor is None
-
-    @property
-    def _voters(self) -> tuple[NodeId, ...]:
-        """The other replicas that the controllers could elect, or whose votes the next election needs. Where a
-        majority decides, a learner that is about to become a replica has no vote: a majority of the replicas before
-        it joins and one of those after it joins have a member in common without it."""
-        electors = self.replicas if self._by_majority else self._electors
-        return tuple(node for node in electors if node != self.node)
-
-    @property
-    def _witnesses(self) -> tuple[NodeId, ...]:
-        """The others whose fetches prove that no other replica leads: the voters. A leader without voters takes every
-        other replica, since unclean elections may be allowed by now."""
-        return self._voters or tuple(node for node in self.replicas if node != self.node)
+    def _update_voters(self) -> None:
+        """Determine the voters anew: the state, the members that count, or the topic's settings have changed."""
+        quorum = self._rule == "quorum"
+        self._by_majority = quorum and not self._any_may_lead and self.state.successor is None
+        may = self.replicas if self._any_may_lead or quorum else self.eligible
+        electors = tuple(n for n in self.replicas + self._joiners if n in self._counted or n in may)
+        voters = self.replicas if self._by_majority else electors
+        self._voters = tuple(node for node in voters if node != self.node)
+        self._witnesses = self._voters or tuple(node for node in self.replicas if node != self.node)
 
     def _needed(self, others: int) -> int:
         """How many of so many ``others`` have to confirm this leadership: all, or so many that they are a majority
@@ -372,12 +376,6 @@ class LeaderState:
         """What the controller answered to the question of the time ``sent``; False also where it did not answer."""
         self._read_index.on_controller(sent, confirmed, now)
 
-    @property
-    def _electors(self) -> tuple[NodeId, ...]:
-        """Whom the controller may elect next."""
-        may = self.replicas if self._any_may_lead or self._rule == "quorum" else self.eligible
-        return tuple(n for n in self.replicas + self._joiners if n in self._counted or n in may)
-
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
     def on_state(self, state: PartitionState, now: float) -> None:
@@ -395,14 +393,20 @@ class LeaderState:
         self._count()
         self._consider(now)
 
+    def on_elr(self, eligible: tuple[NodeId, ...]) -> None:
+        """Learn which replicas outside the ISR may lead next, in a state whose epoch is known already. The answer to
+        an ISR proposal does not tell that."""
+        self.eligible = eligible
+        self._update_voters()
+
     def on_tick(self, now: float) -> None:
-        """The leader's own timer: who has fallen behind?"""
+        """Propose to remove the members of the ISR that are overdue."""
         if self._joining.expire(now):
             self._advance()
         self._consider(now)
 
-    def deadline(self) -> float | None:
-        """When ``on_tick`` or ``due_proposal`` has something to do. None where no follower is behind."""
+    def deadline(self) -> float:
+        """When ``on_tick`` or ``due_proposal`` has something to do; ``inf`` where no follower is behind."""
         due = self._joining.deadline()
         if self.proposal is not None:
             due = due if self._retry_at is None else min(due, self._retry_at)
@@ -412,7 +416,7 @@ class LeaderState:
                     due = overdue_at
         if self._read_index.asks and (ask_at := self._read_index.deadline(self._confirmed_since())) is not None:
             due = min(due, ask_at)
-        return None if due == math.inf else due
+        return due
 
     def due_proposal(self, now: float) -> Proposal | None:
         """The proposal, if it must be sent now (again); it is then on its way until ``on_proposal_unanswered``."""
@@ -475,5 +479,6 @@ class LeaderState:
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)
         known = self.replicas + self._joiners
         self._counted = tuple(node for node in known if node in self.isr or node in proposed)
+        self._update_voters()
         self._joining.forget(self._counted)
         self._advance()

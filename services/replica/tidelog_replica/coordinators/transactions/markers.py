@@ -5,6 +5,7 @@ other leader can be without it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from tidelog.batch.format import encode_marker, read_header
 from tidelog.errors import TidelogError, refuse
@@ -17,7 +18,7 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.partition.purgatory import Purgatory, earlier
+from tidelog_replica.partition.purgatory import Purgatory
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, enrol
 
 TIMER = "markers"
@@ -117,9 +118,9 @@ class TransactionMarkers:
         if marked.leading is not partition.leading:
             self._resign(partition.key)
             return
-        for waiting in marked.waiting.wake(marked.leading.high_watermark):
+        for waiting in marked.waiting.complete(marked.leading.high_watermark):
             self._effects.answer(waiting.source, waiting.id, Done())
-        if not len(marked.waiting):
+        if not marked.waiting.waiting:
             del self.marked[partition.key]
 
     def on_source_closed(self, source: int) -> None:
@@ -133,14 +134,13 @@ class TransactionMarkers:
             for waiting in marked.waiting.expire(now):
                 text = "the marker is not committed yet"
                 self._effects.answer(waiting.source, waiting.id, _unknown("REQUEST_TIMED_OUT", text))
-        self.marked = {key: marked for key, marked in self.marked.items() if len(marked.waiting)}
+        self.marked = {key: marked for key, marked in self.marked.items() if marked.waiting.waiting}
         self._set_timer()
 
     def _set_timer(self) -> None:
-        due = None
-        for marked in self.marked.values():
-            due = earlier(due, marked.waiting.deadline)
-        self._timers.set((TIMER, ""), due)
+        due = min((marked.waiting.deadline for marked in self.marked.values()), default=inf)
+        if due < inf:
+            self._timers.set((TIMER, ""), due)
 
     def _resign(self, key: TopicPartition) -> None:
         marked = self.marked.pop(key, None)
