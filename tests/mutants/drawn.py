@@ -58,7 +58,7 @@ SAFETY = (
             "flush",
             "log",
             "producer_snapshots",
-            "readable_log",
+            "segment_list",
             "retention",
             "segment",
             "segment_scrub",

@@ -22,9 +22,9 @@ from tidelog_replica.storage.cleanable_log import Cleanable
 from tidelog_replica.storage.copy_reader import BatchesRead
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.producer_snapshots import Snapshots
-from tidelog_replica.storage.readable_log import Readable
 from tidelog_replica.storage.recovery import recovery, reset
 from tidelog_replica.storage.recovery.pending_losses import PendingLosses
+from tidelog_replica.storage.segment_list import Readable
 from tidelog_replica.storage.tail_cache import PartitionTail
 from tidelog_replica.storage.tombstones import Deletions
 

@@ -19,7 +19,7 @@ from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.producer_snapshots import Snapshots
-from tidelog_replica.storage.readable_log import Beginning
+from tidelog_replica.storage.segment_list import Beginning
 
 from scenarios.stage import Stage
 from scenarios.two_logs import KEY, PATH, catch_up, flush, follower_over, leader_over, open_log

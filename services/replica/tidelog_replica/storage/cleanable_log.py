@@ -29,9 +29,9 @@ from tidelog_replica.storage.compaction import (
 from tidelog_replica.storage.copy_reader import ReadBatches
 from tidelog_replica.storage.flush import Change
 from tidelog_replica.storage.producer_snapshots import RebuildProducerState, Snapshots, TakeSnapshot
-from tidelog_replica.storage.readable_log import Beginning, Readable
 from tidelog_replica.storage.retention import DeleteSegments
 from tidelog_replica.storage.segment import Segment, remove
+from tidelog_replica.storage.segment_list import Beginning, Readable
 from tidelog_replica.storage.segment_scrub import Target
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 

@@ -35,13 +35,13 @@ from tidelog_replica.storage.compaction import roll_age_ms
 from tidelog_replica.storage.flush import Change, Flush
 from tidelog_replica.storage.index import INDEX_BYTES, IndexCache
 from tidelog_replica.storage.producer_snapshots import Snapshots, TakeSnapshot
-from tidelog_replica.storage.readable_log import Beginning
 from tidelog_replica.storage.recovery import reset
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, tail_start
 from tidelog_replica.storage.recovery.pending_losses import PendingLosses
 from tidelog_replica.storage.recovery.recovery import Recovered, recover
 from tidelog_replica.storage.retention import DeleteSegments
 from tidelog_replica.storage.segment import CorruptLog, Segment, remove
+from tidelog_replica.storage.segment_list import Beginning
 from tidelog_replica.storage.tail_cache import PartitionTail, TailCache
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 
