@@ -225,7 +225,7 @@ class DrivenLog:
 
     def retire(self) -> None:
         """Retention takes the oldest segments but the last two."""
-        bases = [extent.base for extent in self.log.extents()]
+        bases = [extent.base for extent in self.log.segments.extents()]
         advance = self.log.begin_advance(bases[max(0, len(bases) - 2)])
         if advance is None:
             return

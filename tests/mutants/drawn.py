@@ -53,9 +53,7 @@ SAFETY = (
         f"{REPLICA}/storage/{name}.py"
         for name in (
             "checkpoints",
-            "cleanable_log",
             "compaction",
-            "flush",
             "log",
             "producer_snapshots",
             "segment_list",

@@ -17,9 +17,8 @@ from tidelog.verify.history import FAILED, OK
 from tidelog.wire.messages import Produced, ProducePart
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.log import Beginning, Log
 from tidelog_replica.storage.producer_snapshots import Snapshots
-from tidelog_replica.storage.segment_list import Beginning
 
 from scenarios.stage import Stage
 from scenarios.two_logs import KEY, PATH, catch_up, flush, follower_over, leader_over, open_log
@@ -175,7 +174,7 @@ def compacted(disk: SimDisk, passes: int) -> Log:
         log.roll()
         flush(log)
         log.compact(log.end, 10_000 * (1 + number))
-    sparse = {header.base_offset for header in log.headers() if header.is_sparse}
+    sparse = {header.base_offset for header in log.segments.headers() if header.is_sparse}
     assert {0, COUNT + 1} <= sparse
     for offset in log._snapshots.offsets():
         log._snapshots.forget(offset)

@@ -251,7 +251,7 @@ def damage(net: Net, name: str, key: bytes, *, deleted: bool) -> int:
     begins."""
     log = net.partition(name).log
     row = next(r for r in records(stored(log)) if r.key == key and (r.value is None) is deleted)
-    return flip(net, name, log.segment_at(row.offset).base)
+    return flip(net, name, log.segments.segment_at(row.offset).base)
 
 
 def flip(net: Net, name: str, base: int) -> int:
@@ -324,7 +324,7 @@ def test_a_server_that_leads_by_now_does_not_start_over() -> None:
     """It was elected because nobody else is left: what is whole of its log is all there is."""
     net = written()
     compact(net, "r3")
-    base = net.partition("r3").log.segment_at(4).base
+    base = net.partition("r3").log.segments.segment_at(4).base
     assert base > 0
     flip(net, "r3", base)
     net.hold = lambda name, call: name == "r3" and isinstance(call.message, Read)
@@ -490,10 +490,10 @@ class Copies:
     def repair(self, name: int) -> None:
         """A segment is set aside, and fetched again from the leader, which may go on meanwhile."""
         log, disk, leader = self.logs[name], self.disks[name], self.logs[self.leader]
-        if name == self.leader or len(log.extents()) < 2:
+        if name == self.leader or len(log.segments.extents()) < 2:
             return
         flush(log)
-        base = self.rng.choice(log.extents()[:-1]).base
+        base = self.rng.choice(log.segments.extents()[:-1]).base
         log.close()
         hole = Quarantine(disk, PATH, base).run()
         assert isinstance(hole, Hole)

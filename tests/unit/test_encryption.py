@@ -74,7 +74,7 @@ def test_a_log_is_what_it_would_be_in_the_clear():
     disk, clear = build(), open_log(SimDisk())
     clear.append(STORED)
     log = open_sealed(disk)
-    assert len(log._segments) == 3
+    assert len(log.segments) == 3
     assert content(log, from_disk=True) == STORED
     assert [log.chain_at(offset) for offset in range(END)] == [clear.chain_at(offset) for offset in range(END)]
     sound(log)
@@ -182,7 +182,7 @@ def test_a_file_that_begins_anew_has_a_new_key():
 def test_a_flipped_bit_is_never_served_and_the_scrubber_finds_it():
     disk = build()
     log = open_sealed(disk)
-    first = log._segments[0]
+    first = log.segments[0]
     disk.flip(first.path, BEGINNING + 30, 3)
     with pytest.raises(CorruptLog):
         log.read(0, 300)
@@ -193,14 +193,14 @@ def test_a_flipped_bit_is_never_served_and_the_scrubber_finds_it():
 
 def test_a_sound_segment_passes_the_scrubber():
     log = open_sealed(disk := build())
-    target = Target.of(log._segments[0])
+    target = Target.of(log.segments[0])
     place, *_ = Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
     assert place.offset == target.end
 
 
 def test_the_segment_that_is_written_is_scrubbed_and_read_as_far_as_it_is_synced():
     log = open_sealed(disk := build())
-    written, synced = log._segments[-1], log.end
+    written, synced = log.segments[-1], log.end
     log.append([batch(END, 3, size=200)])
     target = Target.of(written, log.synced)
     place, *_ = Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()

@@ -196,7 +196,7 @@ JOBS: dict[str, tuple[Prepare, Run]] = {
     "close": (filled, lambda disk, given: Close(disk, PATH, given).run()),
     "begin behind": (behind, lambda disk, given: BeginBehind(disk, PATH, given, ProducerState().to_bytes()).run()),
     "scrub": (
-        lambda disk: Target.of(open_log(disk)._segments[1]),
+        lambda disk: Target.of(open_log(disk).segments[1]),
         lambda disk, given: Scrub(
             disk, given, given.beginning, 1 << 20, LeaderEpochCache(open_log(disk.disk).epochs.entries)
         ).run(),
@@ -224,10 +224,10 @@ def test_a_job_on_a_closed_log_whose_call_fails_leaves_no_file_open(job: str) ->
 
 def jobs_of(log: Log) -> Sequence[Any]:
     snapshot = log._snapshot_of(log.producers.copy())
-    segments = [source_of(segment) for segment in log._segments[:-1]]
+    segments = [source_of(segment) for segment in log.segments.closed()]
     compaction = Compaction(log._disk, PATH, segments, 0, 12, 9000, 0, LatestOffsets(99), (), log.generation)
     log._snapshots.write(7, log.chain_at(7)[1], log.producers.to_bytes())
-    twins = tuple(segment.twin() for segment in log._segments[:2])
+    twins = tuple(segment.twin() for segment in log.segments.up_to(log.segments[1].base))
     recall = RebuildProducerState(log._disk, PATH, twins, 8, log.producers.copy(), log.generation)
     return [snapshot, compaction, recall, log.begin_advance(9)]
 

@@ -66,7 +66,7 @@ def flip(disk: SimDisk, path: str, at: int) -> None:
 
 def reopen(net: Net, name: str) -> None:
     """The server's open files see what was done to the disk."""
-    for segment in net.partition(name).log._segments:
+    for segment in net.partition(name).log.segments:
         file = segment.release()
         if file is not None:
             file.close()
@@ -212,7 +212,7 @@ def test_a_check_goes_on_where_the_last_piece_ended():
     disk = build()
     log = open_log(disk)
     for base in (-1, 0):
-        segment = log.full_segment_after(base)
+        segment = log.segments.closed_segment_after(base)
         assert segment is not None
         target = Target.of(segment)
         place, pieces = target.beginning, 0
@@ -221,14 +221,14 @@ def test_a_check_goes_on_where_the_last_piece_ended():
             pieces += 1
             assert not removed
         assert pieces > 2 and (place.offset, place.chain) == (target.end, target.chain)
-    assert log.full_segment_after(target.base) is None, "the last one is written"
+    assert log.segments.closed_segment_after(target.base) is None, "the last one is written"
     assert sum(map(len, STORED)) > target.size and target.path.startswith(LOG_PATH)
 
 
 def test_a_damaged_index_that_a_compaction_removes_meanwhile_is_no_damage_to_the_segment(monkeypatch):
     disk = build()
     log = open_log(disk)
-    segment = log.full_segment_after(-1)
+    segment = log.segments.closed_segment_after(-1)
     assert segment is not None
     target, read = Target.of(segment), disk.read
     flip(disk, target.index_path, 5)
@@ -265,7 +265,7 @@ def written(*batches: bytes, segment_max_bytes: int = 400) -> tuple[SimDisk, Log
 
 def found_in(disk: SimDisk, log: Log, length: int = 1 << 20) -> list[tuple[int, int, int]]:
     """Of the first segment; what a piece does not decode is not found."""
-    segment = log.full_segment_after(-1)
+    segment = log.segments.closed_segment_after(-1)
     assert segment is not None
     target = Target.of(segment)
     place, found = target.beginning, []

@@ -170,7 +170,9 @@ class LogCleaner:
                     start=log.start,
                     end=compaction.end,
                     bytes_before=sum(source.size for source in compaction.sources),
-                    bytes_after=sum(each.bytes for each in log.extents() if each.end <= compaction.sources[-1].end),
+                    bytes_after=sum(
+                        each.bytes for each in log.segments.extents() if each.end <= compaction.sources[-1].end
+                    ),
                 )
                 self._clean(partition)  # retention, and the next pass where the map of keys was full
 
@@ -182,9 +184,9 @@ class LogCleaner:
             return start, cause
         if "delete" not in partition.config.cleanup:
             return start, cause
-        extents = partition.log.extents()
+        extents = partition.log.segments.extents()
         if partition.config.retention_ms >= 0:
-            extents = partition.log.aged_extents(wall_ms - partition.config.retention_ms)
+            extents = partition.log.segments.aged_extents(wall_ms - partition.config.retention_ms)
         own = log_start(extents, partition.high_watermark, partition.config, wall_ms)
         return (own, "retention") if own > start else (start, cause)
 

@@ -179,10 +179,10 @@ class Scrubber:
         if not self._is_open(partition):
             return None
         log, found = partition.log, list[Target]()
-        segment = log.segment_after(base)
+        segment = log.segments.segment_after(base)
         if segment is None or segment.base >= self._until:
             return None
-        if log.full_segment_after(base) is segment:
+        if log.segments.closed_segment_after(base) is segment:
             return Target.of(segment)
         if log.synced > segment.base:
             partition.guard(lambda: found.append(Target.of(segment, log.synced)))
@@ -258,7 +258,7 @@ class Scrubber:
     def _there(self, partition: Partition) -> list[tuple[int, _Found]]:
         """What was found in the partition's segments, but for those that were removed or merged since."""
         found = sorted(self._found.get(partition.key, {}).items())
-        segments = ((base, of, partition.log.segment_after(base - 1)) for base, of in found)
+        segments = ((base, of, partition.log.segments.segment_after(base - 1)) for base, of in found)
         return [(base, of) for base, of, segment in segments if segment is not None and segment.base == base]
 
     def unreadable(self) -> tuple[int, tuple[UnreadablePlace, ...]]:

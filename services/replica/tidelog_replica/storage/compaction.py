@@ -61,13 +61,14 @@ from tidelog.errors import CorruptBatch
 from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer, TopicConfig
 
-from tidelog_replica.replication.transaction_index import EndedTransaction, is_aborted
+from tidelog_replica.replication.transaction_index import EndedTransaction, TransactionIndex, is_aborted
 from tidelog_replica.storage.checkpoints import CLEANED
 from tidelog_replica.storage.encryption.files import stored_size
 from tidelog_replica.storage.index import SparseIndex
-from tidelog_replica.storage.retention import Extent
-from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Segment, remove
+from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Extent, Segment, remove
+from tidelog_replica.storage.segment_list import SegmentList
 from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, lost, open_window
+from tidelog_replica.storage.tombstones import Deletions
 
 KEYS_AT_ONCE = 1 << 18
 """Most keys that one pass remembers: about 40 MB."""
@@ -340,3 +341,73 @@ def _columns(batch: Buffer) -> Columns | None:
         return decode_columns(batch)
     except CorruptBatch:
         return None
+
+
+class Compactor:
+    """Begins the passes over one log, and puts in place what they made. ``segments`` are those of the log, and
+    ``deletions`` says how far it is compacted."""
+
+    def __init__(self, disk: Disk, directory: str, segments: SegmentList, deletions: Deletions) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._segments = segments
+        self._deletions = deletions
+
+    def begin(
+        self,
+        transactions: TransactionIndex,
+        config: TopicConfig,
+        high_watermark: int,
+        now_ms: int,
+        min_dirty_ratio: float,
+        keys_at_once: int,
+        generation: int,
+    ) -> Compaction | None:
+        """A pass over the closed segments below ``high_watermark``; None where none is due: the part that was not
+        compacted yet is small, and no record of it has waited for ``max_compaction_lag_ms``."""
+        segments, extents = self._segments, self._segments.extents()
+        last_stable_offset = transactions.stable_end(high_watermark)
+        dirty = max(segments.start, min(self._deletions.compacted_to, segments.end))
+        end = compactable_end(extents, last_stable_offset, config, now_ms)
+        if end <= dirty:
+            return None
+        overdue = has_overdue(extents, dirty, end, config, now_ms)
+        if not overdue and dirty_part(extents, dirty, end) < min_dirty_ratio:
+            return None
+        return Compaction(
+            self._disk,
+            self._directory,
+            [source_of(segment) for segment in segments if segment.end_offset <= end],
+            dirty,
+            end,
+            now_ms,
+            config.tombstone_retention_ms,
+            LatestOffsets(keys_at_once),
+            transactions.aborted_from(segments.start),
+            generation,
+        )
+
+    def replaced_by(self, cleaned: Cleaned) -> Segment | None:
+        """The segment that the new file replaces; None where it is gone."""
+        found = self._segments.segment_after(cleaned.base - 1)
+        return found if found is not None and found.base == cleaned.base else None
+
+    def put_in_place(self, segment: Segment, cleaned: Cleaned) -> None:
+        """Rename the new file over that of the segment, which is closed. Raises ``OSError``."""
+        self._deletions.before_tombstones_go(cleaned.tombstones_to)
+        self._disk.rename(segment.path + CLEANED, segment.path)
+        self._disk.sync_dir(self._directory)
+        self._segments.replace_file(segment, cleaned.entries, cleaned.size)
+
+    def discard(self, cleaned: Cleaned) -> None:
+        """Remove a new file whose segment was cut or deleted meanwhile. Raises ``OSError``."""
+        remove(self._disk, f"{self._directory}/{cleaned.base:020d}.log{CLEANED}")
+
+    def complete(self, compaction: Compaction) -> bool:
+        """A run is over. Whether the pass goes on; if not, its end is remembered. Raises ``OSError``."""
+        compaction.number += 1
+        while (source := compaction.source) is not None and source.base < self._segments.start:
+            compaction.number += 1  # retention was faster
+        if source is None:
+            self._deletions.on_pass(compaction.end)
+        return source is not None

@@ -11,6 +11,7 @@ the index has noted behind them, so no bit that has rotted in one is believed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from tidelog.batch.format import (
     HEADER_BYTES,
@@ -42,6 +43,19 @@ from tidelog_replica.storage.segment_reader import CorruptLog as CorruptLog
 OTHER_CHAIN = "the hash chain of its headers is not the one noted when it was written"
 
 
+class Extent(NamedTuple):
+    """A segment in numbers."""
+
+    base: int
+    end: int
+    bytes: int
+    max_timestamp: int
+    """Of its newest record, ms since 1970; -1 where it has none. For retention it is not later than the segment was
+    written."""
+    since_ms: int | None = None
+    """When a check of this server first saw a record in it, by the wall clock (ms); None: not known."""
+
+
 class Segment:
     """Offsets ``base`` to ``end_offset``, ``size`` bytes, in the file ``path``. Made empty; recovery and ``append``
     fill it. Every method may raise ``OSError``."""
@@ -68,6 +82,10 @@ class Segment:
         self._indexes: IndexCache | None = None
         self._written = False
         """By this process, and it is the log's last."""
+
+    def extent(self) -> Extent:
+        """The segment in numbers."""
+        return Extent(self.base, self.end_offset, self.size, self.max_timestamp, self.since_ms)
 
     def begin_at(self, chain: bytes) -> None:
         """The hash chain up to ``base``; before anything is noted."""
