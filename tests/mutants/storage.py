@@ -48,7 +48,7 @@ def retry_a_failed_flush(patch: Patch) -> None:
 @breaks("storage", "A bad batch below the recovery mark is corruption, and nothing is cut there.")
 def cut_at_any_bad_batch(patch: Patch) -> None:
     """Recovery cuts at the first bad batch, wherever it stands."""
-    patch.setattr(recovery._Tail, "end_at", lambda self, segments, fault: None)
+    patch.setattr(recovery._EndCheck, "end_at", lambda self, segments, fault: None)
 
 
 @breaks("storage", "A bad batch with whole batches behind it is no torn write.")

@@ -17,7 +17,7 @@ from tidelog.verify.history import FAILED, OK
 from tidelog.wire.messages import Produced, ProducePart
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.log import Beginning, Log
+from tidelog_replica.storage.log import CopyStart, Log
 from tidelog_replica.storage.producer_snapshots import Snapshots
 
 from scenarios.stage import Stage
@@ -121,7 +121,7 @@ def copy(disk: SimDisk, log: Log, config: TopicConfig) -> Log:
     assert log.advance_start(COUNT)
     leading, other = leader_over(log, 2, isr=("a", "b")), open_log(SimDisk(), config)
     start, epoch, chain, state = log.snapshot()
-    other.reset(Beginning(start, epoch, chain, state), ProducerState.from_bytes(state))
+    other.reset(CopyStart(start, epoch, chain, state), ProducerState.from_bytes(state))
     catch_up(follower_over(other, 2), leading)
     assert (other.start, other.end) == (log.start, log.end)
     return other

@@ -12,7 +12,7 @@ from tidelog.runtime.disk import Disk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import OffsetCheckpoint
-from tidelog_replica.storage.log import Beginning, Log
+from tidelog_replica.storage.log import CopyStart, Log
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, WriteTail
 from tidelog_replica.storage.recovery.recovery import MARK
 
@@ -86,7 +86,7 @@ def flush(log: Log) -> None:
 def reset(log: Log, start: int, last_epoch: int, chain: bytes, past: ProducerState | None = None) -> None:
     """Throw the log away, and begin it there."""
     producers = past or ProducerState()
-    log.reset(Beginning(start, last_epoch, chain, producers.to_bytes()), producers.copy())
+    log.reset(CopyStart(start, last_epoch, chain, producers.to_bytes()), producers.copy())
 
 
 def open_alone(disk: Disk, path: str, config: TopicConfig) -> Log:

@@ -36,7 +36,7 @@ from tidelog_replica.storage.compaction import (
     tombstones,
 )
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.segment import Extent
+from tidelog_replica.storage.segment import SegmentExtent
 
 CONFIG = TopicConfig(segment_max_bytes=600, cleanup="compact", tombstone_retention_ms=1000)
 NOW = 10_000
@@ -124,7 +124,12 @@ def same_shape(log: Log, batches: list[bytes]) -> None:
 
 # --- which records ---------------------------------------------------------------------------------------
 
-EXTENTS = [Extent(0, 10, 100, 1000), Extent(10, 20, 300, 2000), Extent(20, 30, 100, 1500), Extent(30, 35, 10, 3000)]
+EXTENTS = [
+    SegmentExtent(0, 10, 100, 1000),
+    SegmentExtent(10, 20, 300, 2000),
+    SegmentExtent(20, 30, 100, 1500),
+    SegmentExtent(30, 35, 10, 3000),
+]
 
 
 @pytest.mark.parametrize(
@@ -146,25 +151,29 @@ def test_the_dirty_part_counts_bytes_of_segments_that_were_not_compacted_as_a_wh
 def test_a_record_that_has_waited_for_the_maximal_lag_is_overdue():
     """KIP-354. What is not known counts as overdue: a closed segment that a restart has found."""
     config = TopicConfig(cleanup="compact", max_compaction_lag_ms=1000)
-    segments = [Extent(0, 10, 100, 0, 5000), Extent(10, 20, 100, 0, 6000), Extent(20, 25, 10, 0, 0)]
+    segments = [
+        SegmentExtent(0, 10, 100, 0, 5000),
+        SegmentExtent(10, 20, 100, 0, 6000),
+        SegmentExtent(20, 25, 10, 0, 0),
+    ]
     assert [has_overdue(segments, 0, 20, config, now) for now in (5999, 6000)] == [False, True]
     assert [has_overdue(segments, 10, 20, config, now) for now in (6999, 7000)] == [False, True]
     assert not has_overdue(segments, 20, 20, config, 99_999), "all closed segments were compacted"
     assert not has_overdue(segments, 10, 10, config, 99_999), "what follows must not be compacted yet"
-    assert has_overdue([Extent(0, 10, 100, 0), segments[-1]], 0, 10, config, 1)
+    assert has_overdue([SegmentExtent(0, 10, 100, 0), segments[-1]], 0, 10, config, 1)
     assert not has_overdue(segments, 0, 20, TopicConfig(cleanup="compact"), 99_999), "there is no bound"
 
 
 def test_no_producers_clock_holds_back_what_is_overdue():
     config = TopicConfig(cleanup="compact", compaction_min_lag_ms=500, max_compaction_lag_ms=1000)
-    future = [Extent(0, 10, 100, 10**15, 5000), Extent(10, 15, 10, 0)]
+    future = [SegmentExtent(0, 10, 100, 10**15, 5000), SegmentExtent(10, 15, 10, 0)]
     assert [compactable_end(future, 15, config, now) for now in (5999, 6000)] == [0, 10]
 
 
 def test_after_a_restart_what_is_young_waits_for_the_minimal_lag():
     """The age of a closed segment is not known then: it makes a pass worth its while, but it overrides nothing."""
     config = TopicConfig(cleanup="compact", compaction_min_lag_ms=500, max_compaction_lag_ms=1000)
-    found = [Extent(0, 10, 100, 5000), Extent(10, 15, 10, 0)]
+    found = [SegmentExtent(0, 10, 100, 5000), SegmentExtent(10, 15, 10, 0)]
     assert [compactable_end(found, 15, config, now) for now in (5000, 5499, 5500)] == [0, 0, 10]
     assert compactable_end(found, 15, config, 4999) == 10, "a timestamp of the future says nothing"
     assert has_overdue(found, 0, 10, config, 5500)

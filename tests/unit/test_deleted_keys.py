@@ -18,7 +18,7 @@ from tidelog.wire.messages import Fetch, Read
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.recovery.damage import Close, DivergentRepair, FillHole, Hole, Quarantine
+from tidelog_replica.storage.recovery.damage import CloseHole, DivergentRepair, FillHole, Hole, Quarantine
 from tidelog_replica.storage.tombstones import Compacted
 
 CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=300, cleanup="compact", tombstone_retention_ms=1000)
@@ -512,7 +512,7 @@ class Copies:
                 self.compact(self.leader)
         else:
             self.counts["filled"] += 1
-            Close(disk, PATH, hole).run()
+            CloseHole(disk, PATH, hole).run()
         self.logs[name] = Log.open(disk, PATH, CONFIG)
 
     def check(self) -> None:

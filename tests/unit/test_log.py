@@ -14,7 +14,7 @@ from tidelog.runtime.disk import RealDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.storage.tail_cache import LogTailCache
 
 OS = TopicConfig(segment_max_bytes=500, flush="os")
 
@@ -65,7 +65,7 @@ def test_a_read_is_whole_batches_from_the_one_that_holds_the_offset():
 
 
 def test_a_batch_larger_than_a_segment_or_than_the_memory_is_stored_all_the_same(monkeypatch):
-    log = Log.open(SimDisk(), PATH, SMALL, TailCache(100))
+    log = Log.open(SimDisk(), PATH, SMALL, LogTailCache(100))
     large = [batch(0, 1, size=2000), batch(1, 1), batch(2, 1, size=2000)]
     log.append(large)
     assert content(log) == large
@@ -73,7 +73,7 @@ def test_a_batch_larger_than_a_segment_or_than_the_memory_is_stored_all_the_same
 
 
 def test_memory_is_bounded_and_gives_the_same_bytes_as_the_disk():
-    log = Log.open(SimDisk(), PATH, SMALL, TailCache(1000))
+    log = Log.open(SimDisk(), PATH, SMALL, LogTailCache(1000))
     tail = log.segments._tail
     made = batches(0, 1, [1, 2, 3] * 20)
     for each in made:

@@ -14,9 +14,14 @@ from tidelog.types import TopicConfig
 from tidelog.wire.messages import ListOffset
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.storage.retention import log_start
-from tidelog_replica.storage.segment import Extent
+from tidelog_replica.storage.segment import SegmentExtent
 
-SEGMENTS = [Extent(0, 10, 100, 1000), Extent(10, 30, 100, 3000), Extent(30, 40, 50, 2000), Extent(40, 45, 20, 4000)]
+SEGMENTS = [
+    SegmentExtent(0, 10, 100, 1000),
+    SegmentExtent(10, 30, 100, 3000),
+    SegmentExtent(30, 40, 50, 2000),
+    SegmentExtent(40, 45, 20, 4000),
+]
 
 
 def start(high_watermark: int = 45, now_ms: int = 0, **limits: int) -> int:

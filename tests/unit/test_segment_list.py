@@ -10,7 +10,7 @@ from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.segment import CorruptLog, Segment
 from tidelog_replica.storage.segment_list import SegmentList
-from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.storage.tail_cache import LogTailCache
 
 DIRECTORY = "/data/t-0"
 BATCHES = [batch(base, 1, 2, timestamp_ms=1000 + base) for base in range(0, 20, 2)]
@@ -18,7 +18,7 @@ HEADERS = [read_header(each) for each in BATCHES]
 SIZE = len(BATCHES[0])
 
 
-def empty(disk: SimDisk, tails: TailCache | None = None, indexes: IndexCache | None = None) -> SegmentList:
+def empty(disk: SimDisk, tails: LogTailCache | None = None, indexes: IndexCache | None = None) -> SegmentList:
     disk.mkdir(DIRECTORY)
     first = Segment(disk, DIRECTORY, 0)
     first.create()
@@ -30,7 +30,7 @@ def append(segments: SegmentList, number: int) -> None:
     segments.remember(HEADERS[number], BATCHES[number])
 
 
-def filled(disk: SimDisk, tails: TailCache | None = None, indexes: IndexCache | None = None) -> SegmentList:
+def filled(disk: SimDisk, tails: LogTailCache | None = None, indexes: IndexCache | None = None) -> SegmentList:
     """Offsets 0 to 20, with segments at 0, 6, 12 and 18."""
     segments = empty(disk, tails, indexes)
     for number in range(len(BATCHES)):
@@ -104,7 +104,7 @@ def test_headers_times_and_the_hash_chain_go_over_all_segments():
 
 
 def test_the_oldest_segments_are_forgotten_and_their_files_stay():
-    disk, tails = SimDisk(), TailCache(1 << 20)
+    disk, tails = SimDisk(), LogTailCache(1 << 20)
     segments = filled(disk, tails)
     segments.drop_first(2)
     assert (segments.start, segments.end, len(segments)) == (12, 20, 2)
@@ -114,7 +114,7 @@ def test_the_oldest_segments_are_forgotten_and_their_files_stay():
 
 
 def test_a_segment_that_is_written_again_is_the_last_and_has_no_index_file():
-    disk, tails = SimDisk(), TailCache(1 << 20)
+    disk, tails = SimDisk(), LogTailCache(1 << 20)
     segments = filled(disk, tails)
     kept = segments[1]
     assert kept.index_path.rpartition("/")[2] in disk.listdir(DIRECTORY)
@@ -128,7 +128,7 @@ def test_a_segment_that_is_written_again_is_the_last_and_has_no_index_file():
 
 
 def test_a_thinned_file_is_served_from_the_disk():
-    disk, tails = SimDisk(), TailCache(1 << 20)
+    disk, tails = SimDisk(), LogTailCache(1 << 20)
     segments = filled(disk, tails)
     segment = segments[1]
     segments.replace_file(segment, segment.index, segment.size)

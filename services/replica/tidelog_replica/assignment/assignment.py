@@ -51,7 +51,7 @@ from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import Flush
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
 from tidelog_replica.storage.segment import CorruptLog
-from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.storage.tail_cache import LogTailCache
 from tidelog_replica.timers import Timers
 
 TIMER = ("changes", "")
@@ -107,7 +107,7 @@ class Assignment:
         self.servers: dict[NodeId, ServerState] = {}
         """Of the image that was acted on; every ``Leader`` looks into this same dict."""
         self._node = node
-        tails = TailCache(settings.tail_cache_bytes)
+        tails = LogTailCache(settings.tail_cache_bytes)
         indexes = IndexCache(settings.index_cache_bytes)
         self.openings = LogOpener(
             node,

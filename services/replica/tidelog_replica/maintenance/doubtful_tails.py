@@ -58,7 +58,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Effects
 from tidelog_replica.registration.session import BrokerSession
-from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, Place, ReadPlace, WriteTail
+from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, ReadPlace, StoredBatch, WriteTail
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.timers import Timers
 
@@ -94,7 +94,7 @@ class _Doubt:
     since: float
     damage: CorruptLog | None = None
     """The tail was durable for sure: it is made whole, or repaired (``maintenance/log_repairer.py``)."""
-    batches: list[bytes | Place] = field(default_factory=list)
+    batches: list[bytes | StoredBatch] = field(default_factory=list)
     """What was found, consecutive from the start of the doubt up to ``needed``."""
     edge: tuple[str, int] = ("", 0)
     """Path and position where the batch at ``needed`` begins if the log holds it."""
@@ -318,7 +318,7 @@ class DoubtfulTails:
     def _take_own(self, doubt: _Doubt) -> None:
         """A batch of this log counts only where it is known that a batch begins: what looks like one may be the value
         of a record."""
-        places: dict[int, Place] = {}
+        places: dict[int, StoredBatch] = {}
         for place in doubt.log.places:
             if place.anchored or (place.path, place.position) == doubt.edge:
                 places.setdefault(place.start, place)
@@ -331,7 +331,7 @@ class DoubtfulTails:
             if behind is not None:
                 places.setdefault(behind.start, behind)
 
-    def _take(self, doubt: _Doubt, batch: bytes | Place, end: int, leader_epoch: int) -> None:
+    def _take(self, doubt: _Doubt, batch: bytes | StoredBatch, end: int, leader_epoch: int) -> None:
         doubt.batches.append(batch)
         doubt.last_epoch = leader_epoch
         doubt.needed = end

@@ -20,7 +20,7 @@ from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Effects
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.compaction import NO_ROOM, Cleaned, Compaction
-from tidelog_replica.storage.producer_snapshots import TakeSnapshot
+from tidelog_replica.storage.producer_snapshots import WriteProducerSnapshot
 from tidelog_replica.storage.retention import DeleteSegments, log_start
 from tidelog_replica.timers import Timers
 
@@ -132,7 +132,7 @@ class LogCleaner:
             partition.log.roll()
         self._advance(partition, start, "leader")
 
-    def _on_snapshot(self, partition: Partition, snapshot: TakeSnapshot, result: object, now: float) -> None:
+    def _on_snapshot(self, partition: Partition, snapshot: WriteProducerSnapshot, result: object, now: float) -> None:
         def take() -> None:
             if isinstance(result, OSError):
                 raise result

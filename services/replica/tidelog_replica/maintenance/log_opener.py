@@ -35,7 +35,7 @@ from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.recovery.damage import find_hole
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
 from tidelog_replica.storage.segment import CorruptLog
-from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.storage.tail_cache import LogTailCache
 from tidelog_replica.timers import Timers
 
 AT_ONCE = 32
@@ -74,7 +74,7 @@ class OpenLog:
     disk: Disk
     path: str
     config: TopicConfig
-    tails: TailCache
+    tails: LogTailCache
     indexes: IndexCache | None = None
     intact: bool = False
     has_peers: bool = False
@@ -163,7 +163,7 @@ class LogOpener:
         node: NodeId,
         disk: Disk,
         directory: str,
-        tails: TailCache,
+        tails: LogTailCache,
         indexes: IndexCache,
         outbox: Effects,
         timers: Timers,

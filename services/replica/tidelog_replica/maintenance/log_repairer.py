@@ -48,7 +48,7 @@ from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.checkpoints import LogStartCheckpoint
 from tidelog_replica.storage.recovery.damage import (
     BeginBehind,
-    Close,
+    CloseHole,
     DivergentRepair,
     FillHole,
     Hole,
@@ -230,7 +230,7 @@ class LogRepairer:
             self._read(key, repair, repair.hole, state, now)
         else:
             assert repair.hole is not None
-            self._work(key, repair, Close(disk, path, repair.hole), self._on_repaired)
+            self._work(key, repair, CloseHole(disk, path, repair.hole), self._on_repaired)
 
     def _pause(self, key: TopicPartition, repair: _Repair, pause_s: float, now: float) -> None:
         repair.pause_until = now + pause_s

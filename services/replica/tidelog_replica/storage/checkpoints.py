@@ -164,7 +164,7 @@ class LogStartCheckpoint(NamedTuple):
         return cls._make(found)
 
 
-class Beginning(NamedTuple):
+class CopyStart(NamedTuple):
     """What a copy of a log must know that begins where this one does."""
 
     start: int

@@ -65,7 +65,7 @@ from tidelog_replica.replication.transaction_index import EndedTransaction, Tran
 from tidelog_replica.storage.checkpoints import CLEANED
 from tidelog_replica.storage.encryption.files import stored_size
 from tidelog_replica.storage.index import SparseIndex
-from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Extent, Segment, remove
+from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Segment, SegmentExtent, remove
 from tidelog_replica.storage.segment_list import SegmentList
 from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, lost, open_window
 from tidelog_replica.storage.tombstones import Deletions
@@ -74,7 +74,7 @@ KEYS_AT_ONCE = 1 << 18
 """Most keys that one pass remembers: about 40 MB."""
 
 
-def compactable_end(segments: Sequence[Extent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
+def compactable_end(segments: Sequence[SegmentExtent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
     """Where the part of the log ends that may be compacted; the last segment is the one that is written."""
     end = segments[0].base
     for segment in segments[:-1]:
@@ -85,7 +85,7 @@ def compactable_end(segments: Sequence[Extent], high_watermark: int, config: Top
     return end
 
 
-def _overrides_youth(segment: Extent, config: TopicConfig, now_ms: int) -> bool:
+def _overrides_youth(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
     """Whether ``max_compaction_lag_ms`` has the segment compacted although its timestamps say that it is young: its
     age is known and overdue, or not known and its timestamps lie in the future."""
     if segment.since_ms is None:
@@ -93,21 +93,23 @@ def _overrides_youth(segment: Extent, config: TopicConfig, now_ms: int) -> bool:
     return _is_overdue(segment, config, now_ms)
 
 
-def dirty_part(segments: Sequence[Extent], compacted_to: int, end: int) -> float:
+def dirty_part(segments: Sequence[SegmentExtent], compacted_to: int, end: int) -> float:
     """Which part of the bytes below ``end`` lies in segments that were not compacted as a whole, 0 to 1."""
     whole = sum(segment.bytes for segment in segments if segment.end <= end)
     dirty = sum(segment.bytes for segment in segments if compacted_to < segment.end <= end)
     return dirty / whole if whole else 0.0
 
 
-def has_overdue(segments: Sequence[Extent], compacted_to: int, end: int, config: TopicConfig, now_ms: int) -> bool:
+def has_overdue(
+    segments: Sequence[SegmentExtent], compacted_to: int, end: int, config: TopicConfig, now_ms: int
+) -> bool:
     """Whether a record between ``compacted_to`` and ``end`` has waited for ``max_compaction_lag_ms``."""
     return any(
         compacted_to < segment.end <= end and _is_overdue(segment, config, now_ms) for segment in segments[:-1]
     )
 
 
-def _is_overdue(segment: Extent, config: TopicConfig, now_ms: int) -> bool:
+def _is_overdue(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
     if not config.max_compaction_lag_ms:
         return False
     return segment.since_ms is None or now_ms - segment.since_ms >= config.max_compaction_lag_ms

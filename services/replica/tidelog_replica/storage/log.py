@@ -30,11 +30,11 @@ from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import Beginning, LogStartCheckpoint, OffsetCheckpoint
+from tidelog_replica.storage.checkpoints import CopyStart, LogStartCheckpoint, OffsetCheckpoint
 from tidelog_replica.storage.compaction import KEYS_AT_ONCE, Cleaned, Compaction, Compactor, roll_age_ms
 from tidelog_replica.storage.copy_reader import ReadBatches
 from tidelog_replica.storage.index import IndexCache
-from tidelog_replica.storage.producer_snapshots import RebuildProducerState, Snapshots, TakeSnapshot
+from tidelog_replica.storage.producer_snapshots import RebuildProducerState, Snapshots, WriteProducerSnapshot
 from tidelog_replica.storage.recovery import reset
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, tail_start
 from tidelog_replica.storage.recovery.pending_losses import PendingLosses
@@ -42,11 +42,11 @@ from tidelog_replica.storage.recovery.recovery import Recovered, recover
 from tidelog_replica.storage.retention import DeleteSegments, Retention
 from tidelog_replica.storage.segment import CorruptLog, Segment, remove
 from tidelog_replica.storage.segment_list import SegmentList
-from tidelog_replica.storage.segment_scrub import Target
-from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.storage.segment_scrub import ScrubTarget
+from tidelog_replica.storage.tail_cache import LogTailCache
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 
-__all__ = ["Beginning", "CorruptLog", "DoubtfulLog", "Flush", "Log"]
+__all__ = ["CopyStart", "CorruptLog", "DoubtfulLog", "Flush", "Log"]
 
 MARK_BYTES = 4 << 20
 """When so many bytes were appended since the recovery mark was last synced, the next flush syncs it too."""
@@ -109,7 +109,7 @@ class Log:
         directory: str,
         config: TopicConfig,
         found: Recovered,
-        tails: TailCache | None = None,
+        tails: LogTailCache | None = None,
         indexes: IndexCache | None = None,
     ) -> None:
         self.producers = ProducerState()
@@ -158,7 +158,7 @@ class Log:
         self._rolled = False
         self._batches = 0
         """Appended since the last snapshot."""
-        self._due: TakeSnapshot | None = None
+        self._due: WriteProducerSnapshot | None = None
         self._active_since_ms: int | None = None
         self._looked_ms: int | None = None
         self._reopened = self.segments.active.size > 0
@@ -169,7 +169,7 @@ class Log:
         disk: Disk,
         directory: str,
         config: TopicConfig,
-        tails: TailCache | None = None,
+        tails: LogTailCache | None = None,
         indexes: IndexCache | None = None,
         *,
         intact: bool = False,
@@ -250,14 +250,14 @@ class Log:
             return None
         segment = self.segments.segment_at(offset)
         is_full = segment is not self.segments.active
-        target = Target.of(segment, None if is_full else self._synced)
+        target = ScrubTarget.of(segment, None if is_full else self._synced)
         entry = segment.index.for_offset(offset)
         epochs = LeaderEpochCache(self.epochs.entries)
         return ReadBatches(
             self._disk, target, offset, end, length, entry.position, entry.offset, epochs, self._generation
         )
 
-    def is_still(self, target: Target, generation: int) -> bool:
+    def is_still(self, target: ScrubTarget, generation: int) -> bool:
         """Whether the log was not cut since that ``generation``, and the segment is still there and was not
         rewritten."""
         return generation == self._generation and target.is_still(self.segments.segment_after(target.base - 1))
@@ -376,11 +376,13 @@ class Log:
         if self._rolled or self._batches >= max(SNAPSHOT_BATCHES, 4 * len(self.producers)):
             self._rolled, self._batches, self._due = False, 0, self._snapshot_of(self.producers.copy())
 
-    def _snapshot_of(self, producers: ProducerState) -> TakeSnapshot:
+    def _snapshot_of(self, producers: ProducerState) -> WriteProducerSnapshot:
         chain = self.segments.active.chain
-        return TakeSnapshot(self._disk, self._directory, self.end, chain, producers, self._starts(), self._generation)
+        return WriteProducerSnapshot(
+            self._disk, self._directory, self.end, chain, producers, self._starts(), self._generation
+        )
 
-    def begin_snapshot(self) -> TakeSnapshot | None:
+    def begin_snapshot(self) -> WriteProducerSnapshot | None:
         """After a roll, and after many batches: for the producers, what was appended up to here need not be read at
         the next opening, nor for a cut. The caller has the job run, in a thread, and then calls
         ``complete_snapshot``, or, where it failed, nothing any more. It is a cache: nobody misses one that is not
@@ -396,7 +398,7 @@ class Log:
         """Where the log begins, and where it begins on the disk: the start may be moving."""
         return self.start, self._retention.log_start.start
 
-    def complete_snapshot(self, snapshot: TakeSnapshot) -> None:
+    def complete_snapshot(self, snapshot: WriteProducerSnapshot) -> None:
         """The job has run. What was taken of a log that was cut meanwhile is removed. Raises ``OSError``."""
         if snapshot.generation != self._generation and snapshot.offset not in self._starts():
             with self._writing:
@@ -516,7 +518,7 @@ class Log:
 
     # --- beginning anew ----------------------------------------------------------------------------------
 
-    def reset(self, beginning: Beginning, producers: ProducerState) -> None:
+    def reset(self, beginning: CopyStart, producers: ProducerState) -> None:
         """Throw the whole log away, durably, and be an empty one that begins so; ``producers`` is the state that
         ``beginning`` tells, the log's own from now on. No job of the log is under way. Safe against a crash at each
         step (``reset.py``). Raises ``OSError``."""
@@ -562,13 +564,13 @@ class Log:
             self.complete_advance(job)
         return True
 
-    def snapshot(self) -> Beginning:
+    def snapshot(self) -> CopyStart:
         """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""
         start, last_epoch, chain = self._retention.log_start
         state = self._snapshots.read(start, chain) if start else None
         if state is None:
             state = self.producers.before(start).to_bytes()
-        return Beginning(start, last_epoch, chain, state)
+        return CopyStart(start, last_epoch, chain, state)
 
     # --- compaction --------------------------------------------------------------------------------------
 

@@ -37,11 +37,11 @@ from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import LogStartCheckpoint, write_origin
 from tidelog_replica.storage.producer_snapshots import Snapshots, producers_below
-from tidelog_replica.storage.segment import Extent, Segment, close
+from tidelog_replica.storage.segment import Segment, SegmentExtent, close
 from tidelog_replica.storage.segment_list import SegmentList
 
 
-def log_start(segments: Sequence[Extent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
+def log_start(segments: Sequence[SegmentExtent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
     """Where the log should begin: the base of one of its ``segments``, of which the last is the one that is
     written."""
     total_bytes = sum(segment.bytes for segment in segments)

@@ -31,10 +31,10 @@ from tidelog_replica.storage.encryption.files import HEAD_BYTES as SEALED_HEAD_B
 from tidelog_replica.storage.encryption.files import open_beside, seal_beside, stored_size
 from tidelog_replica.storage.index import (
     INTERVAL_BYTES,
-    Entry,
     IndexCache,
+    IndexEntry,
+    SegmentSummary,
     SparseIndex,
-    Summary,
     read_summary,
 )
 from tidelog_replica.storage.segment_reader import HEADERS_CHUNK_BYTES, SegmentReader, lost, open_window, walk
@@ -43,7 +43,7 @@ from tidelog_replica.storage.segment_reader import CorruptLog as CorruptLog
 OTHER_CHAIN = "the hash chain of its headers is not the one noted when it was written"
 
 
-class Extent(NamedTuple):
+class SegmentExtent(NamedTuple):
     """A segment in numbers."""
 
     base: int
@@ -83,9 +83,9 @@ class Segment:
         self._written = False
         """By this process, and it is the log's last."""
 
-    def extent(self) -> Extent:
+    def extent(self) -> SegmentExtent:
         """The segment in numbers."""
-        return Extent(self.base, self.end_offset, self.size, self.max_timestamp, self.since_ms)
+        return SegmentExtent(self.base, self.end_offset, self.size, self.max_timestamp, self.since_ms)
 
     def begin_at(self, chain: bytes) -> None:
         """The hash chain up to ``base``; before anything is noted."""
@@ -181,7 +181,7 @@ class Segment:
     def seal(self) -> None:
         """Nothing more will be written here: put the index beside the file. Not synced: it can be made again."""
         data = self.index.to_bytes(
-            Summary(self.base, self.end_offset, self.size, self.max_timestamp, self.chain_before, self.chain)
+            SegmentSummary(self.base, self.end_offset, self.size, self.max_timestamp, self.chain_before, self.chain)
         )
         file = self._disk.open(self.index_path, create=True)
         try:
@@ -190,7 +190,7 @@ class Segment:
         finally:
             file.close()
 
-    def summary(self) -> Summary | None:
+    def summary(self) -> SegmentSummary | None:
         """What the index file says of the segment, if it is there and whole and the file is as long as it says."""
         try:
             head = self._read_index_head()
@@ -354,7 +354,7 @@ class Segment:
                 return header
         return None
 
-    def _walk(self, begin: Entry) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    def _walk(self, begin: IndexEntry) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """As ``walk``, from ``begin`` on; what lies between two entries of the index when it is known to be sound."""
         last = (self.size, self.chain)
         edge, chain = self.index.edge_after(begin.position, last), begin.chain

@@ -21,8 +21,8 @@ from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.index import INDEX_BYTES, IndexCache, SparseIndex
-from tidelog_replica.storage.segment import CorruptLog, Extent, Segment, remove
-from tidelog_replica.storage.tail_cache import PartitionTail, TailCache
+from tidelog_replica.storage.segment import CorruptLog, Segment, SegmentExtent, remove
+from tidelog_replica.storage.tail_cache import LogTailCache, PartitionTail
 
 _STAMP = struct.Struct(">qI")  # base offset, leader epoch: how a batch begins
 
@@ -37,7 +37,7 @@ class SegmentList:
         directory: str,
         segments: Sequence[Segment],
         epochs: LeaderEpochCache,
-        tails: TailCache | None = None,
+        tails: LogTailCache | None = None,
         indexes: IndexCache | None = None,
     ) -> None:
         self.start = segments[0].base
@@ -70,11 +70,11 @@ class SegmentList:
 
     # --- the segments ------------------------------------------------------------------------------------
 
-    def extents(self) -> list[Extent]:
+    def extents(self) -> list[SegmentExtent]:
         """Every segment in numbers; the last one is the active one."""
         return [segment.extent() for segment in self._segments]
 
-    def aged_extents(self, oldest_ms: int) -> list[Extent]:
+    def aged_extents(self, oldest_ms: int) -> list[SegmentExtent]:
         """Return every segment in numbers, for retention by age: the timestamps of full segments that claim to be
         younger than ``oldest_ms`` are held against the time of their files."""
         full = [
