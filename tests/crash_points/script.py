@@ -24,7 +24,7 @@ from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import CLEANED
 from tidelog_replica.storage.compaction import Compaction
-from tidelog_replica.storage.log import Beginning, Log
+from tidelog_replica.storage.log import CopyStart, Log
 from tidelog_replica.storage.open_files import OpenFiles
 
 from crash_points.promises import BOOT, Config, digest_of
@@ -225,7 +225,7 @@ class DrivenLog:
 
     def retire(self) -> None:
         """Retention takes the oldest segments but the last two."""
-        bases = [extent.base for extent in self.log.extents()]
+        bases = [extent.base for extent in self.log.segments.extents()]
         advance = self.log.begin_advance(bases[max(0, len(bases) - 2)])
         if advance is None:
             return
@@ -296,7 +296,7 @@ class DrivenLog:
         new = History(past.to_bytes(), [], [start], start)
         self._highest_committed = [0, max(self._highest_committed[1], start)]
         self._promise(new)
-        self.log.reset(Beginning(start, self._epoch, bytes(16), new.past), past)
+        self.log.reset(CopyStart(start, self._epoch, bytes(16), new.past), past)
         self._history = new
         self._promise()
 

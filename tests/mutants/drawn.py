@@ -53,12 +53,10 @@ SAFETY = (
         f"{REPLICA}/storage/{name}.py"
         for name in (
             "checkpoints",
-            "cleanable_log",
             "compaction",
-            "flush",
             "log",
             "producer_snapshots",
-            "readable_log",
+            "segment_list",
             "retention",
             "segment",
             "segment_scrub",

@@ -169,7 +169,7 @@ def truncate_to_the_high_watermark(patch: Patch) -> None:
     def cut(self, *arguments, **options):
         begin(self, *arguments, **options)
         self._log.truncate(self.core.high_watermark)
-        self._producers.rebuild(self._log.headers())
+        self._producers.rebuild(self._log.segments.headers())
         self.core.asking = None
 
     patch.setattr(FollowerReplica, "__init__", cut)

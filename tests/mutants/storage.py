@@ -14,18 +14,15 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.replication.transaction_index import TransactionIndex
-from tidelog_replica.storage import cleanable_log as cleanable
-from tidelog_replica.storage import log
+from tidelog_replica.storage import compaction, log
 from tidelog_replica.storage import retention as advance
 from tidelog_replica.storage.checkpoints import HighWatermarkCheckpoint
-from tidelog_replica.storage.cleanable_log import Cleanable
 from tidelog_replica.storage.copy_reader import BatchesRead
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.producer_snapshots import Snapshots
-from tidelog_replica.storage.readable_log import Readable
 from tidelog_replica.storage.recovery import recovery, reset
 from tidelog_replica.storage.recovery.pending_losses import PendingLosses
-from tidelog_replica.storage.tail_cache import PartitionTail
+from tidelog_replica.storage.segment_list import SegmentList
 from tidelog_replica.storage.tombstones import Deletions
 
 from mutants.rules import Patch, breaks
@@ -51,7 +48,7 @@ def retry_a_failed_flush(patch: Patch) -> None:
 @breaks("storage", "A bad batch below the recovery mark is corruption, and nothing is cut there.")
 def cut_at_any_bad_batch(patch: Patch) -> None:
     """Recovery cuts at the first bad batch, wherever it stands."""
-    patch.setattr(recovery._Tail, "end_at", lambda self, segments, fault: None)
+    patch.setattr(recovery._EndCheck, "end_at", lambda self, segments, fault: None)
 
 
 @breaks("storage", "A bad batch with whole batches behind it is no torn write.")
@@ -152,14 +149,14 @@ def take_any_directory(patch: Patch) -> None:
 @breaks("KIP-98", "Compaction stops at the last stable offset.", tests=("test_stable",))
 def compact_what_is_open(patch: Patch) -> None:
     """It stops at the HW: records of transactions that may be aborted take the place of older ones."""
-    begin = Cleanable.begin_compaction
+    begin = Log.begin_compaction
 
     def begin_at_the_high_watermark(self, *arguments):
         with Patch.context() as inner:
             inner.setattr(TransactionIndex, "last_stable_offset", lambda self, high_watermark: high_watermark)
             return begin(self, *arguments)
 
-    patch.setattr(Cleanable, "begin_compaction", begin_at_the_high_watermark)
+    patch.setattr(Log, "begin_compaction", begin_at_the_high_watermark)
 
 
 @breaks(
@@ -208,7 +205,7 @@ def lower_the_high_watermark_first(patch: Patch) -> None:
 @breaks("R2", "A batch that is read from the disk is of the leader epoch that the log says.", tests=("test_damage",))
 def read_batches_of_any_epoch(patch: Patch) -> None:
     """It is served as it is, though no CRC covers its epoch."""
-    patch.setattr(Readable, "_check_stamps", lambda self, segment, batches: None)
+    patch.setattr(SegmentList, "_check_epochs", lambda self, segment, batches: None)
 
 
 @breaks("D3", "What memory tells of the producers at an earlier offset has nothing that was written later.")
@@ -224,14 +221,7 @@ def remember_what_came_later(patch: Patch) -> None:
 )
 def keep_compacted_batches_in_memory(patch: Patch) -> None:
     """The tail cache keeps the batches of a segment that was rewritten."""
-    put_in_place = Cleanable._put_in_place
-
-    def put(self, compaction, cleaned):
-        tail, self._tail = self._tail, PartitionTail(self.end)
-        put_in_place(self, compaction, cleaned)
-        self._tail = tail
-
-    patch.setattr(Cleanable, "_put_in_place", put)
+    patch.setattr(SegmentList, "replace_file", lambda self, segment, index, size: segment.replace(index, size))
 
 
 @breaks(
@@ -241,7 +231,7 @@ def keep_compacted_batches_in_memory(patch: Patch) -> None:
 )
 def compact_by_the_dirty_part_alone(patch: Patch) -> None:
     """A pass waits until enough is dirty."""
-    patch.setattr(cleanable, "has_overdue", lambda *_: False)
+    patch.setattr(compaction, "has_overdue", lambda *_: False)
 
 
 @breaks(
@@ -251,7 +241,7 @@ def compact_by_the_dirty_part_alone(patch: Patch) -> None:
 )
 def copy_on_without_the_tombstones(patch: Patch) -> None:
     """It goes on from its end, and keeps what was deleted."""
-    patch.setattr(Cleanable, "lacks", lambda self, source: False)
+    patch.setattr(Log, "lacks", lambda self, source: False)
 
 
 @breaks(
@@ -281,7 +271,7 @@ def close_segments_by_their_own_age(patch: Patch) -> None:
 )
 def scrub_full_segments_only(patch: Patch) -> None:
     """The segment that is written is passed over."""
-    patch.setattr(Readable, "segment_after", Readable.full_segment_after)
+    patch.setattr(SegmentList, "segment_after", SegmentList.closed_segment_after)
 
 
 @breaks(
@@ -347,18 +337,18 @@ def compare_thinned_batches_byte_by_byte(patch: Patch) -> None:
 )
 def compare_what_servers_remember(patch: Patch) -> None:
     """A server answers from memory, where it can."""
-    begin = Cleanable.begin_reading
+    begin = Log.begin_reading
 
     def from_memory(self, offset, end, length):
         job = begin(self, offset, end, length)
-        if job is None or self._tail.read(offset, length, end) is None:
+        if job is None or self.segments._tail.read(offset, length, end) is None:
             return job
-        batches = [(read_header(each), each) for each in self._tail.read(offset, length, end)]
+        batches = [(read_header(each), each) for each in self.segments._tail.read(offset, length, end)]
         found = b"".join(pack(fingerprint_of(header, each)) for header, each in batches)
         size = sum(len(each) for _, each in batches)
         return Remembered(job.target, job.generation, offset, BatchesRead(batches[-1][0].end_offset, size, found))
 
-    patch.setattr(Cleanable, "begin_reading", from_memory)
+    patch.setattr(Log, "begin_reading", from_memory)
 
 
 class Remembered(NamedTuple):

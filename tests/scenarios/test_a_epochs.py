@@ -66,7 +66,7 @@ def test_A1_truncating_to_the_hw_loses_an_acked_record(monkeypatch):
     def begin(self, *arguments):
         plain(self, *arguments)
         self._log.truncate(self.core.high_watermark)
-        self._producers.rebuild(self._log.headers())
+        self._producers.rebuild(self._log.segments.headers())
 
     plain = FollowerReplica.__init__
     stage = Stage(min_insync_replicas="1")

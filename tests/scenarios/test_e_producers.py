@@ -17,9 +17,8 @@ from tidelog.verify.history import FAILED, OK
 from tidelog.wire.messages import Produced, ProducePart
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.log import Log
+from tidelog_replica.storage.log import CopyStart, Log
 from tidelog_replica.storage.producer_snapshots import Snapshots
-from tidelog_replica.storage.readable_log import Beginning
 
 from scenarios.stage import Stage
 from scenarios.two_logs import KEY, PATH, catch_up, flush, follower_over, leader_over, open_log
@@ -122,7 +121,7 @@ def copy(disk: SimDisk, log: Log, config: TopicConfig) -> Log:
     assert log.advance_start(COUNT)
     leading, other = leader_over(log, 2, isr=("a", "b")), open_log(SimDisk(), config)
     start, epoch, chain, state = log.snapshot()
-    other.reset(Beginning(start, epoch, chain, state), ProducerState.from_bytes(state))
+    other.reset(CopyStart(start, epoch, chain, state), ProducerState.from_bytes(state))
     catch_up(follower_over(other, 2), leading)
     assert (other.start, other.end) == (log.start, log.end)
     return other
@@ -175,7 +174,7 @@ def compacted(disk: SimDisk, passes: int) -> Log:
         log.roll()
         flush(log)
         log.compact(log.end, 10_000 * (1 + number))
-    sparse = {header.base_offset for header in log.headers() if header.is_sparse}
+    sparse = {header.base_offset for header in log.segments.headers() if header.is_sparse}
     assert {0, COUNT + 1} <= sparse
     for offset in log._snapshots.offsets():
         log._snapshots.forget(offset)

@@ -57,7 +57,7 @@ def flush(log: Log) -> None:
 
 def headers(log: Log) -> list[tuple[int, int]]:
     """Offset and leader epoch of every batch."""
-    return [(header.base_offset, header.leader_epoch) for header in log.headers()]
+    return [(header.base_offset, header.leader_epoch) for header in log.segments.headers()]
 
 
 def records(log: Log) -> list[Record]:
@@ -90,7 +90,7 @@ def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> Leade
 
 def follower_over(log: Log, epoch: int, high_watermark: int = 0) -> FollowerReplica:
     """Server b follows."""
-    core, producers = FollowerState("a", epoch, high_watermark), ProducerState(log.headers())
+    core, producers = FollowerState("a", epoch, high_watermark), ProducerState(log.segments.headers())
     return FollowerReplica(node_context("b"), KEY, core, log, producers, guard=lambda action: action())
 
 

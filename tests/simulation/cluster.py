@@ -331,7 +331,7 @@ class Cluster:
     def _logs_of(self, name: str, paths: set[str]) -> list[Log]:
         """The open logs that these segments belong to."""
         partitions = self.replica(name).core.partitions.values()
-        return [one.log for one in partitions if any(segment.path in paths for segment in one.log._segments)]
+        return [one.log for one in partitions if any(segment.path in paths for segment in one.log.segments)]
 
     def all_read(self) -> bool:
         """Every consumer has seen everything."""

@@ -71,7 +71,7 @@ INVARIANTS = {
         " what was flushed.",
         (
             "tidelog_replica.replication.leader",
-            "tidelog_replica.storage.flush",
+            "tidelog_replica.storage.log",
             "tidelog_replica.storage.recovery.recovery",
         ),
     ),

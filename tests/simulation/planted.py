@@ -19,7 +19,7 @@ def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     def cut(self: FollowerReplica, *arguments: object) -> None:
         begin(self, *arguments)  # type: ignore[arg-type]
         self._log.truncate(self.core.high_watermark)
-        self._producers.rebuild(self._log.headers())
+        self._producers.rebuild(self._log.segments.headers())
         self.core.asking = None
 
     patch.setattr(FollowerReplica, "__init__", cut)

@@ -12,10 +12,9 @@ from tidelog.runtime.disk import Disk
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import OffsetCheckpoint
-from tidelog_replica.storage.log import Beginning, Log
+from tidelog_replica.storage.log import CopyStart, Log
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, WriteTail
 from tidelog_replica.storage.recovery.recovery import MARK
-from tidelog_replica.storage.tail_cache import PartitionTail
 
 PATH = "/data/t-0"
 SMALL = TopicConfig(segment_max_bytes=500)
@@ -87,7 +86,7 @@ def flush(log: Log) -> None:
 def reset(log: Log, start: int, last_epoch: int, chain: bytes, past: ProducerState | None = None) -> None:
     """Throw the log away, and begin it there."""
     producers = past or ProducerState()
-    log.reset(Beginning(start, last_epoch, chain, producers.to_bytes()), producers.copy())
+    log.reset(CopyStart(start, last_epoch, chain, producers.to_bytes()), producers.copy())
 
 
 def open_alone(disk: Disk, path: str, config: TopicConfig) -> Log:
@@ -107,7 +106,7 @@ def open_log(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
 def content(log: Log, *, from_disk: bool = False) -> list[bytes]:
     """All batches, read step by step."""
     if from_disk:
-        log._tail = PartitionTail(log.end)
+        log.segments.forget_tail()
     found: list[bytes] = []
     offset = log.start
     while offset < log.end:
@@ -130,7 +129,7 @@ def epochs_of(stored: Sequence[bytes]) -> list[tuple[int, int]]:
 def sound(log: Log) -> None:
     """What holds for every log at any time."""
     stored = content(log, from_disk=True)
-    headers = list(log.headers())
+    headers = list(log.segments.headers())
     assert [with_sent_crc(read_header(each), each) for each in stored] == headers
     offset = log.start
     for header in headers:
@@ -163,7 +162,7 @@ def build(durable: int = END, high_watermark: int = 9) -> SimDisk:
     flush(log)
     if high_watermark <= durable:
         log.write_high_watermark(high_watermark)
-    assert [segment.path for segment in log._segments] == SEGMENTS
+    assert [segment.path for segment in log.segments] == SEGMENTS
     log.close()
     disk.unlink(SEGMENTS[-1].replace(".log", ".index"))
     set_mark(disk, durable)

@@ -153,7 +153,7 @@ def test_a_pass_that_cannot_remember_all_keys_is_followed_by_the_next_one_at_onc
         net.send_batch("r1", encode_batch([NewRecord(b"%d" % number * 40, b"key-%d" % (number % 20))]))
     net.advance(11)
     log = net.partition("r1").log
-    assert len(net.happened("log_compacted")) > 1 and log.compacted_to == log.extents()[-1].base
+    assert len(net.happened("log_compacted")) > 1 and log.compacted_to == log.segments.extents()[-1].base
 
 
 def after_a_pass(net: Net) -> list[StartJob]:

@@ -36,7 +36,7 @@ from tidelog_replica.storage.compaction import (
     tombstones,
 )
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.retention import Extent
+from tidelog_replica.storage.segment import SegmentExtent
 
 CONFIG = TopicConfig(segment_max_bytes=600, cleanup="compact", tombstone_retention_ms=1000)
 NOW = 10_000
@@ -77,7 +77,7 @@ def changes(count: int, keys: int, seed: int = 1) -> list[bytes]:
 def stored(log: Log) -> list[bytes]:
     """All batches, from the disk. Before that, readers get the same from memory."""
     served = read_all(log)
-    log._tail.shrink_to(0)
+    log.segments.forget_tail()
     found = read_all(log)
     assert served == found, "the tail cache holds what is not on the disk any more"
     return found
@@ -112,19 +112,24 @@ def same_shape(log: Log, batches: list[bytes]) -> None:
     """Offsets, epochs, boundaries, chain and producers are those of a log that was never compacted."""
     plain = log_of(*batches)
     assert (log.start, log.end) == (plain.start, plain.end)
-    for mine, theirs in zip(log.headers(), plain.headers(), strict=True):
+    for mine, theirs in zip(log.segments.headers(), plain.segments.headers(), strict=True):
         changed = {"crc32c", "batch_length", "attributes", "header_length", "body_length"}
         assert {k: v for k, v in mine._asdict().items() if k not in changed} == {
             k: v for k, v in theirs._asdict().items() if k not in changed
         }
     assert all(log.chain_at(offset) == plain.chain_at(offset) for offset in range(log.end + 1))
-    assert log.producers.snapshot() == ProducerState(plain.headers()).snapshot()
+    assert log.producers.snapshot() == ProducerState(plain.segments.headers()).snapshot()
     sound(log)
 
 
 # --- which records ---------------------------------------------------------------------------------------
 
-EXTENTS = [Extent(0, 10, 100, 1000), Extent(10, 20, 300, 2000), Extent(20, 30, 100, 1500), Extent(30, 35, 10, 3000)]
+EXTENTS = [
+    SegmentExtent(0, 10, 100, 1000),
+    SegmentExtent(10, 20, 300, 2000),
+    SegmentExtent(20, 30, 100, 1500),
+    SegmentExtent(30, 35, 10, 3000),
+]
 
 
 @pytest.mark.parametrize(
@@ -146,25 +151,29 @@ def test_the_dirty_part_counts_bytes_of_segments_that_were_not_compacted_as_a_wh
 def test_a_record_that_has_waited_for_the_maximal_lag_is_overdue():
     """KIP-354. What is not known counts as overdue: a closed segment that a restart has found."""
     config = TopicConfig(cleanup="compact", max_compaction_lag_ms=1000)
-    segments = [Extent(0, 10, 100, 0, 5000), Extent(10, 20, 100, 0, 6000), Extent(20, 25, 10, 0, 0)]
+    segments = [
+        SegmentExtent(0, 10, 100, 0, 5000),
+        SegmentExtent(10, 20, 100, 0, 6000),
+        SegmentExtent(20, 25, 10, 0, 0),
+    ]
     assert [has_overdue(segments, 0, 20, config, now) for now in (5999, 6000)] == [False, True]
     assert [has_overdue(segments, 10, 20, config, now) for now in (6999, 7000)] == [False, True]
     assert not has_overdue(segments, 20, 20, config, 99_999), "all closed segments were compacted"
     assert not has_overdue(segments, 10, 10, config, 99_999), "what follows must not be compacted yet"
-    assert has_overdue([Extent(0, 10, 100, 0), segments[-1]], 0, 10, config, 1)
+    assert has_overdue([SegmentExtent(0, 10, 100, 0), segments[-1]], 0, 10, config, 1)
     assert not has_overdue(segments, 0, 20, TopicConfig(cleanup="compact"), 99_999), "there is no bound"
 
 
 def test_no_producers_clock_holds_back_what_is_overdue():
     config = TopicConfig(cleanup="compact", compaction_min_lag_ms=500, max_compaction_lag_ms=1000)
-    future = [Extent(0, 10, 100, 10**15, 5000), Extent(10, 15, 10, 0)]
+    future = [SegmentExtent(0, 10, 100, 10**15, 5000), SegmentExtent(10, 15, 10, 0)]
     assert [compactable_end(future, 15, config, now) for now in (5999, 6000)] == [0, 10]
 
 
 def test_after_a_restart_what_is_young_waits_for_the_minimal_lag():
     """The age of a closed segment is not known then: it makes a pass worth its while, but it overrides nothing."""
     config = TopicConfig(cleanup="compact", compaction_min_lag_ms=500, max_compaction_lag_ms=1000)
-    found = [Extent(0, 10, 100, 5000), Extent(10, 15, 10, 0)]
+    found = [SegmentExtent(0, 10, 100, 5000), SegmentExtent(10, 15, 10, 0)]
     assert [compactable_end(found, 15, config, now) for now in (5000, 5499, 5500)] == [0, 0, 10]
     assert compactable_end(found, 15, config, 4999) == 10, "a timestamp of the future says nothing"
     assert has_overdue(found, 0, 10, config, 5500)
@@ -209,7 +218,7 @@ def test_a_reader_that_begins_anywhere_ends_up_knowing_the_same(keys, count, key
         for begin in range(0, log.end, 5):
             assert table([r for r in left if r.offset >= begin]) == table([r for r in before if r.offset >= begin])
         assert [r for r in left if r.key is None] == [r for r in before if r.key is None]
-        closed = each.extents()[-1].base
+        closed = each.segments.extents()[-1].base
         last = {r.key: r.offset for r in before if r.offset < closed}
         assert all(r.key is None or r.offset >= closed or last[r.key] == r.offset for r in left)
         same_shape(each, batches)
@@ -217,17 +226,17 @@ def test_a_reader_that_begins_anywhere_ends_up_knowing_the_same(keys, count, key
 
 def test_it_makes_room_and_a_second_pass_finds_nothing_to_do():
     log = log_of(*(keyed(n, (b"%d" % (n // 4 % 5), b"v" * 100), *[(b"x", b"v" * 100)] * 3) for n in range(0, 400, 4)))
-    before = sum(each.bytes for each in log.extents())
+    before = sum(each.bytes for each in log.segments.extents())
     log.compact(log.end, NOW)
-    assert sum(each.bytes for each in log.extents()) < before / 3
+    assert sum(each.bytes for each in log.segments.extents()) < before / 3
     assert log.begin_compaction(log.end, NOW, 0.0) is None
-    assert log.compacted_to == log.extents()[-1].base
+    assert log.compacted_to == log.segments.extents()[-1].base
 
 
 def test_it_waits_until_enough_is_dirty():
     log = log_of(*(batches := changes(100, 5)))
     log.compact(log.end // 2, NOW)
-    low = dirty_part(log.extents(), log.compacted_to, log.extents()[-1].base)
+    low = dirty_part(log.segments.extents(), log.compacted_to, log.segments.extents()[-1].base)
     assert 0.3 < low < 1
     assert log.begin_compaction(log.end, NOW, low + 0.01) is None
     assert log.begin_compaction(log.end, NOW, low) is not None
@@ -267,7 +276,7 @@ def test_a_tombstones_time_begins_with_the_pass_that_has_seen_its_key():
 def test_a_tombstone_is_marked_also_where_its_batch_loses_nothing():
     log = log_of(*(keyed(n, (b"key-%d" % n, None)) for n in range(20)))
     log.compact(log.end, NOW)
-    closed = log.extents()[-1].base
+    closed = log.segments.extents()[-1].base
     marks = {first_compacted_ms(each) for each in stored(log) if read_header(each).end_offset <= closed}
     assert marks == {NOW} and len(records(stored(log))) == 20
 
@@ -286,7 +295,7 @@ def test_control_batches_and_bodies_that_are_none_stay_as_they_are():
 def test_D3_a_damaged_batch_stops_it():
     disk = SimDisk()
     log = log_of(*changes(60, 5), disk=disk)
-    path = log._segments[1].path
+    path = log.segments[1].path
     data = bytearray(disk.read(path))
     data[-1] ^= 1
     disk.replace(path, bytes(data))
@@ -310,7 +319,7 @@ def test_A15_truncation_within_and_at_the_edges_of_compacted_segments():
     batches = changes(40, 4)
     reference = log_of(*batches)
     ends = [0, *(read_header(each).end_offset for each in batches)]
-    edges = {extent.base for extent in reference.extents()}
+    edges = {extent.base for extent in reference.segments.extents()}
     for end in range(reference.end + 1):
         disk = SimDisk()
         log = log_of(*batches, disk=disk)
@@ -322,7 +331,9 @@ def test_A15_truncation_within_and_at_the_edges_of_compacted_segments():
         again = Log.open(disk, PATH, CONFIG)
         for each in (log, again):
             assert {r.offset for r in records(stored(each))} <= {r.offset for r in records(kept)}
-            times = {h.base_offset: each.offset_for_timestamp(h.max_timestamp, each.end) for h in each.headers()}
+            times = {
+                h.base_offset: each.offset_for_timestamp(h.max_timestamp, each.end) for h in each.segments.headers()
+            }
             assert all(found is not None and found[0] <= base for base, found in times.items())
         if end in edges or end % 7 == 0:
             more = [keyed(again.end + n, (b"new", b"%d" % n)) for n in range(12)]
@@ -344,7 +355,7 @@ def test_what_grows_where_a_compacted_part_was_cut_off_is_dirty():
         for n in range(log.end, 60):
             log.append([keyed(n, (b"new", b"%d" % n))])
         log.compact(log.end, NOW)
-        closed = log.extents()[-1].base
+        closed = log.segments.extents()[-1].base
         assert [r.offset for r in records(stored(log)) if r.key == b"new" and r.offset < closed] == [closed - 1]
 
 

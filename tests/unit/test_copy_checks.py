@@ -30,7 +30,7 @@ def filled(nodes: int = 3, config: TopicConfig = SMALL, level: int = COPY_CHECKS
     for value in VALUES:
         net.send("r1", value)
     net.advance(20)
-    assert len(net.partition("r1").log.extents()) > 3
+    assert len(net.partition("r1").log.segments.extents()) > 3
     return net
 
 
@@ -315,7 +315,9 @@ def test_a_round_that_is_asked_for_begins_now_and_tells_how_far_it_is():
     net.advance(5)
     after = net.answers[net.ask("r2", ScrubServer("r2"))]
     log = net.partition("r2").log
-    assert after == ScrubStatus(1, False, 0, len(log.extents()), sum(extent.bytes for extent in log.extents()))
+    assert after == ScrubStatus(
+        1, False, 0, len(log.segments.extents()), sum(extent.bytes for extent in log.segments.extents())
+    )
     assert code(net.answers[net.ask("r2", ScrubServer("r1"))]) == "NOT_REPLICA"
 
 
@@ -332,7 +334,7 @@ def test_a_round_that_is_asked_for_during_another_begins_anew():
     net.run()
     net.advance(5)
     status = net.answers[net.ask("r2", ScrubServer("r2"))]
-    assert status.segments == len(net.partition("r2").log.extents()) and not status.running
+    assert status.segments == len(net.partition("r2").log.segments.extents()) and not status.running
 
 
 # --- the judgement -------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def alter_on_disk(net: Net, name: str, offset: int) -> str:
     """While the server runs; its memory does not change."""
     path = segment_of(net.disks[name], PATH, offset)
     alter(net.disks[name], path, offset)
-    for segment in net.partition(name).log._segments:
+    for segment in net.partition(name).log.segments:
         if (file := segment.release()) is not None:
             file.close()
     return path
@@ -104,7 +104,7 @@ def test_a_record_that_was_altered_on_one_disk_is_found_though_memory_says_that_
 def test_sound_copies_are_read_whole_and_are_the_same():
     net = filled()
     result = compared(net)
-    sizes = [sum(extent.bytes for extent in net.partition(name).log.extents()) for name in net.names]
+    sizes = [sum(extent.bytes for extent in net.partition(name).log.segments.extents()) for name in net.names]
     assert (result.start, result.end, result.difference, result.unasked) == (0, 12, None, {})
     assert result.bytes_read == sum(sizes) and result.thinned == 0
 
@@ -113,7 +113,7 @@ def test_a_copy_with_a_wrong_crc_is_named_and_the_others_are_compared_on():
     net = filled()
     path = segment_of(net.disks["r3"], PATH, 4)
     net.disks["r3"].flip(path, 100, 0)
-    for segment in net.partition("r3").log._segments:
+    for segment in net.partition("r3").log.segments:
         if (file := segment.release()) is not None:
             file.close()
     result = compared(net)
@@ -261,7 +261,7 @@ def test_a_log_that_is_cut_while_it_is_read_is_asked_again():
     (job,) = net.slow_job.pop("r1")
     log = net.partition("r1").log
     path = job.job.target.path  # type: ignore[attr-defined]
-    log.segment_at(4).rewrites += 1  # compaction has put another file there
+    log.segments.segment_at(4).rewrites += 1  # compaction has put another file there
     alter(net.disks["r1"], path, 4)
     data = net.disks["r1"].read(path)
     net.disks["r1"].replace(path, data[:-7])

@@ -13,7 +13,6 @@ from tidelog.errors import CorruptBatch
 from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.tail_cache import PartitionTail
 
 CONFIG = TopicConfig(segment_max_bytes=400, cleanup="compact,delete")
 COUNT = 18
@@ -32,7 +31,7 @@ def built(durable: int) -> tuple[SimDisk, int]:
     log.advance_start(7)
     log.compact(COUNT - 1, 5000)
     start = log.start
-    assert 0 < start <= 7 and len(log.extents()) >= 3
+    assert 0 < start <= 7 and len(log.segments.extents()) >= 3
     log.close()
     for name in disk.listdir(PATH):
         disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
@@ -45,7 +44,7 @@ def built(durable: int) -> tuple[SimDisk, int]:
 
 
 def stored(log: Log) -> list[bytes]:
-    log._tail = PartitionTail(log.end)
+    log.segments.forget_tail()
     found, offset = [], log.start
     while offset < log.end:
         step = log.read(offset, 300)
@@ -121,7 +120,7 @@ def test_D4_damage_above_the_mark_leaves_what_is_before_it(position):
 
 QUESTIONS: dict[str, Callable[[Log], object]] = {
     "producers": lambda log: log.producers.snapshot(),
-    "headers": lambda log: list(log.headers()),
+    "headers": lambda log: list(log.segments.headers()),
     "chain": lambda log: [log.chain_at(offset) for offset in range(log.start, log.end + 1)],
     "times": lambda log: [log.offset_for_timestamp(time, log.end) for time in range(995, 1000 + COUNT + 5)],
     "left after a cut": lambda log: (log.truncate(log.start + 4), log.producers.snapshot(), log.chain_at(log.end)),
@@ -160,7 +159,7 @@ def test_a_batch_whose_leader_epoch_the_disk_changed_is_not_read():
     """No CRC covers it, and a follower would take it for its leader's line."""
     disk = build()
     log = open_log(disk)
-    log._tail = PartitionTail(log.end)
+    log.segments.forget_tail()
     assert read_header(log.read(0, 1)[0]).leader_epoch == 1
     disk.flip(SEGMENTS[0], 11, 1)
     with pytest.raises(CorruptLog, match="batch at offset 0 names leader epoch 3"):

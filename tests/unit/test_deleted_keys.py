@@ -18,7 +18,7 @@ from tidelog.wire.messages import Fetch, Read
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.recovery.damage import Close, DivergentRepair, FillHole, Hole, Quarantine
+from tidelog_replica.storage.recovery.damage import CloseHole, DivergentRepair, FillHole, Hole, Quarantine
 from tidelog_replica.storage.tombstones import Compacted
 
 CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=300, cleanup="compact", tombstone_retention_ms=1000)
@@ -251,7 +251,7 @@ def damage(net: Net, name: str, key: bytes, *, deleted: bool) -> int:
     begins."""
     log = net.partition(name).log
     row = next(r for r in records(stored(log)) if r.key == key and (r.value is None) is deleted)
-    return flip(net, name, log.segment_at(row.offset).base)
+    return flip(net, name, log.segments.segment_at(row.offset).base)
 
 
 def flip(net: Net, name: str, base: int) -> int:
@@ -324,7 +324,7 @@ def test_a_server_that_leads_by_now_does_not_start_over() -> None:
     """It was elected because nobody else is left: what is whole of its log is all there is."""
     net = written()
     compact(net, "r3")
-    base = net.partition("r3").log.segment_at(4).base
+    base = net.partition("r3").log.segments.segment_at(4).base
     assert base > 0
     flip(net, "r3", base)
     net.hold = lambda name, call: name == "r3" and isinstance(call.message, Read)
@@ -490,10 +490,10 @@ class Copies:
     def repair(self, name: int) -> None:
         """A segment is set aside, and fetched again from the leader, which may go on meanwhile."""
         log, disk, leader = self.logs[name], self.disks[name], self.logs[self.leader]
-        if name == self.leader or len(log.extents()) < 2:
+        if name == self.leader or len(log.segments.extents()) < 2:
             return
         flush(log)
-        base = self.rng.choice(log.extents()[:-1]).base
+        base = self.rng.choice(log.segments.extents()[:-1]).base
         log.close()
         hole = Quarantine(disk, PATH, base).run()
         assert isinstance(hole, Hole)
@@ -512,7 +512,7 @@ class Copies:
                 self.compact(self.leader)
         else:
             self.counts["filled"] += 1
-            Close(disk, PATH, hole).run()
+            CloseHole(disk, PATH, hole).run()
         self.logs[name] = Log.open(disk, PATH, CONFIG)
 
     def check(self) -> None:

@@ -26,9 +26,9 @@ from tidelog_replica.storage.encryption.rotation import rekey
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import CorruptLog, Log
 from tidelog_replica.storage.open_files import OpenFiles
-from tidelog_replica.storage.recovery.damage import Close, FillHole, Quarantine
-from tidelog_replica.storage.segment_scrub import Scrub, Target
-from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.storage.recovery.damage import CloseHole, FillHole, Quarantine
+from tidelog_replica.storage.segment_scrub import Scrub, ScrubTarget
+from tidelog_replica.storage.tail_cache import LogTailCache
 
 OLD, NEW, OTHER = (bytes([number]) * 32 for number in (1, 2, 3))
 OF_OLD = Keyring({"old": OLD}, "old")
@@ -74,7 +74,7 @@ def test_a_log_is_what_it_would_be_in_the_clear():
     disk, clear = build(), open_log(SimDisk())
     clear.append(STORED)
     log = open_sealed(disk)
-    assert len(log._segments) == 3
+    assert len(log.segments) == 3
     assert content(log, from_disk=True) == STORED
     assert [log.chain_at(offset) for offset in range(END)] == [clear.chain_at(offset) for offset in range(END)]
     sound(log)
@@ -182,27 +182,27 @@ def test_a_file_that_begins_anew_has_a_new_key():
 def test_a_flipped_bit_is_never_served_and_the_scrubber_finds_it():
     disk = build()
     log = open_sealed(disk)
-    first = log._segments[0]
+    first = log.segments[0]
     disk.flip(first.path, BEGINNING + 30, 3)
     with pytest.raises(CorruptLog):
         log.read(0, 300)
-    target = Target.of(first)
+    target = ScrubTarget.of(first)
     with pytest.raises(CorruptLog):
         Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
 
 
 def test_a_sound_segment_passes_the_scrubber():
     log = open_sealed(disk := build())
-    target = Target.of(log._segments[0])
+    target = ScrubTarget.of(log.segments[0])
     place, *_ = Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
     assert place.offset == target.end
 
 
 def test_the_segment_that_is_written_is_scrubbed_and_read_as_far_as_it_is_synced():
     log = open_sealed(disk := build())
-    written, synced = log._segments[-1], log.end
+    written, synced = log.segments[-1], log.end
     log.append([batch(END, 3, size=200)])
-    target = Target.of(written, log.synced)
+    target = ScrubTarget.of(written, log.synced)
     place, *_ = Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
     assert place.offset == target.end == synced < written.end_offset
     found = log.begin_reading(written.base, log.end, 1 << 20)
@@ -281,7 +281,7 @@ def test_a_hole_is_filled_with_batches_in_the_clear_and_sealed_there():
     offset, size = hole.base, 0
     for each in missing:
         offset, size = FillHole(sealing, PATH, hole, offset, size, each).run()
-    Close(sealing, PATH, hole).run()
+    CloseHole(sealing, PATH, hole).run()
     assert content(open_sealed(disk), from_disk=True) == STORED
     assert read_pages(disk.read(path))
 
@@ -293,7 +293,7 @@ def test_a_hole_is_filled_with_batches_in_the_clear_and_sealed_there():
 def test_without_the_key_a_log_is_held_back_and_nothing_is_touched(keys):
     disk = build()
     before = files(disk)
-    job = OpenLog(EncryptedDisk(disk, keys), PATH, CONFIG, TailCache(1 << 20), IndexCache(1 << 20))
+    job = OpenLog(EncryptedDisk(disk, keys), PATH, CONFIG, LogTailCache(1 << 20), IndexCache(1 << 20))
     with pytest.raises(CannotOpenYet, match="encrypted with key 'old'"):
         job.run()
     assert files(disk) == before

@@ -32,8 +32,8 @@ from tidelog_replica.storage.compaction import Compaction, LatestOffsets, source
 from tidelog_replica.storage.log import CorruptLog, Log
 from tidelog_replica.storage.producer_snapshots import RebuildProducerState
 from tidelog_replica.storage.recovery import reset
-from tidelog_replica.storage.recovery.damage import BeginBehind, Close, FillHole, Hole, Quarantine, StartOver
-from tidelog_replica.storage.segment_scrub import Scrub, Target
+from tidelog_replica.storage.recovery.damage import BeginBehind, CloseHole, FillHole, Hole, Quarantine, StartOver
+from tidelog_replica.storage.segment_scrub import Scrub, ScrubTarget
 
 CALLS = ("open", "read", "write_atomic", "rename", "unlink", "listdir", "mkdir", "rmtree", "sync_dir")
 OF_FILES = ("size", "pread", "pwritev", "truncate", "sync")
@@ -193,10 +193,10 @@ JOBS: dict[str, tuple[Prepare, Run]] = {
     "set aside the last": (lambda disk: None, lambda disk, given: Quarantine(disk, PATH, 12).run()),
     "start over": (lambda disk: None, lambda disk, given: StartOver(disk, PATH).run()),
     "fill": (hole, lambda disk, given: FillHole(disk, PATH, given, 6, 0, b"".join(STORED[5:9])).run()),
-    "close": (filled, lambda disk, given: Close(disk, PATH, given).run()),
+    "close": (filled, lambda disk, given: CloseHole(disk, PATH, given).run()),
     "begin behind": (behind, lambda disk, given: BeginBehind(disk, PATH, given, ProducerState().to_bytes()).run()),
     "scrub": (
-        lambda disk: Target.of(open_log(disk)._segments[1]),
+        lambda disk: ScrubTarget.of(open_log(disk).segments[1]),
         lambda disk, given: Scrub(
             disk, given, given.beginning, 1 << 20, LeaderEpochCache(open_log(disk.disk).epochs.entries)
         ).run(),
@@ -224,10 +224,10 @@ def test_a_job_on_a_closed_log_whose_call_fails_leaves_no_file_open(job: str) ->
 
 def jobs_of(log: Log) -> Sequence[Any]:
     snapshot = log._snapshot_of(log.producers.copy())
-    segments = [source_of(segment) for segment in log._segments[:-1]]
+    segments = [source_of(segment) for segment in log.segments.closed()]
     compaction = Compaction(log._disk, PATH, segments, 0, 12, 9000, 0, LatestOffsets(99), (), log.generation)
     log._snapshots.write(7, log.chain_at(7)[1], log.producers.to_bytes())
-    twins = tuple(segment.twin() for segment in log._segments[:2])
+    twins = tuple(segment.twin() for segment in log.segments.up_to(log.segments[1].base))
     recall = RebuildProducerState(log._disk, PATH, twins, 8, log.producers.copy(), log.generation)
     return [snapshot, compaction, recall, log.begin_advance(9)]
 

@@ -6,7 +6,14 @@ import struct
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidelog_replica.storage.index import HEAD_BYTES, INTERVAL_BYTES, IndexCache, SparseIndex, Summary, read_summary
+from tidelog_replica.storage.index import (
+    HEAD_BYTES,
+    INTERVAL_BYTES,
+    IndexCache,
+    SegmentSummary,
+    SparseIndex,
+    read_summary,
+)
 
 placed = st.lists(st.tuples(st.integers(1, 5), st.integers(64, 6000), st.integers(0, 50)), max_size=40)
 
@@ -61,14 +68,14 @@ def test_truncated_it_is_the_index_of_what_is_left(rows, cut):
 @settings(max_examples=50, deadline=None)
 def test_the_file_holds_it(rows):
     index, _, end, size = build(rows)
-    summary = Summary(0, end, size, 7, chain(0), chain(99))
+    summary = SegmentSummary(0, end, size, 7, chain(0), chain(99))
     data = index.to_bytes(summary)
     assert SparseIndex.from_bytes(data) == index
     assert read_summary(data[:HEAD_BYTES]) == summary
 
 
 def test_a_damaged_file_is_no_index():
-    data = build([(1, 5000, 3)] * 3)[0].to_bytes(Summary(0, 3, 15000, 3))
+    data = build([(1, 5000, 3)] * 3)[0].to_bytes(SegmentSummary(0, 3, 15000, 3))
     for cut in range(len(data)):
         assert SparseIndex.from_bytes(data[:cut]) is None
     for position in range(len(data)):
@@ -82,7 +89,7 @@ def test_a_damaged_file_is_no_index():
 
 def test_the_columns_are_big_endian_whatever_the_machine_is():
     index, _, end, size = build([(3, 5000, 7), (2, 5000, 9), (1, 100, 1)])
-    columns = index.to_bytes(Summary(0, end, size, 9))[HEAD_BYTES:]
+    columns = index.to_bytes(SegmentSummary(0, end, size, 9))[HEAD_BYTES:]
     assert columns == struct.pack(">9q", 0, 3, 5, 0, 5000, 10_000, -1, 7, 9) + chain(0) + chain(3) + chain(5)
 
 

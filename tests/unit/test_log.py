@@ -14,7 +14,7 @@ from tidelog.runtime.disk import RealDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.tail_cache import PartitionTail
+from tidelog_replica.storage.tail_cache import LogTailCache
 
 OS = TopicConfig(segment_max_bytes=500, flush="os")
 
@@ -35,7 +35,7 @@ def filled(disk: SimDisk, count: int = 10, config: TopicConfig = SMALL) -> tuple
 def test_a_new_log_is_empty():
     log = open_log(SimDisk())
     assert (log.start, log.end, log.durable, log.epochs.latest(), log.read_high_watermark()) == (0, 0, 0, -1, 0)
-    assert log.read(0, 1000) == [] and list(log.headers()) == []
+    assert log.read(0, 1000) == [] and list(log.segments.headers()) == []
     assert log.begin_flush() is None
     assert log.offset_for_timestamp(0, 0) is None
 
@@ -56,7 +56,7 @@ def test_a_read_is_whole_batches_from_the_one_that_holds_the_offset():
         log, made = filled(SimDisk())
         size = len(made[0])
         if from_disk:
-            log._tail = PartitionTail(log.end)
+            log.segments.forget_tail()
         assert log.read(5, 0) == [made[2]]
         assert log.read(4, 2 * size) == made[2:4]
         assert log.read(4, 2 * size + 1, 7) == [made[2]]
@@ -65,17 +65,16 @@ def test_a_read_is_whole_batches_from_the_one_that_holds_the_offset():
 
 
 def test_a_batch_larger_than_a_segment_or_than_the_memory_is_stored_all_the_same(monkeypatch):
-    log = open_log(SimDisk())
+    log = Log.open(SimDisk(), PATH, SMALL, LogTailCache(100))
     large = [batch(0, 1, size=2000), batch(1, 1), batch(2, 1, size=2000)]
-    log._tail = PartitionTail(0, limit=100)
     log.append(large)
     assert content(log) == large
-    assert [segment.base for segment in log._segments] == [0, 1, 2]
+    assert [segment.base for segment in log.segments] == [0, 1, 2]
 
 
 def test_memory_is_bounded_and_gives_the_same_bytes_as_the_disk():
-    tail, log = PartitionTail(0, limit=1000), open_log(SimDisk())
-    log._tail = tail
+    log = Log.open(SimDisk(), PATH, SMALL, LogTailCache(1000))
+    tail = log.segments._tail
     made = batches(0, 1, [1, 2, 3] * 20)
     for each in made:
         log.append([each])
@@ -83,7 +82,7 @@ def test_memory_is_bounded_and_gives_the_same_bytes_as_the_disk():
     for offset in range(log.end):
         for end in range(offset, log.end, 7):
             quick = tail.read(offset, 400, end)
-            slow = log._segments[log._segment_of(offset)].read(offset, 400, end)
+            slow = log.segments.segment_at(offset).read(offset, 400, end)
             if quick is not None:
                 shared = min(len(quick), len(slow))
                 assert quick[:shared] == slow[:shared] and (shared or quick == slow)
@@ -96,19 +95,19 @@ def test_the_indexes_of_full_segments_are_in_memory_only_while_there_is_room():
     made = batches(0, 1, [1] * 200)
     for number in range(0, 200, 2):
         log.append(made[number : number + 2])
-    assert len(log._segments) > 30 and cache.bytes == 0, "writing needs none of them"
+    assert len(log.segments) > 30 and cache.bytes == 0, "writing needs none of them"
     flush(log)
     for same in (log, Log.open(disk, PATH, SMALL, indexes=cache)):
         assert content(same, from_disk=True) == made
-        assert sum(segment._index is not None for segment in same._segments[:-1]) <= 7
+        assert sum(segment._index is not None for segment in same.segments.closed()) <= 7
         assert 0 < cache.bytes <= 300
     log = Log.open(disk, PATH, SMALL, indexes=cache)
     log.truncate(100)
-    active = log._segments[-1]
+    active = log.segments[-1]
     content(log, from_disk=True)
     assert active._index is not None and active not in cache._sizes, "what is written again is not for the cache"
     log.close()
-    assert not set(log._segments) & set(cache._sizes)
+    assert not set(log.segments) & set(cache._sizes)
 
 
 def test_offset_for_timestamp_is_the_first_batch_with_a_record_at_or_after_it():
@@ -233,7 +232,7 @@ def test_under_os_a_full_segment_is_synced_so_that_the_next_opening_need_not_rea
     assert log.begin_flush() is None and log.durable == log.end == 1
     for offset in range(1, 6):
         log.append([batch(offset, 1)])
-    assert len(log._segments) == 2
+    assert len(log.segments) == 2
     flush(log)
     assert log.begin_flush() is None
     disk.crash(Random(0))
@@ -305,7 +304,7 @@ def test_a_flush_that_failed_makes_nothing_durable():
 def test_a_read_error_is_raised_and_changes_nothing():
     disk = SimDisk()
     log, made = filled(disk)
-    log._tail = PartitionTail(log.end)
+    log.segments.forget_tail()
     disk.fail_reads()
     with pytest.raises(OSError):
         log.read(0, 100)

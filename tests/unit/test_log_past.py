@@ -15,7 +15,6 @@ from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CorruptLog, Log
 from tidelog_replica.storage.producer_snapshots import Snapshots
 from tidelog_replica.storage.segment import Segment
-from tidelog_replica.storage.tail_cache import PartitionTail
 
 # --- producers -------------------------------------------------------------------------------------------
 
@@ -27,7 +26,7 @@ def snapshots(disk: SimDisk) -> list[str]:
 def test_the_producers_are_known_after_a_restart_without_reading_the_whole_log():
     disk = built()
     assert snapshots(disk)[-1].endswith(f"{COUNT:020d}")
-    for segment in open_log(disk)._segments[:-1]:
+    for segment in open_log(disk).segments.closed():
         disk.replace(segment.path, bytes(segment.size))
     assert open_log(disk).producers.snapshot() == ALL
 
@@ -245,7 +244,7 @@ def test_a_roll_costs_the_append_no_snapshot_and_what_is_taken_is_of_the_moment_
     log = open_log(disk)
     for offset in range(7):
         log.append([STORED[offset]])
-    assert len(log._segments) == 2 and snapshots(disk) == []
+    assert len(log.segments) == 2 and snapshots(disk) == []
     snapshot = log.begin_snapshot()
     assert snapshot is not None and log.begin_snapshot() is None
     log.append(STORED[7:9])
@@ -257,7 +256,7 @@ def test_a_roll_costs_the_append_no_snapshot_and_what_is_taken_is_of_the_moment_
     found = Snapshots(disk, PATH).newest(0, 9, log.chain_at)
     assert found is not None
     offset, producers = found
-    assert offset == snapshot.offset == log._segments[-1].base + 1
+    assert offset == snapshot.offset == log.segments[-1].base + 1
     assert producers.snapshot() == ProducerState(HEADERS[:offset]).snapshot()
 
 
@@ -267,7 +266,7 @@ def test_only_the_newest_snapshot_that_nobody_has_begun_is_taken():
     for each in STORED:
         log.append([each])
     flush(log)
-    assert snapshots(disk) == [f"producers-{log._segments[-1].base + 1:020d}"]
+    assert snapshots(disk) == [f"producers-{log.segments[-1].base + 1:020d}"]
 
 
 @pytest.mark.parametrize("grows", [False, True])
@@ -362,12 +361,12 @@ def test_the_chain_at_every_offset_is_that_of_the_batches_before_it():
 def test_an_index_whose_chain_is_not_that_of_the_headers_is_noticed():
     disk = built()
     log = open_log(disk)
-    first = log._segments[0]
+    first = log.segments[0]
     data = bytearray(disk.read(first.path))
     data[40] ^= 1  # in max_timestamp of the first batch: nothing but its CRC and the chain cover it
     disk.replace(first.path, bytes(data))
     log = open_log(disk)
-    log._segments[0]._index = None
+    log.segments[0]._index = None
     disk.unlink(first.index_path)
     with pytest.raises(CorruptLog, match="hash chain"):
         log.chain_at(1)
@@ -375,8 +374,7 @@ def test_an_index_whose_chain_is_not_that_of_the_headers_is_noticed():
 
 def test_memory_forgets_what_retention_took():
     log = filled(SimDisk())
-    assert log._tail.read(0, 100, COUNT) is not None
+    assert log.segments._tail.read(0, 100, COUNT) is not None
     log.advance_start(15)
-    assert log._tail.read(log.start - 1, 100, COUNT) is None
-    assert log._tail.read(log.start, 100, COUNT) is not None
-    assert isinstance(log._tail, PartitionTail)
+    assert log.segments._tail.read(log.start - 1, 100, COUNT) is None
+    assert log.segments._tail.read(log.start, 100, COUNT) is not None

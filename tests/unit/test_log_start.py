@@ -21,7 +21,7 @@ from tidelog_replica.storage.segment import Segment
 
 def test_the_start_moves_by_whole_segments_and_never_past_the_one_that_is_written():
     log = filled(SimDisk())
-    bases = [segment.base for segment in log._segments]
+    bases = [segment.base for segment in log.segments]
     assert len(bases) > 4
     assert not log.advance_start(0) and not log.advance_start(bases[1] - 1)
     for offset in (bases[1], bases[2] + 1, bases[3], COUNT + 5):
@@ -127,7 +127,7 @@ def test_a_first_segment_that_is_gone_is_damage_and_one_too_many_is_not():
     disk.replace(first.path, kept)
     check(open_log(disk), log.start)
     assert first.path.rpartition("/")[2] not in disk.listdir(PATH)
-    disk.unlink(log._segments[0].path)
+    disk.unlink(log.segments[0].path)
     with pytest.raises(CorruptLog, match="begins at"):
         open_log(disk)
 
@@ -271,7 +271,7 @@ def test_a_segment_is_closed_when_its_first_record_is_old():
     log.append([STORED[2]])
     flush(log)
     assert not log.roll_if_old(99_000)
-    assert [segment.base for segment in log._segments] == [0, 2]
+    assert [segment.base for segment in log.segments] == [0, 2]
     assert content(open_log(disk)) == STORED[:3]
 
 
@@ -296,7 +296,7 @@ def test_restarts_in_order_do_not_begin_the_age_anew():
         assert not log.roll_if_old(wall_ms)
     log.close()
     log = open_log(disk, config)
-    assert log._segments[-1]._file is None, "an idle log has no open file"
+    assert log.segments[-1]._file is None, "an idle log has no open file"
     assert log.roll_if_old(2000)
 
 
@@ -320,7 +320,7 @@ def test_a_clock_that_was_ahead_for_one_look_delays_no_closing():
     assert not log.roll_if_old(10**9)
     log.roll()
     log.roll_if_old(7000)
-    assert [each.since_ms for each in log.extents()[:-1]] == [5000, 7000]
+    assert [each.since_ms for each in log.segments.extents()[:-1]] == [5000, 7000]
 
 
 def test_the_marks_file_is_still_the_judge_after_a_reset():

@@ -53,9 +53,9 @@ def test_a_leader_without_successors_goes_on_in_a_leader_epoch_in_which_it_has_n
     net = filled(1)
     damaged, epoch = segments(net, "r1")[1], net.state().leader_epoch
     break_header(net, "r1", damaged)
-    net.partition("r1").log._tail.shrink_to(0)
-    net.partition("r1").log._segments[1]._index = None
-    net.partition("r1").log._segments[1].release()
+    net.partition("r1").log.segments.forget_tail()
+    net.partition("r1").log.segments[1]._index = None
+    net.partition("r1").log.segments[1].release()
     net.push(unclean_epoch=epoch)  # it led after an unclean election before
     net.run()
     assert code(net.answers[net.read("r1", int(damaged[:20]))]) == "OFFLINE"

@@ -38,7 +38,7 @@ def test_the_job_reads_the_headers_behind_the_newest_snapshot_alone(monkeypatch)
     """In a segment that is far from full."""
     monkeypatch.setattr(log_module, "SNAPSHOT_BATCHES", 12)  # as many as four for each of the three producers
     log = filled(SimDisk(), TopicConfig(segment_max_bytes=1 << 20))
-    assert len(log._segments) == 1
+    assert len(log.segments) == 1
     read = []
     walk = Segment.headers
     monkeypatch.setattr(
@@ -66,7 +66,7 @@ def test_a_cut_that_takes_nothing_of_a_producer_needs_no_job_and_reads_nothing(m
     log = filled(SimDisk())
     assert log.begin_recall(COUNT) is None
     monkeypatch.setattr(ProducerState, "reaches", lambda self, offset: False)
-    monkeypatch.setattr(log, "headers", lambda start=None: pytest.fail("read"))
+    monkeypatch.setattr(log.segments, "headers", lambda start=None: pytest.fail("read"))
     assert log.begin_recall(9) is None
     log.truncate(9)
 
@@ -79,7 +79,7 @@ def test_a_state_reaches_above_each_offset_below_its_last_batchs_end():
 
 def test_damage_that_the_job_meets_is_told():
     log = filled(SimDisk())
-    segment = log._segments[0]
+    segment = log.segments[0]
     log._disk.replace(segment.path, bytes(segment.size))
     for name in log._disk.listdir(log._directory):
         if name.startswith("producers-"):

@@ -128,7 +128,11 @@ def test_a_damaged_header_that_is_met_in_reading_is_corruption_too():
     disk = build()
     disk.replace(SEGMENTS[0], bytes(len(disk.read(SEGMENTS[0]))))
     log = open_log(disk)
-    for call in (lambda: log.read(1, 100), lambda: list(log.headers()), lambda: log.offset_for_timestamp(1000, END)):
+    for call in (
+        lambda: log.read(1, 100),
+        lambda: list(log.segments.headers()),
+        lambda: log.offset_for_timestamp(1000, END),
+    ):
         with pytest.raises(CorruptLog):
             call()
 

@@ -25,7 +25,7 @@ from tidelog.batch.format import read_header
 from tidelog_replica.maintenance.log_opener import OpenLog
 from tidelog_replica.storage.log import CorruptLog, Log
 from tidelog_replica.storage.open_files import OpenFiles
-from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.storage.tail_cache import LogTailCache
 
 
 def test_no_index_outlives_the_segment_that_it_described():
@@ -107,8 +107,8 @@ def test_an_opening_that_fails_leaves_no_file_open():
 def test_a_file_for_a_repair_that_was_not_needed_is_no_hole_when_its_segment_has_gone_in_order():
     disk = build()
     disk.open(f"{PATH}/{0:020d}.repair", create=True).close()
-    log = OpenLog(disk, PATH, SMALL, TailCache(1000)).run().log
+    log = OpenLog(disk, PATH, SMALL, LogTailCache(1000)).run().log
     log.advance_start(9)
     assert log.start == 6
     log.close()
-    assert OpenLog(disk, PATH, SMALL, TailCache(1000)).run().log.start == 6
+    assert OpenLog(disk, PATH, SMALL, LogTailCache(1000)).run().log.start == 6

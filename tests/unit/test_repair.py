@@ -106,9 +106,9 @@ def test_D3_a_leader_that_meets_damage_resigns_and_is_repaired_by_its_successor(
     before = files(net, "r1")
     read = int(damaged[:20])
     break_header(net, "r1", damaged)
-    net.partition("r1").log._tail.shrink_to(0)
-    net.partition("r1").log._segments[1]._index = None
-    net.partition("r1").log._segments[1].release()
+    net.partition("r1").log.segments.forget_tail()
+    net.partition("r1").log.segments[1]._index = None
+    net.partition("r1").log.segments[1].release()
     assert code(net.answers[net.read("r1", read)]) == "OFFLINE"
     assert net.hand_overs[0].lost and net.state().leader == "r2"
     net.advance(20)
@@ -123,8 +123,8 @@ def test_D3_a_leader_that_meets_damage_resigns_and_is_repaired_by_its_successor(
 def test_a_full_segment_that_cannot_be_read_is_as_good_as_damaged(monkeypatch: pytest.MonkeyPatch, which: int):
     net = filled()
     log = net.partition("r1").log
-    log._tail.shrink_to(0)
-    segment = log._segments[which]
+    log.segments.forget_tail()
+    segment = log.segments[which]
 
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "bad sector", segment.path)

@@ -13,9 +13,15 @@ from tidelog.runtime.disk import RealDisk
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import ListOffset
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.storage.retention import Extent, log_start
+from tidelog_replica.storage.retention import log_start
+from tidelog_replica.storage.segment import SegmentExtent
 
-SEGMENTS = [Extent(0, 10, 100, 1000), Extent(10, 30, 100, 3000), Extent(30, 40, 50, 2000), Extent(40, 45, 20, 4000)]
+SEGMENTS = [
+    SegmentExtent(0, 10, 100, 1000),
+    SegmentExtent(10, 30, 100, 3000),
+    SegmentExtent(30, 40, 50, 2000),
+    SegmentExtent(40, 45, 20, 4000),
+]
 
 
 def start(high_watermark: int = 45, now_ms: int = 0, **limits: int) -> int:
@@ -117,7 +123,7 @@ def test_what_the_leader_has_removed_does_not_come_back_when_a_follower_leads():
     assert log.roll() and log.advance_start(30)
     net.advance(9)
     assert starts(net) == [30] * 3
-    assert [len(net.partition(name).log.extents()) for name in net.names] == [1] * 3
+    assert [len(net.partition(name).log.segments.extents()) for name in net.names] == [1] * 3
     net.stop("r1")
     net.lead("r2", "r2 r3")
     assert net.answers[net.ask("r2", ListOffset(*KEY, "earliest"))].offset == 30
@@ -243,7 +249,7 @@ def test_segments_close_by_age():
     net.advance(15)
     net.wall_ms += 60_001
     net.advance(15)
-    assert [len(net.partition(name).log.extents()) for name in net.names] == [2, 2, 2]
+    assert [len(net.partition(name).log.segments.extents()) for name in net.names] == [2, 2, 2]
 
 
 def test_many_partitions_have_their_turns_one_after_the_other():

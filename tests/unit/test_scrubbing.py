@@ -31,7 +31,7 @@ from tidelog_replica.maintenance.scrubber import KEY as SCRUBBER
 from tidelog_replica.maintenance.scrubber import MOST_PLACES
 from tidelog_replica.storage import segment_scrub as scrub
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.segment_scrub import Scrub, Target
+from tidelog_replica.storage.segment_scrub import Scrub, ScrubTarget
 
 PATH = f"/data/{KEY.topic_id}-0"
 VALUES = [f"{number:02}".encode() * 20 for number in range(12)]
@@ -66,7 +66,7 @@ def flip(disk: SimDisk, path: str, at: int) -> None:
 
 def reopen(net: Net, name: str) -> None:
     """The server's open files see what was done to the disk."""
-    for segment in net.partition(name).log._segments:
+    for segment in net.partition(name).log.segments:
         file = segment.release()
         if file is not None:
             file.close()
@@ -212,25 +212,25 @@ def test_a_check_goes_on_where_the_last_piece_ended():
     disk = build()
     log = open_log(disk)
     for base in (-1, 0):
-        segment = log.full_segment_after(base)
+        segment = log.segments.closed_segment_after(base)
         assert segment is not None
-        target = Target.of(segment)
+        target = ScrubTarget.of(segment)
         place, pieces = target.beginning, 0
         while place.position < target.size:
             place, removed, _ = Scrub(disk, target, place, 50, log.epochs).run()
             pieces += 1
             assert not removed
         assert pieces > 2 and (place.offset, place.chain) == (target.end, target.chain)
-    assert log.full_segment_after(target.base) is None, "the last one is written"
+    assert log.segments.closed_segment_after(target.base) is None, "the last one is written"
     assert sum(map(len, STORED)) > target.size and target.path.startswith(LOG_PATH)
 
 
 def test_a_damaged_index_that_a_compaction_removes_meanwhile_is_no_damage_to_the_segment(monkeypatch):
     disk = build()
     log = open_log(disk)
-    segment = log.full_segment_after(-1)
+    segment = log.segments.closed_segment_after(-1)
     assert segment is not None
-    target, read = Target.of(segment), disk.read
+    target, read = ScrubTarget.of(segment), disk.read
     flip(disk, target.index_path, 5)
 
     def read_and_lose(path: str) -> bytes:
@@ -265,9 +265,9 @@ def written(*batches: bytes, segment_max_bytes: int = 400) -> tuple[SimDisk, Log
 
 def found_in(disk: SimDisk, log: Log, length: int = 1 << 20) -> list[tuple[int, int, int]]:
     """Of the first segment; what a piece does not decode is not found."""
-    segment = log.full_segment_after(-1)
+    segment = log.segments.closed_segment_after(-1)
     assert segment is not None
-    target = Target.of(segment)
+    target = ScrubTarget.of(segment)
     place, found = target.beginning, []
     while place.position < target.size:
         checked = Scrub(disk, target, place, length, log.epochs).run()

@@ -6,7 +6,7 @@ from logs import PATH, batch, content
 from simulation.sim_disk import SimDisk
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.log import Log
-from tidelog_replica.storage.tail_cache import PartitionTail, TailCache
+from tidelog_replica.storage.tail_cache import LogTailCache, PartitionTail
 
 
 def grow(tail: PartitionTail, base: int, count: int) -> int:
@@ -16,7 +16,7 @@ def grow(tail: PartitionTail, base: int, count: int) -> int:
 
 
 def test_the_log_that_was_not_appended_to_for_the_longest_time_loses_its_tail():
-    cache = TailCache(100)
+    cache = LogTailCache(100)
     tails = [PartitionTail(0, cache=cache) for _ in range(3)]
     for tail in tails:
         grow(tail, 0, 3)
@@ -30,7 +30,7 @@ def test_the_log_that_was_not_appended_to_for_the_longest_time_loses_its_tail():
 
 
 def test_one_busy_log_may_have_it_all_and_then_loses_its_oldest():
-    cache = TailCache(100)
+    cache = LogTailCache(100)
     tail, other = PartitionTail(0, cache=cache), PartitionTail(0, cache=cache)
     grow(other, 0, 1)
     grow(tail, 0, 10)
@@ -46,7 +46,7 @@ def test_one_busy_log_may_have_it_all_and_then_loses_its_oldest():
 
 
 def test_what_is_truncated_or_closed_is_given_back():
-    cache = TailCache(1000)
+    cache = LogTailCache(1000)
     tail = PartitionTail(0, cache=cache)
     grow(tail, 0, 5)
     tail.truncate_to(2)

@@ -170,7 +170,7 @@ def test_a_full_segment_that_a_job_cannot_read_is_damaged_and_the_disk_does_not_
     assert compaction is not None
     result = run_job(replace(compaction, disk=spoiled))
     assert isinstance(result, CorruptLog) and result.filename == SEGMENTS[0]
-    twin = log._segments[0].twin()
+    twin = log.segments[0].twin()
     twin._disk = spoiled
     with pytest.raises(CorruptLog):
         list(twin.headers(0))
@@ -183,5 +183,5 @@ def test_a_segment_that_is_written_and_cannot_be_read_is_a_failing_disk() -> Non
     log.append(batches(0, 4, [1]))
     disk.fail_reads(errno.EIO)
     with pytest.raises(OSError, match="Input/output") as caught:
-        list(log.headers())
+        list(log.segments.headers())
     assert not isinstance(caught.value, CorruptLog)

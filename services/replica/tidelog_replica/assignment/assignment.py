@@ -48,7 +48,7 @@ from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.log import Flush
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
 from tidelog_replica.storage.segment import CorruptLog
-from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.storage.tail_cache import LogTailCache
 
 TIMER = ("changes", "")
 PAUSE_S = 0.001
@@ -94,7 +94,7 @@ class Assignment:
         """Of the image that was acted on; every ``Leader`` looks into this same dict."""
         self._context = context
         self._node = context.node
-        tails = TailCache(context.settings.tail_cache_bytes)
+        tails = LogTailCache(context.settings.tail_cache_bytes)
         indexes = IndexCache(context.settings.index_cache_bytes)
         self.log_opener = opener = LogOpener(
             context, tails, indexes, self._on_open, self._on_broken, session, self._level

@@ -208,7 +208,7 @@ class CopyChecks:
     def _narrow(self, check: _Check, majority: tuple[NodeId, ...], low: int, high: int, now: float) -> None:
         """The logs agree at ``low`` and differ at ``high``: ask for the chains where segments begin in between. If
         none does, the difference is in one segment, which is given up."""
-        bases = [extent.base for extent in check.partition.log.extents() if low < extent.base < high]
+        bases = [extent.base for extent in check.partition.log.segments.extents() if low < extent.base < high]
         points = bases[:: -(-len(bases) // POINTS)] if bases else []
         if points:
             self._ask(check, majority[:1], points, partial(self._on_points, majority, low, high, points))
@@ -255,7 +255,7 @@ class CopyChecks:
         self._tries[key] = self._tries.get(key, 0) + 1
         told = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
         self._event("odd_copy_given_up", key, start=low, end=high, majority=list(majority))
-        partition.meet(CorruptLog(partition.log.segment_at(low).path, told))
+        partition.meet(CorruptLog(partition.log.segments.segment_at(low).path, told))
         self._touch(partition.key)
 
     # --- what is remembered ------------------------------------------------------------------------------

@@ -1,17 +1,22 @@
 """Partitions whose log has a doubtful tail: nobody counts on them until the doubt is settled
 (``storage/recovery/doubtful_tail.py``).
 
-The log is closed. The partition serves and follows nobody, and goes through
+The log is closed. The partition serves and follows nobody. Each step is one of ``DoubtPhase``, which the metadata and
+the answers so far determine:
 
     reporting   a member of ISR or ELR reports the doubt. From then on the controller treats the copy as away: it is
                 neither elected nor counted, and other members that are back lead
-    asking      nobody leads: every other replica is asked for the batches that are missing here, members first. They
-                answer from a whole log, or from one that is doubtful elsewhere
-    settling    all that is missing was found; or the batch at some offset is whole on no member. Then the controller
-                is told where the log ends, and which records are possibly lost. When it has agreed, what was found is
-                written to the tail file, and the log is opened, cut
-    following   another leads, and has answered in its leader epoch: so it serves, and holds everything committed. The
-                controller is told that this copy gives up its tail; in a newer epoch the log is opened, cut
+    searching   nobody leads: every other replica is asked for the batches that are missing here, members first. They
+                answer from a whole log, or from one that is doubtful elsewhere. The search ends when all that is
+                missing was found, or when the batch at some offset is whole on no member. Then this server reports to
+                the controller where the log ends, and which records are possibly lost. When the controller has
+                agreed, what was found is written to the tail file, and the log is opened, cut
+    probing     another leads: it is asked whether it serves in its leader epoch
+    giving up   it does, and so it holds everything committed: this server reports that the copy gives up its tail
+    cutting     the controller has agreed, in an older epoch than the metadata's: the log is opened, cut
+    losing      an unclean election has made this copy the leader: its tail is reported as lost, and the log is cut
+    repairing   the tail is damaged for sure, and is not made whole here (below)
+    waiting     nothing is to be done before the metadata change
 
 A member that does not answer may hold what is missing, and may come back: the partition waits for it; where the end
 of the log is only torn, ``TORN_WAIT_S``. Other replicas are waited for ``OTHERS_WAIT_S``.
@@ -23,13 +28,14 @@ whole, and is never cut. Where another leads, or what is missing is whole nowher
 (``maintenance/log_repairer.py``).
 
 A cluster below feature level 4 knows nothing of doubt. There a copy that is the only member is cut, and the records
-are reported as lost; every other copy is handed over as lost.
+are reported as lost (losing); every other copy is handed over as lost (handing over), and then cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 
 from tidelog.batch.format import check_batch, split
@@ -50,7 +56,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.context import NodeContext
 from tidelog_replica.registration.session import BrokerSession
-from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, Place, ReadPlace, WriteTail
+from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, ReadPlace, StoredBatch, WriteTail
 from tidelog_replica.storage.segment import CorruptLog
 
 TIMER = "doubts"
@@ -59,6 +65,20 @@ OTHERS_WAIT_S = 5.0
 """A replica that is no member of ISR or ELR is waited for at most so long …"""
 TORN_WAIT_S = 30.0
 """… and a member, where the end of the log is only torn."""
+
+
+class DoubtPhase(Enum):
+    """What is to be done about a doubtful tail next; the module's docstring says more of each phase."""
+
+    WAITING = "waiting"
+    REPORTING = "reporting"
+    SEARCHING = "searching"
+    PROBING = "probing"
+    GIVING_UP = "giving up"
+    HANDING_OVER = "handing over"
+    CUTTING = "cutting"
+    LOSING = "losing"
+    REPAIRING = "repairing"
 
 
 @dataclass(slots=True)
@@ -71,7 +91,7 @@ class _Doubt:
     since: float
     damage: CorruptLog | None = None
     """The tail was durable for sure: it is made whole, or repaired (``maintenance/log_repairer.py``)."""
-    batches: list[bytes | Place] = field(default_factory=list)
+    batches: list[bytes | StoredBatch] = field(default_factory=list)
     """What was found, consecutive from the start of the doubt up to ``needed``."""
     edge: tuple[str, int] = ("", 0)
     """Path and position where the batch at ``needed`` begins if the log holds it."""
@@ -83,8 +103,10 @@ class _Doubt:
     """Replicas that did not answer since the last pause."""
     led_by: int = -1
     """The leader epoch whose leader has answered."""
-    agreed_at: PartitionState | None = None
-    """The state in which the controller agreed that this copy gives up its tail."""
+    has_agreed: bool = False
+    """The controller has agreed that this copy gives up its tail …"""
+    agreed_epoch: int = -1
+    """… in the state of this epoch."""
     busy: bool = False
     pause_until: float = 0.0
 
@@ -159,9 +181,9 @@ class DoubtfulTails:
             self._doubts[key].state = None
 
     def unassign_all(self) -> None:
-        """This server's life is over: what the controller has agreed to, it agreed to with that life."""
+        """This server's incarnation is over: what the controller has agreed to, it agreed to with that one."""
         for doubt in self._doubts.values():
-            doubt.state = doubt.agreed_at = None
+            doubt.state, doubt.has_agreed = None, False
 
     def forget(self, key: TopicPartition) -> None:
         """The topic is deleted."""
@@ -205,42 +227,57 @@ class DoubtfulTails:
             self._timers.set((TIMER, key), doubt.pause_until)
             return
         members = {*state.isr, *state.elr}
-        follows = state.leader not in (None, self._node)
-        if doubt.damage is not None and (
-            follows
-            or self._node not in members
-            or self._level() < DOUBTFUL_TAILS
-            or (state.leader == self._node and state.unclean_epoch == state.leader_epoch)
-        ):
+        phase = self._phase(doubt, state, members)
+        if phase is DoubtPhase.REPAIRING:
+            assert doubt.damage is not None
             self._give_back(key, doubt, doubt.damage, now)
-        elif state.leader == self._node and state.unclean_epoch == state.leader_epoch:
-            self._report_loss(key, doubt, state)  # an unclean election has decided: there is nothing better
-        elif self._level() < DOUBTFUL_TAILS:
-            self._step_without_doubt(key, doubt, state, members == {self._node})
-        elif follows and doubt.agreed_at is not None and state.epoch > doubt.agreed_at.epoch:
+        elif phase is DoubtPhase.LOSING:
+            self._report_loss(key, doubt, state)
+        elif phase is DoubtPhase.HANDING_OVER:
+            self._hand_over(key, doubt, state)
+        elif phase is DoubtPhase.CUTTING:
             doubt.batches.clear()
             self._over(key, doubt)
-        elif follows and doubt.led_by == state.leader_epoch:
+        elif phase is DoubtPhase.GIVING_UP:
             self._report(key, doubt, state, "given_up", doubt.log.start, doubt.log.start)
-        elif follows:
+        elif phase is DoubtPhase.PROBING:
             assert state.leader is not None
             self._ask(key, doubt, state, state.leader, now)
-        elif self._node in members and self._node not in state.doubtful:
+        elif phase is DoubtPhase.REPORTING:
             self._report(key, doubt, state, "doubtful", doubt.log.start, doubt.log.end)
-        elif self._node in members:
+        elif phase is DoubtPhase.SEARCHING:
             self._search(key, doubt, state, members, now)
 
-    def _step_without_doubt(self, key: TopicPartition, doubt: _Doubt, state: PartitionState, alone: bool) -> None:
-        """Settle the doubt without asking others: the cluster's feature level is too low for that."""
-        if alone:
-            self._report_loss(key, doubt, state)
-        elif doubt.agreed_at is None:
-            part = SuspectPart(*key, state.epoch, state.leader_epoch)
-            message = HandOver(self._node, self._session.broker_epoch, "doubtful_tail", (part,), lost=True)
-            self._call(key, doubt, message, partial(self._on_agreed, key, doubt, state))
-        elif state.leader is not None and state.epoch > doubt.agreed_at.epoch:
-            doubt.batches.clear()
-            self._over(key, doubt)
+    def _phase(self, doubt: _Doubt, state: PartitionState, members: set[NodeId]) -> DoubtPhase:
+        """What is to be done next, as the metadata and the answers so far determine it."""
+        is_member = self._node in members
+        knows_doubts = self._level() >= DOUBTFUL_TAILS
+        is_follower = state.leader not in (None, self._node)
+        is_last_resort = state.leader == self._node and state.unclean_epoch == state.leader_epoch
+        if doubt.damage is not None and (is_follower or not is_member or not knows_doubts or is_last_resort):
+            return DoubtPhase.REPAIRING
+        if is_last_resort:  # an unclean election has decided: there is nothing better
+            return DoubtPhase.LOSING
+        may_cut = doubt.has_agreed and state.epoch > doubt.agreed_epoch
+        if not knows_doubts:  # the doubt is settled without asking others
+            if members == {self._node}:
+                return DoubtPhase.LOSING
+            if not doubt.has_agreed:
+                return DoubtPhase.HANDING_OVER
+            return DoubtPhase.CUTTING if may_cut and state.leader is not None else DoubtPhase.WAITING
+        if is_follower:
+            if may_cut:
+                return DoubtPhase.CUTTING
+            return DoubtPhase.GIVING_UP if doubt.led_by == state.leader_epoch else DoubtPhase.PROBING
+        if not is_member:
+            return DoubtPhase.WAITING
+        return DoubtPhase.SEARCHING if self._node in state.doubtful else DoubtPhase.REPORTING
+
+    def _hand_over(self, key: TopicPartition, doubt: _Doubt, state: PartitionState) -> None:
+        """Report the copy as lost to a controller that knows nothing of doubt."""
+        part = SuspectPart(*key, state.epoch, state.leader_epoch)
+        message = HandOver(self._node, self._session.broker_epoch, "doubtful_tail", (part,), lost=True)
+        self._call(key, doubt, message, partial(self._on_agreed, key, doubt, state))
 
     def _search(
         self, key: TopicPartition, doubt: _Doubt, state: PartitionState, members: set[NodeId], now: float
@@ -274,7 +311,7 @@ class DoubtfulTails:
     def _take_own(self, doubt: _Doubt) -> None:
         """A batch of this log counts only where it is known that a batch begins: what looks like one may be the value
         of a record."""
-        places: dict[int, Place] = {}
+        places: dict[int, StoredBatch] = {}
         for place in doubt.log.places:
             if place.anchored or (place.path, place.position) == doubt.edge:
                 places.setdefault(place.start, place)
@@ -287,7 +324,7 @@ class DoubtfulTails:
             if behind is not None:
                 places.setdefault(behind.start, behind)
 
-    def _take(self, doubt: _Doubt, batch: bytes | Place, end: int, leader_epoch: int) -> None:
+    def _take(self, doubt: _Doubt, batch: bytes | StoredBatch, end: int, leader_epoch: int) -> None:
         doubt.batches.append(batch)
         doubt.last_epoch = leader_epoch
         doubt.needed = end
@@ -391,7 +428,7 @@ class DoubtfulTails:
         if isinstance(answer, TidelogError):
             self._pause(key, doubt, now)
         else:
-            doubt.agreed_at = state
+            doubt.has_agreed, doubt.agreed_epoch = True, state.epoch
             self._step(key, now)
 
     def _on_settled(

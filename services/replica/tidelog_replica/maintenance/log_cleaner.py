@@ -19,7 +19,7 @@ from tidelog.types import TopicPartition
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.compaction import NO_ROOM, Cleaned, Compaction
-from tidelog_replica.storage.producer_snapshots import TakeSnapshot
+from tidelog_replica.storage.producer_snapshots import WriteProducerSnapshot
 from tidelog_replica.storage.retention import DeleteSegments, log_start
 
 TIMER = ("cleaning", "")
@@ -125,7 +125,7 @@ class LogCleaner:
             partition.log.roll()
         self._advance(partition, start, "leader")
 
-    def _on_snapshot(self, partition: Partition, snapshot: TakeSnapshot, result: object, now: float) -> None:
+    def _on_snapshot(self, partition: Partition, snapshot: WriteProducerSnapshot, result: object, now: float) -> None:
         def take() -> None:
             if isinstance(result, OSError):
                 raise result
@@ -163,7 +163,9 @@ class LogCleaner:
                     start=log.start,
                     end=compaction.end,
                     bytes_before=sum(source.size for source in compaction.sources),
-                    bytes_after=sum(each.bytes for each in log.extents() if each.end <= compaction.sources[-1].end),
+                    bytes_after=sum(
+                        each.bytes for each in log.segments.extents() if each.end <= compaction.sources[-1].end
+                    ),
                 )
                 self._clean(partition)  # retention, and the next pass where the map of keys was full
 
@@ -175,9 +177,9 @@ class LogCleaner:
             return start, cause
         if "delete" not in partition.config.cleanup:
             return start, cause
-        extents = partition.log.extents()
+        extents = partition.log.segments.extents()
         if partition.config.retention_ms >= 0:
-            extents = partition.log.aged_extents(wall_ms - partition.config.retention_ms)
+            extents = partition.log.segments.aged_extents(wall_ms - partition.config.retention_ms)
         own = log_start(extents, partition.high_watermark, partition.config, wall_ms)
         return (own, "retention") if own > start else (start, cause)
 

@@ -35,7 +35,7 @@ from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.recovery.damage import find_hole
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
 from tidelog_replica.storage.segment import CorruptLog
-from tidelog_replica.storage.tail_cache import TailCache
+from tidelog_replica.storage.tail_cache import LogTailCache
 
 AT_ONCE = 32
 """Openings that threads are given together: enough to keep them busy, few enough for the need to count."""
@@ -73,7 +73,7 @@ class OpenLog:
     disk: Disk
     path: str
     config: TopicConfig
-    tails: TailCache
+    tails: LogTailCache
     indexes: IndexCache | None = None
     intact: bool = False
     has_peers: bool = False
@@ -160,7 +160,7 @@ class LogOpener:
     def __init__(
         self,
         context: NodeContext,
-        tails: TailCache,
+        tails: LogTailCache,
         indexes: IndexCache,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
         on_broken: Callable[

@@ -2,15 +2,18 @@
 (``storage/recovery/damage.py``).
 
 Damage is met when a log opens, when somebody reads, or by the scrubber. The log is closed then, the partition serves
-and follows nobody, and goes through
+and follows nobody, and goes through the phases of ``RepairPhase``:
 
-    handing over   it tells the controller that what it held is lost, and again until that is in the metadata, in a
-                   newer epoch than any that it knew; also where it is no member: it may be about to become one. Only
-                   then may anything of the log change: until then somebody may count on what is there
-    waiting        nobody else leads: what this server has is perhaps all there is, and is left alone
-    set aside      a job quarantines the damaged segment
-    filling        where that left a hole, what the leader has committed there is read and written, batch by batch
-    over           the log is opened again; its follower counts as holding something from its first fetch on
+    handing over    it reports to the controller that what it held is lost, and again until that is in the metadata,
+                    in a newer epoch than any that it knew; also where it is no member: it may be about to become one.
+                    Only then may anything of the log change: until then other servers may count on what is there
+    quarantining    a job quarantines the damaged segment
+    filling         where that left a hole, what the leader has committed there is read and written, batch by batch
+    closing         the hole is filled: a job makes the repair file the segment
+    starting over   a job quarantines all segments: the copy begins with nothing
+
+Then the log is opened again; its follower counts as holding something from its first fetch on. In every phase but the
+first the repair waits while there is no leader: what this server has is perhaps all there is, and is left alone.
 
 So a hole is never served, never led with, never acknowledged: while there is one, there is no log. Where the
 leader's log does not fit (its own begins in the hole; what lies behind the hole was never committed; or it would
@@ -28,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 
 from tidelog.errors import TidelogError, refuse
@@ -42,7 +46,7 @@ from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.checkpoints import LogStartCheckpoint
 from tidelog_replica.storage.recovery.damage import (
     BeginBehind,
-    Close,
+    CloseHole,
     DivergentRepair,
     FillHole,
     Hole,
@@ -60,6 +64,16 @@ STALLED_S = 10.0
 """What the leader has not committed for this long after it was asked for is not there."""
 
 
+class RepairPhase(Enum):
+    """How far a repair is; the module's docstring says what each phase does."""
+
+    HANDING_OVER = "handing over"
+    QUARANTINING = "quarantining"
+    FILLING = "filling"
+    CLOSING = "closing"
+    STARTING_OVER = "starting over"
+
+
 @dataclass(slots=True)
 class _Repair:
     config: TopicConfig
@@ -67,8 +81,9 @@ class _Repair:
     reason: str
     base: int | None
     """Of the damaged segment; None: the log as a whole."""
-    lost_at: PartitionState | None = None
-    """The state in which the controller has taken note of the loss: in newer ones nobody counts on what was here."""
+    phase: RepairPhase = RepairPhase.HANDING_OVER
+    lost_epoch: int = -1
+    """Of the state in which the controller has recorded the loss: in newer ones nobody counts on what was here."""
     hole: Hole | None = None
     offset: int = 0
     """Filled up to here …"""
@@ -187,25 +202,28 @@ class LogRepairer:
         if now < repair.pause_until:
             self._timers.set((TIMER, key), repair.pause_until)
             return
-        lost_at = repair.lost_at
-        if lost_at is None:
+        if repair.phase is RepairPhase.HANDING_OVER:
             self._hand_over(key, repair, state, now)
-        elif state.leader is None or state.epoch <= lost_at.epoch:
             return
-        elif repair.base is None or (repair.misfit and state.leader != self._node):
+        if state.leader is None or state.epoch <= repair.lost_epoch:
+            return
+        disk, path = self._disk, self._path(key)
+        if repair.base is not None and state.leader == self._node:  # what precedes the damage is all there is
+            self._work(key, repair, Quarantine(disk, path, repair.base, cut=True), self._on_set_aside)
+        elif repair.phase is RepairPhase.STARTING_OVER:
             if repair.misfit:
                 self._event("copy_restarted", key, reason=repair.misfit)
             repair.base = repair.hole = None
-            self._work(key, repair, StartOver(self._disk, self._path(key)), self._on_set_aside)
-        elif repair.hole is None or state.leader == self._node:
-            alone = state.leader == self._node
-            self._work(
-                key, repair, Quarantine(self._disk, self._path(key), repair.base, cut=alone), self._on_set_aside
-            )
-        elif repair.offset < repair.hole.end:
+            self._work(key, repair, StartOver(disk, path), self._on_set_aside)
+        elif repair.phase is RepairPhase.QUARANTINING:
+            assert repair.base is not None
+            self._work(key, repair, Quarantine(disk, path, repair.base), self._on_set_aside)
+        elif repair.phase is RepairPhase.FILLING:
+            assert repair.hole is not None
             self._read(key, repair, repair.hole, state, now)
         else:
-            self._work(key, repair, Close(self._disk, self._path(key), repair.hole), self._on_repaired)
+            assert repair.hole is not None
+            self._work(key, repair, CloseHole(disk, path, repair.hole), self._on_repaired)
 
     def _pause(self, key: TopicPartition, repair: _Repair, pause_s: float, now: float) -> None:
         repair.pause_until = now + pause_s
@@ -233,7 +251,8 @@ class LogRepairer:
         if isinstance(answer, TidelogError):
             self._pause(key, repair, self._settings.isr_retry_s, now)
         else:
-            repair.lost_at = state
+            repair.lost_epoch = state.epoch
+            repair.phase = RepairPhase.STARTING_OVER if repair.base is None else RepairPhase.QUARANTINING
             self._step(key, now)
 
     # --- jobs --------------------------------------------------------------------------------------------
@@ -273,6 +292,7 @@ class LogRepairer:
             return
         self._event("segment_quarantined", key, segment=base, end=result.end)
         repair.hole, repair.offset, repair.size = result, result.base, 0
+        repair.phase = RepairPhase.FILLING
         self._step(key, now)
 
     def _on_repaired(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
@@ -368,12 +388,14 @@ class LogRepairer:
         if isinstance(result, DivergentRepair):
             self._misfit(key, repair, str(result), now)
             return
-        assert isinstance(result, tuple)
+        assert isinstance(result, tuple) and repair.hole is not None
         repair.offset, repair.size = result
+        if repair.offset >= repair.hole.end:
+            repair.phase = RepairPhase.CLOSING
         self._step(key, now)
 
     def _misfit(self, key: TopicPartition, repair: _Repair, reason: str, now: float) -> None:
-        repair.misfit = reason
+        repair.misfit, repair.phase = reason, RepairPhase.STARTING_OVER
         self._step(key, now)
 
     def _event(self, name: str, key: TopicPartition, **fields: int | str) -> None:

@@ -26,7 +26,7 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.segment import CorruptLog
-from tidelog_replica.storage.segment_scrub import Checked, Place, Scrub, Target, Unreadable
+from tidelog_replica.storage.segment_scrub import Checked, Scrub, ScrubPosition, ScrubTarget, Unreadable
 
 TIMER = ("scrubbing", "")
 PIECE_BYTES = 1 << 20
@@ -77,13 +77,13 @@ class Scrubber:
         """Partitions whose turn is still to come, the next one last."""
         self._partition: Partition | None = None
         """The one whose turn it is."""
-        self._target: Target | None = None
+        self._target: ScrubTarget | None = None
         """Its segment that is being checked, or was last."""
         self._generation = 0
         """Of the log, when that check began."""
         self._until = 0
         """The log end when the partition's turn began: segments after it are checked in the next round."""
-        self._place: Place | None = None
+        self._place: ScrubPosition | None = None
         """How far; None: it is over."""
         self._segments = self._bytes = 0
         """Checked in this round."""
@@ -165,20 +165,20 @@ class Scrubber:
         """Whether the partition was neither deleted nor closed for damage."""
         return partition.offline is None and self._partitions.get(partition.key) is partition
 
-    def _target_after(self, base: int) -> Target | None:
+    def _target_after(self, base: int) -> ScrubTarget | None:
         """The next segment of the partition whose turn it is, as far as it is to be checked."""
         partition = self._partition
         assert partition is not None
         if not self._is_open(partition):
             return None
-        log, found = partition.log, list[Target]()
-        segment = log.segment_after(base)
+        log, found = partition.log, list[ScrubTarget]()
+        segment = log.segments.segment_after(base)
         if segment is None or segment.base >= self._until:
             return None
-        if log.full_segment_after(base) is segment:
-            return Target.of(segment)
+        if log.segments.closed_segment_after(base) is segment:
+            return ScrubTarget.of(segment)
         if log.synced > segment.base:
-            partition.guard(lambda: found.append(Target.of(segment, log.synced)))
+            partition.guard(lambda: found.append(ScrubTarget.of(segment, log.synced)))
             self._touch(partition.key)
         return found[0] if found else None
 
@@ -195,13 +195,13 @@ class Scrubber:
         if self._segments:
             self._effects.event("scrubbed", segments=self._segments, bytes=self._bytes)
 
-    def _on_checked(self, begun: float, target: Target, result: object, now: float) -> None:
+    def _on_checked(self, begun: float, target: ScrubTarget, result: object, now: float) -> None:
         self._busy = False
         self._due = now
         self._take(begun, target, result, now)
         self._timers.set(TIMER, self._due)
 
-    def _take(self, begun: float, target: Target, result: object, now: float) -> None:
+    def _take(self, begun: float, target: ScrubTarget, result: object, now: float) -> None:
         partition, place = self._partition, self._place
         if target is not self._target or not self._is_there():
             return
@@ -251,7 +251,7 @@ class Scrubber:
     def _there(self, partition: Partition) -> list[tuple[int, _Found]]:
         """What was found in the partition's segments, but for those that were removed or merged since."""
         found = sorted(self._found.get(partition.key, {}).items())
-        segments = ((base, of, partition.log.segment_after(base - 1)) for base, of in found)
+        segments = ((base, of, partition.log.segments.segment_after(base - 1)) for base, of in found)
         return [(base, of) for base, of, segment in segments if segment is not None and segment.base == base]
 
     def unreadable(self) -> tuple[int, tuple[UnreadablePlace, ...]]:

@@ -301,7 +301,7 @@ class _Led:
             role, leading = partition.role, partition.leading
             known = "idle" if role is None else "follower" if leading is None else "leader"
             self._roles["offline" if partition.offline is not None else known] += 1
-            count, size = partition.log.extent()
+            count, size = partition.log.segments.count_and_bytes()
             self._segments += count
             self._bytes += size
             if leading is not None:

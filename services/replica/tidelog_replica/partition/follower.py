@@ -33,7 +33,7 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.replication.follower import FollowerState, agreed_end, fault_of
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.log import Beginning, Log
+from tidelog_replica.storage.log import CopyStart, Log
 from tidelog_replica.storage.producer_snapshots import RebuildProducerState
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
@@ -354,7 +354,7 @@ class FollowerReplica:
             self._on_loss(log.start, known, max(known, log.end))
             self.core.on_loss(min(log.start, start))
         payload = bytes(payload_view(answer.payload))
-        log.reset(Beginning(start, answer.last_epoch, answer.chain, payload), producers)
+        log.reset(CopyStart(start, answer.last_epoch, answer.chain, payload), producers)
         self.core.start_over(start)
         self._effects.event(
             "copy_restarted",

@@ -263,7 +263,7 @@ class PendingReads:
         """The answer that no later record changes; None where the HW is the answer."""
         log = self._log
         if asked.at == "earliest":
-            return OffsetAnswer(log.start, log.epoch_at(log.start), bytes=log.extent()[1])
+            return OffsetAnswer(log.start, log.epoch_at(log.start), bytes=log.segments.count_and_bytes()[1])
         if asked.at == "latest":
             return None
         found = log.offset_for_timestamp(asked.timestamp_ms, self._visible(asked))

@@ -164,6 +164,18 @@ class LogStartCheckpoint(NamedTuple):
         return cls._make(found)
 
 
+class CopyStart(NamedTuple):
+    """What a copy of a log must know that begins where this one does."""
+
+    start: int
+    last_epoch: int
+    """Leader epoch of the record before ``start``; -1 for none."""
+    chain: bytes
+    """Hash chain of everything before ``start``."""
+    producers: bytes
+    """Their state as of ``start``, as ``ProducerState.to_bytes``."""
+
+
 def read_origin(disk: Disk, directory: str) -> LogStartCheckpoint | None:
     """What the log in ``directory`` says of its beginning; None where the file is missing or damaged."""
     return LogStartCheckpoint.from_bytes(read_cache(disk, f"{directory}/{LOG_START}"), directory)

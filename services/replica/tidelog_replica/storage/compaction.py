@@ -61,19 +61,20 @@ from tidelog.errors import CorruptBatch
 from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer, TopicConfig
 
-from tidelog_replica.replication.transaction_index import EndedTransaction, is_aborted
+from tidelog_replica.replication.transaction_index import EndedTransaction, TransactionIndex, is_aborted
 from tidelog_replica.storage.checkpoints import CLEANED
 from tidelog_replica.storage.encryption.files import stored_size
 from tidelog_replica.storage.index import SparseIndex
-from tidelog_replica.storage.retention import Extent
-from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Segment, remove
+from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Segment, SegmentExtent, remove
+from tidelog_replica.storage.segment_list import SegmentList
 from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, lost, open_window
+from tidelog_replica.storage.tombstones import Deletions
 
 KEYS_AT_ONCE = 1 << 18
 """Most keys that one pass remembers: about 40 MB."""
 
 
-def compactable_end(segments: Sequence[Extent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
+def compactable_end(segments: Sequence[SegmentExtent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
     """Where the part of the log ends that may be compacted; the last segment is the one that is written."""
     end = segments[0].base
     for segment in segments[:-1]:
@@ -84,7 +85,7 @@ def compactable_end(segments: Sequence[Extent], high_watermark: int, config: Top
     return end
 
 
-def _overrides_youth(segment: Extent, config: TopicConfig, now_ms: int) -> bool:
+def _overrides_youth(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
     """Whether ``max_compaction_lag_ms`` has the segment compacted although its timestamps say that it is young: its
     age is known and overdue, or not known and its timestamps lie in the future."""
     if segment.since_ms is None:
@@ -92,21 +93,23 @@ def _overrides_youth(segment: Extent, config: TopicConfig, now_ms: int) -> bool:
     return _is_overdue(segment, config, now_ms)
 
 
-def dirty_part(segments: Sequence[Extent], compacted_to: int, end: int) -> float:
+def dirty_part(segments: Sequence[SegmentExtent], compacted_to: int, end: int) -> float:
     """Which part of the bytes below ``end`` lies in segments that were not compacted as a whole, 0 to 1."""
     whole = sum(segment.bytes for segment in segments if segment.end <= end)
     dirty = sum(segment.bytes for segment in segments if compacted_to < segment.end <= end)
     return dirty / whole if whole else 0.0
 
 
-def has_overdue(segments: Sequence[Extent], compacted_to: int, end: int, config: TopicConfig, now_ms: int) -> bool:
+def has_overdue(
+    segments: Sequence[SegmentExtent], compacted_to: int, end: int, config: TopicConfig, now_ms: int
+) -> bool:
     """Whether a record between ``compacted_to`` and ``end`` has waited for ``max_compaction_lag_ms``."""
     return any(
         compacted_to < segment.end <= end and _is_overdue(segment, config, now_ms) for segment in segments[:-1]
     )
 
 
-def _is_overdue(segment: Extent, config: TopicConfig, now_ms: int) -> bool:
+def _is_overdue(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
     if not config.max_compaction_lag_ms:
         return False
     return segment.since_ms is None or now_ms - segment.since_ms >= config.max_compaction_lag_ms
@@ -340,3 +343,73 @@ def _columns(batch: Buffer) -> Columns | None:
         return decode_columns(batch)
     except CorruptBatch:
         return None
+
+
+class Compactor:
+    """Begins the passes over one log, and puts in place what they made. ``segments`` are those of the log, and
+    ``deletions`` says how far it is compacted."""
+
+    def __init__(self, disk: Disk, directory: str, segments: SegmentList, deletions: Deletions) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._segments = segments
+        self._deletions = deletions
+
+    def begin(
+        self,
+        transactions: TransactionIndex,
+        config: TopicConfig,
+        high_watermark: int,
+        now_ms: int,
+        min_dirty_ratio: float,
+        keys_at_once: int,
+        generation: int,
+    ) -> Compaction | None:
+        """A pass over the closed segments below ``high_watermark``; None where none is due: the part that was not
+        compacted yet is small, and no record of it has waited for ``max_compaction_lag_ms``."""
+        segments, extents = self._segments, self._segments.extents()
+        last_stable_offset = transactions.last_stable_offset(high_watermark)
+        dirty = max(segments.start, min(self._deletions.compacted_to, segments.end))
+        end = compactable_end(extents, last_stable_offset, config, now_ms)
+        if end <= dirty:
+            return None
+        overdue = has_overdue(extents, dirty, end, config, now_ms)
+        if not overdue and dirty_part(extents, dirty, end) < min_dirty_ratio:
+            return None
+        return Compaction(
+            self._disk,
+            self._directory,
+            [source_of(segment) for segment in segments if segment.end_offset <= end],
+            dirty,
+            end,
+            now_ms,
+            config.tombstone_retention_ms,
+            LatestOffsets(keys_at_once),
+            transactions.aborted_from(segments.start),
+            generation,
+        )
+
+    def replaced_by(self, cleaned: Cleaned) -> Segment | None:
+        """The segment that the new file replaces; None where it is gone."""
+        found = self._segments.segment_after(cleaned.base - 1)
+        return found if found is not None and found.base == cleaned.base else None
+
+    def put_in_place(self, segment: Segment, cleaned: Cleaned) -> None:
+        """Rename the new file over that of the segment, which is closed. Raises ``OSError``."""
+        self._deletions.before_tombstones_go(cleaned.tombstones_to)
+        self._disk.rename(segment.path + CLEANED, segment.path)
+        self._disk.sync_dir(self._directory)
+        self._segments.replace_file(segment, cleaned.entries, cleaned.size)
+
+    def discard(self, cleaned: Cleaned) -> None:
+        """Remove a new file whose segment was cut or deleted meanwhile. Raises ``OSError``."""
+        remove(self._disk, f"{self._directory}/{cleaned.base:020d}.log{CLEANED}")
+
+    def complete(self, compaction: Compaction) -> bool:
+        """A run is over. Whether the pass goes on; if not, its end is remembered. Raises ``OSError``."""
+        compaction.number += 1
+        while (source := compaction.source) is not None and source.base < self._segments.start:
+            compaction.number += 1  # retention was faster
+        if source is None:
+            self._deletions.on_pass(compaction.end)
+        return source is not None

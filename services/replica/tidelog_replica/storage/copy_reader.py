@@ -18,7 +18,7 @@ from tidelog.runtime.disk import Disk, File
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, lost, open_window
-from tidelog_replica.storage.segment_scrub import Target
+from tidelog_replica.storage.segment_scrub import ScrubTarget
 
 
 class BatchesRead(NamedTuple):
@@ -39,7 +39,7 @@ class ReadBatches:
     say nothing about the segment."""
 
     disk: Disk
-    target: Target
+    target: ScrubTarget
     offset: int
     end: int
     length: int

@@ -40,7 +40,7 @@ _ENTRY_BYTES = 3 * 8 + CHAIN_BYTES
 HEAD_BYTES = _HEAD.size + _CRC.size
 
 
-class Summary(NamedTuple):
+class SegmentSummary(NamedTuple):
     """What the index file says of its segment as a whole."""
 
     base: int
@@ -51,7 +51,7 @@ class Summary(NamedTuple):
     chain: bytes = NO_CHAIN
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """Where to begin to read: at ``position``; what is true before it."""
 
     offset: int
@@ -101,11 +101,11 @@ class SparseIndex:
             self._earlier.append(earlier)
             self._chains += chain
 
-    def for_offset(self, offset: int) -> Entry:
+    def for_offset(self, offset: int) -> IndexEntry:
         """At or before the batch that holds ``offset``."""
         return self._entry(bisect_right(self._offsets, offset) - 1)
 
-    def for_timestamp(self, timestamp_ms: int) -> Entry:
+    def for_timestamp(self, timestamp_ms: int) -> IndexEntry:
         """At or before the first batch with a record at or after ``timestamp_ms``."""
         return self._entry(bisect_left(self._earlier, timestamp_ms) - 1)
 
@@ -116,11 +116,11 @@ class SparseIndex:
             return last
         return self._positions[place], self._entry(place).chain
 
-    def _entry(self, place: int) -> Entry:
+    def _entry(self, place: int) -> IndexEntry:
         if place < 0:
-            return Entry(self._offsets[0] if self._offsets else -1, 0, -1, self._before)
+            return IndexEntry(self._offsets[0] if self._offsets else -1, 0, -1, self._before)
         chain = bytes(self._chains[place * CHAIN_BYTES : (place + 1) * CHAIN_BYTES])
-        return Entry(self._offsets[place], self._positions[place], self._earlier[place], chain)
+        return IndexEntry(self._offsets[place], self._positions[place], self._earlier[place], chain)
 
     def truncate_to(self, position: int) -> None:
         """Forget the entries at or past ``position``."""
@@ -128,7 +128,7 @@ class SparseIndex:
         del self._offsets[place:], self._positions[place:], self._earlier[place:]
         del self._chains[place * CHAIN_BYTES :]
 
-    def to_bytes(self, summary: Summary) -> bytes:
+    def to_bytes(self, summary: SegmentSummary) -> bytes:
         """The index file of a segment that is finished."""
         columns = b"".join(map(_big_endian, self._columns())) + self._chains
         head = _HEAD.pack(_MAGIC, len(self), *summary, crc32c(columns))
@@ -155,7 +155,7 @@ class SparseIndex:
         return self._offsets, self._positions, self._earlier
 
 
-class _Holder(Protocol):
+class _IndexHolder(Protocol):
     """A segment whose index is in memory."""
 
     def drop_index(self) -> None:
@@ -170,9 +170,9 @@ class IndexCache:
         self.bytes = 0
         self._limit = limit
         self._lock = threading.Lock()
-        self._sizes: dict[_Holder, int] = {}
+        self._sizes: dict[_IndexHolder, int] = {}
 
-    def loaded(self, holder: _Holder, entries: int) -> None:
+    def loaded(self, holder: _IndexHolder, entries: int) -> None:
         """Its index is in memory now."""
         with self._lock:
             self._forget(holder)
@@ -183,12 +183,12 @@ class IndexCache:
                 self._forget(oldest)
                 oldest.drop_index()
 
-    def forget(self, holder: _Holder) -> None:
+    def forget(self, holder: _IndexHolder) -> None:
         """Its index is no concern of this cache any more."""
         with self._lock:
             self._forget(holder)
 
-    def _forget(self, holder: _Holder) -> None:
+    def _forget(self, holder: _IndexHolder) -> None:
         self.bytes -= self._sizes.pop(holder, 0)
 
 
@@ -200,17 +200,17 @@ def _big_endian(column: array[int]) -> bytes:
     return column.tobytes()
 
 
-def read_summary(data: Buffer) -> Summary | None:
+def read_summary(data: Buffer) -> SegmentSummary | None:
     """The summary from the first ``HEAD_BYTES`` of an index file; None where they are damaged."""
     head = _head(data)
     return None if head is None else head[1]
 
 
-def _head(data: Buffer) -> tuple[int, Summary, int] | None:
+def _head(data: Buffer) -> tuple[int, SegmentSummary, int] | None:
     if len(data) < HEAD_BYTES:
         return None
     head = memoryview(data)[: _HEAD.size]
     magic, count, *summary, crc = _HEAD.unpack(head)
     if magic != _MAGIC or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(head):
         return None
-    return count, Summary._make(summary), crc
+    return count, SegmentSummary._make(summary), crc

@@ -20,8 +20,9 @@ change until it is opened again. A flush that failed is not completed, and no ot
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tidelog.batch.format import NO_CHAIN, BatchHeader, read_header, with_sent_crc
 from tidelog.runtime.disk import Disk, File
@@ -29,23 +30,23 @@ from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import LogStartCheckpoint
-from tidelog_replica.storage.cleanable_log import Cleanable
-from tidelog_replica.storage.compaction import roll_age_ms
-from tidelog_replica.storage.flush import Change, Flush
-from tidelog_replica.storage.index import INDEX_BYTES, IndexCache
-from tidelog_replica.storage.producer_snapshots import Snapshots, TakeSnapshot
-from tidelog_replica.storage.readable_log import Beginning
+from tidelog_replica.storage.checkpoints import CopyStart, LogStartCheckpoint, OffsetCheckpoint
+from tidelog_replica.storage.compaction import KEYS_AT_ONCE, Cleaned, Compaction, Compactor, roll_age_ms
+from tidelog_replica.storage.copy_reader import ReadBatches
+from tidelog_replica.storage.index import IndexCache
+from tidelog_replica.storage.producer_snapshots import RebuildProducerState, Snapshots, WriteProducerSnapshot
 from tidelog_replica.storage.recovery import reset
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, tail_start
 from tidelog_replica.storage.recovery.pending_losses import PendingLosses
 from tidelog_replica.storage.recovery.recovery import Recovered, recover
-from tidelog_replica.storage.retention import DeleteSegments
+from tidelog_replica.storage.retention import DeleteSegments, Retention
 from tidelog_replica.storage.segment import CorruptLog, Segment, remove
-from tidelog_replica.storage.tail_cache import PartitionTail, TailCache
+from tidelog_replica.storage.segment_list import SegmentList
+from tidelog_replica.storage.segment_scrub import ScrubTarget
+from tidelog_replica.storage.tail_cache import LogTailCache
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 
-__all__ = ["Beginning", "CorruptLog", "DoubtfulLog", "Flush", "Log"]
+__all__ = ["CopyStart", "CorruptLog", "DoubtfulLog", "Flush", "Log"]
 
 MARK_BYTES = 4 << 20
 """When so many bytes were appended since the recovery mark was last synced, the next flush syncs it too."""
@@ -54,7 +55,52 @@ SNAPSHOT_BATCHES = 2048
 log that is cut, as a follower's in a failover, first reads the headers behind the newest one (12 us each)."""
 
 
-class Log(Cleanable):
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """What has to be synced so that everything below ``end`` is durable. ``run`` does it, in any thread."""
+
+    files: tuple[File, ...]
+    end: int
+    directory: tuple[Disk, str] | None = None
+    """Set where new names must be made durable too."""
+    generation: int = 0
+    """How often the log had been truncated."""
+    mark: tuple[OffsetCheckpoint, int] | None = None
+    """Set where the recovery mark is to be durable too, as it is when the flush begins."""
+
+    def run(self) -> None:
+        """Sync everything. Raises ``OSError``; the flush has then failed for good."""
+        for file in self.files:
+            file.sync()
+        if self.directory is not None:
+            disk, path = self.directory
+            disk.sync_dir(path)
+        if self.mark is not None:
+            self.mark[0].sync()
+
+
+class _Writing:
+    """Around everything that writes: an ``OSError`` makes the log unusable."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self.is_possible = True
+        """No write failed yet, and the log is open."""
+
+    def __enter__(self) -> None:
+        if not self.is_possible:
+            raise OSError(errno.EIO, "the log failed earlier and must be opened again", self._directory)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            self.is_possible = False
+
+    def stop(self) -> None:
+        """Refuse every further write."""
+        self.is_possible = False
+
+
+class Log:
     """Made by ``open``. One owner; only ``Flush.run`` may run beside the other methods."""
 
     def __init__(
@@ -63,41 +109,46 @@ class Log(Cleanable):
         directory: str,
         config: TopicConfig,
         found: Recovered,
-        tails: TailCache | None = None,
+        tails: LogTailCache | None = None,
         indexes: IndexCache | None = None,
     ) -> None:
         self.producers = ProducerState()
+        """What the log says of its producers. ``append`` keeps it; a leader adds a batch a moment earlier."""
+        self.forgets = False
+        """Nothing was found that tells of producers which have written nothing since the log start."""
         self._disk = disk
         self._directory = directory
         self._snapshots = Snapshots(disk, directory)
         self._config = config
+        self._lazy = config.flush == "os"
         self._tails = tails
-        self._indexes = IndexCache(INDEX_BYTES) if indexes is None else indexes
+        self._indexes = indexes
         self._generation = 0
+        self._writing = _Writing(directory)
         self._flush: Flush | None = None
         self._retired: list[File] = []
-        self._advance: DeleteSegments | None = None
-        self._take(found)
+        """Closed by the log, and perhaps being synced by the flush that is under way."""
+        self._adopt(found)
         self._load_producers(found.names)
 
-    def _take(self, found: Recovered) -> None:
+    def _adopt(self, found: Recovered) -> None:
         """Become the log that was found."""
         self.epochs: LeaderEpochCache = found.epochs
         """Which leader epoch each offset belongs to; only the log changes it."""
-        self.end = found.segments[-1].end_offset
+        self.segments = SegmentList(
+            self._disk, self._directory, found.segments, found.epochs, self._tails, self._indexes
+        )
+        """What the log holds, for reading; only the log changes it."""
+        self.end = self.segments.end
         """Log end offset: the offset that the next record gets."""
-        self._origin = found.origin
-        self._segments = found.segments
-        for segment in self._segments[:-1]:
-            segment.rest(self._indexes)
-        self._bases = [segment.base for segment in found.segments]
-        self._tail = PartitionTail(self.end, cache=self._tails)
+        self.pending_losses = PendingLosses(self._disk, self._directory, found.names)
+        self._deletions = Deletions(self._disk, self._directory, found.names)
+        self._deletions.on_cut(tail_start(found.names))  # how far what follows was compacted is not known
+        self._retention = Retention(self._disk, self._directory, self.segments, found.origin)
+        self._compactor = Compactor(self._disk, self._directory, self.segments, self._deletions)
         self._epochs_file = found.epochs_file
         self._mark = found.mark
         self._committed = found.committed
-        self.pending_losses = PendingLosses(self._disk, self._directory, found.names)
-        self._deletions = Deletions(self._disk, self._directory, found.names)
-        self._deletions.on_cut(tail_start(found.names))  # nobody told how far what follows was compacted
         self._synced = self.end
         self._appended = self._marked = 0
         """Bytes that this process appended: all, and as many as the mark told of when it was last synced."""
@@ -107,11 +158,10 @@ class Log(Cleanable):
         self._rolled = False
         self._batches = 0
         """Appended since the last snapshot."""
-        self._due: TakeSnapshot | None = None
+        self._due: WriteProducerSnapshot | None = None
         self._active_since_ms: int | None = None
         self._looked_ms: int | None = None
-        self._reopened = self._segments[-1].size > 0
-        self._usable = True
+        self._reopened = self.segments.active.size > 0
 
     @classmethod
     def open(
@@ -119,7 +169,7 @@ class Log(Cleanable):
         disk: Disk,
         directory: str,
         config: TopicConfig,
-        tails: TailCache | None = None,
+        tails: LogTailCache | None = None,
         indexes: IndexCache | None = None,
         *,
         intact: bool = False,
@@ -137,6 +187,11 @@ class Log(Cleanable):
             raise
 
     @property
+    def start(self) -> int:
+        """Offset of the first record kept."""
+        return self.segments.start
+
+    @property
     def durable(self) -> int:
         """Everything below it is durable under the topic's flush policy; under ``os`` that is the log end."""
         return self.end if self._lazy else self._synced
@@ -147,13 +202,65 @@ class Log(Cleanable):
         return self._synced
 
     @property
-    def _lazy(self) -> bool:
-        return self._config.flush == "os"
+    def generation(self) -> int:
+        """How often the log was cut or thrown away."""
+        return self._generation
 
     def configure(self, config: TopicConfig) -> None:
         """The topic's settings changed; not the flush policy, which never does."""
         assert config.flush == self._config.flush
         self._config = config
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    @property
+    def comparable_from(self) -> int:
+        """From here on the hash chain can be compared with that of another replica. Compaction does not change it."""
+        return self.segments.start
+
+    def read(self, offset: int, max_bytes: int, end: int | None = None) -> list[Buffer]:
+        """Whole batches, one a buffer, from the one that holds ``offset``, none that reaches past ``end`` (default:
+        the log end). About ``max_bytes`` at most, but one batch if there is any; perhaps fewer than there are.
+        Raises ``OSError``."""
+        return self.segments.read(offset, max_bytes, self.end if end is None else min(end, self.end))
+
+    def epoch_at(self, offset: int) -> int:
+        """Leader epoch of the record before ``offset``; -1 where there is none."""
+        return self.epochs.epoch_before(offset)
+
+    def chain_at(self, offset: int) -> tuple[int, bytes]:
+        """The last end of a batch at or below ``offset``, and the hash chain up to there; the log start, where
+        ``offset`` is below it. Raises ``OSError``."""
+        return self.segments.chain_at(offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
+        """First batch below ``end`` with a record at or after ``timestamp_ms``: its first offset, and that record's
+        timestamp, which may be earlier. None where there is no such batch. Raises ``OSError``."""
+        return self.segments.offset_for_timestamp(timestamp_ms, end)
+
+    def sent_header_at(self, offset: int) -> BatchHeader:
+        """The header of the batch that holds ``offset``, which is in the log, with the CRC-32C that its producer
+        sent. Raises ``OSError``."""
+        return next(self.segments.headers(offset))
+
+    def begin_reading(self, offset: int, end: int, length: int) -> ReadBatches | None:
+        """Read about ``length`` bytes of what is synced from the disk, from the batch that holds ``offset`` on and up
+        to ``end``, as a job for a thread; it only reads. None where nothing is synced there. Raises ``OSError``."""
+        if not self.start <= offset < min(end, self._synced):
+            return None
+        segment = self.segments.segment_at(offset)
+        is_full = segment is not self.segments.active
+        target = ScrubTarget.of(segment, None if is_full else self._synced)
+        entry = segment.index.for_offset(offset)
+        epochs = LeaderEpochCache(self.epochs.entries)
+        return ReadBatches(
+            self._disk, target, offset, end, length, entry.position, entry.offset, epochs, self._generation
+        )
+
+    def is_still(self, target: ScrubTarget, generation: int) -> bool:
+        """Whether the log was not cut since that ``generation``, and the segment is still there and was not
+        rewritten."""
+        return generation == self._generation and target.is_still(self.segments.segment_after(target.base - 1))
 
     # --- append ------------------------------------------------------------------------------------------
 
@@ -169,9 +276,9 @@ class Log(Cleanable):
         unknown, and the log is unusable."""
         owned = [bytes(batch) for batch in batches]
         headers = [read_header(batch) for batch in owned] if headers is None else headers
-        with Change(self):
-            self._deletions.before_append(self.start, self.end, source)
-            active, first, size = self._segments[-1], 0, self._segments[-1].size
+        with self._writing:
+            self._deletions.before_append(self.segments.start, self.end, source)
+            active, first, size = self.segments.active, 0, self.segments.active.size
             end = self.end
             for number, header in enumerate(headers):
                 assert header.base_offset == end, f"batch at offset {header.base_offset} appended at {end}"
@@ -186,7 +293,7 @@ class Log(Cleanable):
                 self._appended += header.batch_length
             active.append(headers[first:], owned[first:])
             for header, batch in zip(headers, owned, strict=True):
-                self._tail.append(header.base_offset, header.end_offset, batch)
+                self.segments.remember(header, batch)
                 if header.producer_id:
                     self.producers.record(with_sent_crc(header, batch), header.base_offset)
             self.end = end
@@ -197,7 +304,7 @@ class Log(Cleanable):
         """``epoch`` begins at the log end. The leader does this before it appends. It is durable with the epoch's
         first batch: a server that comes to lead a thousand partitions at once must not wait for as many syncs. Before
         that batch is durable nobody relies on the epoch, which is never resumed. Raises ``OSError``."""
-        with Change(self):
+        with self._writing:
             self._begin_epoch(epoch, self.end)
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
@@ -211,28 +318,22 @@ class Log(Cleanable):
     def _roll(self) -> Segment:
         """Begin a new segment. The order of what reaches the disk does not matter: above the mark a gap or a missing
         file is a torn tail."""
-        full = self._segments[-1]
-        full.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
-        full.seal()
-        full.rest(self._indexes)
-        segment = Segment(self._disk, self._directory, full.end_offset, full.chain)
-        segment.create()
+        active = self.segments.active
+        active.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
         self._directory_grown = self._rolled = True
         self._active_since_ms, self._reopened = None, False
-        self._segments.append(segment)
-        self._bases.append(segment.base)
-        return segment
+        return self.segments.roll()
 
     def roll_if_old(self, wall_ms: int) -> bool:
         """Close the active segment if a call saw its first record ``roll_age_ms`` ago or earlier. To be called now
         and then. The age of a segment that an earlier process wrote counts from the timestamp of its first record. If
         that lies in the future, the segment counts as old. Where the clock went back, no segment is younger than this
         call. Raises ``OSError``."""
-        active, self._looked_ms = self._segments[-1], wall_ms
-        for segment in self._segments[:-1]:
+        active, self._looked_ms = self.segments.active, wall_ms
+        for segment in self.segments.closed():
             if segment.since_ms is not None:
                 segment.since_ms = min(segment.since_ms, wall_ms)
-        if not active.size or not self._usable:
+        if not active.size or not self._writing.is_possible:
             self._active_since_ms = None
             return False
         if self._reopened:
@@ -246,24 +347,42 @@ class Log(Cleanable):
 
     def roll(self) -> bool:
         """Close the written segment, if it holds anything. Raises ``OSError``."""
-        if not self._segments[-1].size or not self._usable:
+        if not self.segments.active.size or not self._writing.is_possible:
             return False
-        with Change(self):
+        with self._writing:
             self._roll()
             self._prepare_snapshot()
         return True
 
     # --- producers ---------------------------------------------------------------------------------------
 
+    def _load_producers(self, names: Sequence[str] | None = None) -> None:
+        """Forget what is behind the log end, or know what is before it. ``names``: of all files that are there."""
+        found = self._snapshots.newest(self.segments.start, self.end, self.segments.chain_at, names)
+        self.forgets = found is None and self.segments.start > 0
+        offset, state = found or (self.segments.start, self.producers.before(self.segments.start))
+        self.producers.rebuild(self.segments.headers(offset), state)
+        self.producers.transactions.forget_below(self.segments.start)
+
+    def begin_recall(self, end: int) -> RebuildProducerState | None:
+        """What ``truncate`` must read to know the producers at ``end``, as a job for a thread while no other job of
+        the log runs; None where it knows them already. Its result is good until the log is cut or reset."""
+        if end >= self.end or not self.producers.reaches(end):
+            return None
+        twins = tuple(segment.twin() for segment in self.segments.up_to(end))
+        return RebuildProducerState(self._disk, self._directory, twins, end, self.producers.copy(), self._generation)
+
     def _prepare_snapshot(self) -> None:
         if self._rolled or self._batches >= max(SNAPSHOT_BATCHES, 4 * len(self.producers)):
             self._rolled, self._batches, self._due = False, 0, self._snapshot_of(self.producers.copy())
 
-    def _snapshot_of(self, producers: ProducerState) -> TakeSnapshot:
-        chain = self._segments[-1].chain
-        return TakeSnapshot(self._disk, self._directory, self.end, chain, producers, self._starts(), self._generation)
+    def _snapshot_of(self, producers: ProducerState) -> WriteProducerSnapshot:
+        chain = self.segments.active.chain
+        return WriteProducerSnapshot(
+            self._disk, self._directory, self.end, chain, producers, self._starts(), self._generation
+        )
 
-    def begin_snapshot(self) -> TakeSnapshot | None:
+    def begin_snapshot(self) -> WriteProducerSnapshot | None:
         """After a roll, and after many batches: for the producers, what was appended up to here need not be read at
         the next opening, nor for a cut. The caller has the job run, in a thread, and then calls
         ``complete_snapshot``, or, where it failed, nothing any more. It is a cache: nobody misses one that is not
@@ -271,9 +390,19 @@ class Log(Cleanable):
         if self._due is None:
             return None
         due, self._due = self._due, None
-        if not self._usable:
+        if not self._writing.is_possible:
             return None
         return replace(due, needed=self._starts())  # the start may have moved since the roll
+
+    def _starts(self) -> tuple[int, ...]:
+        """Where the log begins, and where it begins on the disk: the start may be moving."""
+        return self.start, self._retention.log_start.start
+
+    def complete_snapshot(self, snapshot: WriteProducerSnapshot) -> None:
+        """The job has run. What was taken of a log that was cut meanwhile is removed. Raises ``OSError``."""
+        if snapshot.generation != self._generation and snapshot.offset not in self._starts():
+            with self._writing:
+                self._snapshots.forget(snapshot.offset)
 
     # --- flush -------------------------------------------------------------------------------------------
 
@@ -283,13 +412,13 @@ class Log(Cleanable):
         segment, or ``MARK_BYTES`` were appended. The caller runs the flush and then calls ``complete_flush``, or,
         where it failed, nothing any more."""
         assert self._flush is None, "one flush at a time"
-        active, mark, lazy = self._bases[-1], self._mark, self._lazy and not whole
+        active, mark, lazy = self.segments.active.base, self._mark, self._lazy and not whole
         passed = mark.synced < active <= (mark.value or 0) and not lazy
-        if not self._usable or not (passed or self._synced < (active if lazy else self.end)):
+        if not self._writing.is_possible or not (passed or self._synced < (active if lazy else self.end)):
             return None
         if self._appended - self._marked >= MARK_BYTES and mark.synced < (mark.value or 0):
             passed, self._marked = True, self._appended
-        files = [segment.file for segment in self._segments[self._segment_of(self._synced) :]]
+        files = self.segments.files_from(self._synced)
         if self._epochs_grown:
             files.append(self._epochs_file)
         directory = (self._disk, self._directory) if self._directory_grown else None
@@ -305,8 +434,8 @@ class Log(Cleanable):
         self._flush = None
         while self._retired:
             self._retired.pop().close()
-        if flush.generation == self._generation and self._usable:
-            with Change(self):
+        if flush.generation == self._generation and self._writing.is_possible:
+            with self._writing:
                 self._synced = max(self._synced, flush.end)  # the start may have moved past it
                 self._mark.write(flush.end)
                 if flush.mark is not None:
@@ -316,15 +445,15 @@ class Log(Cleanable):
         """A flush failed: cut what it covered out of the files. It may be nowhere but in the page cache, where it
         looks sound and counts as clean. Under ``os`` it stays: it was told to be as safe as it gets, and the next
         opening writes it again. The log is unusable. Raises ``OSError``."""
-        self._usable = False
+        self._writing.stop()
         if self._lazy:
             return
-        keep = self._segment_of(self._synced)
-        for segment in reversed(self._segments[keep + 1 :]):
+        kept, *behind = self.segments.from_offset(self._synced)
+        for segment in reversed(behind):
             remove(self._disk, segment.path)
             remove(self._disk, segment.index_path)
-        remove(self._disk, self._segments[keep].index_path)
-        self._segments[keep].cut(self._synced)
+        remove(self._disk, kept.index_path)
+        kept.cut(self._synced)
 
     # --- truncate ----------------------------------------------------------------------------------------
 
@@ -337,7 +466,7 @@ class Log(Cleanable):
         above may be cut, and nothing below. Damage that is met is met before that.
         """
         assert self.start <= end <= self.end, f"cut at {end}, of {self.start} to {self.end}"
-        with Change(self):
+        with self._writing:
             if end < self.end:
                 self._generation += 1
                 known = not self.producers.reaches(end)
@@ -346,36 +475,39 @@ class Log(Cleanable):
                     self.producers.rebuild((), recalled)
                 elif not known:
                     self._load_producers()
-            if self.epochs.truncate_to(self._segments[-1].end_offset):
+            if self.epochs.truncate_to(self.segments.end):
                 self._epochs_file.pwritev([self.epochs.last_bytes(0)], self.epochs.position(0))
                 self._epochs_file.truncate(self.epochs.position(0) + ENTRY_BYTES)
                 self._epochs_grown = True
 
     def _cut_segments(self, end: int) -> None:
-        keep = self._segment_of(end)
-        edge, _ = self._segments[keep].chain_at(end)
+        kept = self.segments.segment_at(end)
+        edge, _ = kept.chain_at(end)
         self._deletions.on_cut(end)
         self._committed.lack(min(self._synced, edge))
         self._mark.write(min(self._synced, edge), sync=True)
-        for segment in reversed(self._segments[keep + 1 :]):
+        for segment in reversed(self.segments.behind(kept)):
             self._retire(segment)
             segment.unlink()
         self._snapshots.remove(above=end)
         self._due = None
-        del self._segments[keep + 1 :], self._bases[keep + 1 :]
-        active = self._segments[-1]
-        active.wake()
-        remove(self._disk, active.index_path)
+        self.segments.make_active(kept)
         self._disk.sync_dir(self._directory)
         self._directory_grown = False
-        active.cut(end)
-        for segment in self._segments[min(self._segment_of(self._synced), keep) :]:
-            segment.file.sync()
+        kept.cut(end)
+        for file in self.segments.files_from(min(self._synced, kept.base)):
+            file.sync()
         self._epochs_file.sync()
         self._epochs_grown = False
-        self.end = self._synced = active.end_offset
-        self._tail.truncate_to(self.end)
+        self.end = self._synced = kept.end_offset
+        self.segments.cut_tail()
         self._mark.write(self.end)
+
+    def _retire(self, segment: Segment) -> None:
+        """Close the segment's file."""
+        file = segment.release()
+        if file is not None:
+            self._close(file)
 
     def _close(self, file: File) -> None:
         """A file that a flush is syncing is closed when that is over: its descriptor could become another file's."""
@@ -386,23 +518,135 @@ class Log(Cleanable):
 
     # --- beginning anew ----------------------------------------------------------------------------------
 
-    def reset(self, beginning: Beginning, producers: ProducerState) -> None:
+    def reset(self, beginning: CopyStart, producers: ProducerState) -> None:
         """Throw the whole log away, durably, and be an empty one that begins so; ``producers`` is the state that
         ``beginning`` tells, the log's own from now on. No job of the log is under way. Safe against a crash at each
         step (``reset.py``). Raises ``OSError``."""
-        assert self._advance is None, "the log start is moving"
-        with Change(self):
+        assert not self._retention.is_running, "the log start is moving"
+        with self._writing:
             self._generation += 1
-            for segment in self._segments:
+            for segment in self.segments:
                 self._retire(segment)
             self._close(self._epochs_file)
             origin = LogStartCheckpoint(beginning.start, beginning.last_epoch, beginning.chain or NO_CHAIN)
             reset.begin(self._disk, self._directory, origin, beginning.producers)
-            self._tail.shrink_to(0)
-            self._take(recover(self._disk, self._directory))
+            self.segments.forget_tail()
+            self._adopt(recover(self._disk, self._directory))
             self.producers.rebuild((), producers)
 
-    # --- the rest ----------------------------------------------------------------------------------------
+    # --- retention ---------------------------------------------------------------------------------------
+
+    def begin_advance(self, offset: int) -> DeleteSegments | None:
+        """Begin with the segment that holds ``offset``; not past the one that is written. None where that changes
+        nothing. The caller has the job run, in a thread, and then calls ``complete_advance``, or, where it failed,
+        nothing any more."""
+        gone = self._retention.segments_below(offset) if self._writing.is_possible else []
+        if not gone:
+            return None
+        for segment in gone:
+            self._retire(segment)
+        job = self._retention.begin(gone, self.epochs, self.producers, self._generation)
+        self._synced = max(self._synced, self.segments.start)
+        return job
+
+    def complete_advance(self, job: DeleteSegments) -> None:
+        """The job has run."""
+        self._retention.complete(job)
+
+    def advance_start(self, offset: int) -> bool:
+        """``begin_advance`` to ``complete_advance``, in the caller's thread; whether the start moved. Raises
+        ``OSError``; the log is then unusable."""
+        job = self.begin_advance(offset)
+        if job is None:
+            return False
+        with self._writing:
+            job.run()
+            self.complete_advance(job)
+        return True
+
+    def snapshot(self) -> CopyStart:
+        """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""
+        start, last_epoch, chain = self._retention.log_start
+        state = self._snapshots.read(start, chain) if start else None
+        if state is None:
+            state = self.producers.before(start).to_bytes()
+        return CopyStart(start, last_epoch, chain, state)
+
+    # --- compaction --------------------------------------------------------------------------------------
+
+    @property
+    def compacted_to(self) -> int:
+        """Below it the log was compacted at least once, as far as is remembered."""
+        return max(self.segments.start, min(self._deletions.compacted_to, self.end))
+
+    @property
+    def compacted(self) -> Compacted:
+        """How far the log is compacted, for a copy of it."""
+        return Compacted(self.compacted_to, min(self._deletions.tombstones_to, self.end))
+
+    def compacted_behind(self, offset: int) -> Compacted:
+        """How far the log is compacted, for a copy that has everything up to ``offset``: 0 for what is not behind
+        that."""
+        if not self._deletions.reach_behind(offset):
+            return UNKNOWN
+        return Compacted._make(to if to > offset else 0 for to in self.compacted)
+
+    def lacks(self, source: Compacted) -> bool:
+        """Whether the log, if it went on with batches of ``source``, may keep values for ever that are deleted: it
+        never gets their tombstones. It has to start over."""
+        return self._deletions.lacks(self.segments.start, self.end, source)
+
+    def begin_compaction(
+        self, high_watermark: int, now_ms: int, min_dirty_ratio: float, keys_at_once: int = KEYS_AT_ONCE
+    ) -> Compaction | None:
+        """A pass over the closed segments below ``high_watermark``; None where none is due. Run it, call
+        ``complete_compaction``, and again while that says so; where a run failed, nothing any more."""
+        if not self._writing.is_possible:
+            return None
+        return self._compactor.begin(
+            self.producers.transactions,
+            self._config,
+            high_watermark,
+            now_ms,
+            min_dirty_ratio,
+            keys_at_once,
+            self._generation,
+        )
+
+    def complete_compaction(self, compaction: Compaction, cleaned: Cleaned | None) -> bool:
+        """A run is over: put what it made in place. Whether the pass goes on. Raises ``OSError``; the log is then
+        unusable."""
+        with self._writing:
+            is_current = compaction.generation == self._generation
+            if cleaned is not None:
+                segment = self._compactor.replaced_by(cleaned) if is_current else None
+                if segment is None:
+                    self._compactor.discard(cleaned)
+                else:
+                    self._retire(segment)
+                    self._compactor.put_in_place(segment, cleaned)
+            return is_current and self._compactor.complete(compaction)
+
+    def compact(self, high_watermark: int, now_ms: int, keys_at_once: int = KEYS_AT_ONCE) -> None:
+        """Whole passes, one after the other, in the caller's thread, whatever the dirty part. Raises ``OSError``."""
+        while (compaction := self.begin_compaction(high_watermark, now_ms, 0.0, keys_at_once)) is not None:
+            while self.complete_compaction(compaction, compaction.run()):
+                continue
+
+    # --- the high watermark ------------------------------------------------------------------------------
+
+    def read_high_watermark(self) -> int:
+        """The HW as last written down, not above the log end; the log start where it is not known."""
+        return max(self.segments.start, min(self.written_high_watermark, self.end))
+
+    def remember_high_watermark(self, high_watermark: int) -> None:
+        """The log is damaged: this was committed once, whatever is left of it. Raises ``OSError``."""
+        self._committed.remember(high_watermark)
+
+    @property
+    def written_high_watermark(self) -> int:
+        """The high watermark as last written, also where it is above the log end: what lies between is lost here."""
+        return self._committed.once
 
     def write_high_watermark(self, high_watermark: int, *, sync: bool = False) -> None:
         """Write the HW down, as far as the log is durable: a log that is found shorter has lost records. Cheap, and
@@ -413,12 +657,14 @@ class Log(Cleanable):
         """The HW goes back, durably: what lay between is not committed any more. Raises ``OSError``."""
         self._committed.lower(min(high_watermark, self.durable))
 
+    # --- the end -----------------------------------------------------------------------------------------
+
     def sync_all(self) -> None:
         """Make everything durable, in the caller's thread and whatever the flush policy: an end in order. No flush is
         under way. Raises ``OSError``: the log is then unusable."""
         assert self._flush is None, "one flush at a time"
-        with Change(self):
-            files = [segment.file for segment in self._segments[self._segment_of(self._synced) :]]
+        with self._writing:
+            files = self.segments.files_from(self._synced)
             Flush((*files, self._epochs_file), self.end, (self._disk, self._directory)).run()
             self._epochs_grown = self._directory_grown = False
             self._synced = self.end
@@ -428,16 +674,16 @@ class Log(Cleanable):
         """Close the files; not a flush. Those of a flush that still runs are closed when it is completed. Where
         everything is synced the next opening need not read it; ``for_good``: there will be none. Raises ``OSError``;
         the files are closed then, too."""
-        active = self._segments[-1]
+        active = self.segments.active
         try:
-            if self._usable and self._synced == self.end and active.size and not for_good:
+            if self._writing.is_possible and self._synced == self.end and active.size and not for_good:
                 active.seal()
                 if self.end not in self._snapshots.offsets():
                     self._snapshot_of(self.producers).run()
         finally:
-            self._usable = False
-            self._tail.shrink_to(0)
-            for segment in self._segments:
+            self._writing.stop()
+            self.segments.forget_tail()
+            for segment in self.segments:
                 segment.wake()
                 self._retire(segment)
             self._close(self._epochs_file)

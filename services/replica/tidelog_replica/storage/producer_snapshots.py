@@ -12,9 +12,9 @@ of them nothing is known any more (later ones are refused, as they continue noth
 
 Those at rolls, and within a segment after many batches, are not synced: they are caches. Of them the newest ``KEPT``
 stay. Writing one down takes as long as there are producers, up to a tenth of a second, so it is a job
-(``TakeSnapshot``) with a copy of the state, which is cheap. The owner of the log may cut it meanwhile, and remove
-snapshots too: who finds one gone goes on. One that is there stays as it is: it may be that of a log start, which has
-come there since the roll, and nothing else knows what it tells.
+(``WriteProducerSnapshot``) with a copy of the state, which is cheap. The log may be cut meanwhile, and snapshots
+removed: a missing file is no error. A file that is there stays as it is: it may be that of a log start, which has
+come there since the roll, and nothing else has its content.
 
 The file, big-endian: magic ``TLPS``, offset i64, chain 16 bytes, CRC32C of all the rest; then the state as
 ``ProducerState.to_bytes`` has it.
@@ -133,7 +133,7 @@ def state_of(data: bytes) -> ProducerState | None:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeSnapshot:
+class WriteProducerSnapshot:
     """Write down what the producers had written up to ``offset``, and remove snapshots of no more use: a job (see
     ``jobs.py``). No result."""
 

@@ -12,14 +12,16 @@ the future makes no segment young: it counts as that of the last write to the se
 (``Segment.newest_ms``). The clock is the wall clock of the server that decides, which is the leader;
 followers take its log start over, so clocks that disagree cost nothing but time (D9).
 
-Retention's part of the disk: segments below a new log start go, in a thread.
+Three parts carry that out. ``log_start`` is the rule: where the log should begin. ``Retention`` moves the start of
+one log in two halves, ``begin`` and ``complete``. ``DeleteSegments`` is the job between them, for a thread: it makes
+the new start durable and removes the segments below it.
 
-The log has forgotten the segments before the job begins, so nobody else touches their files. The order is what makes
-it safe: first the producers' state at the new start is durable, then the new start, then the names go. A snapshot
-that is there already is written again: a sync of what a former life could not sync would say that all is well.
-Where no sound snapshot tells the state at the new start and the segments that go are damaged, the state is what is in
-memory of that time. It can lack batches that later ones have pushed out of memory. The job says so: that is final.
-Whatever a crash leaves below the start, the next opening removes.
+The log has forgotten the segments before the job begins, so nothing else touches their files. The order of the job's
+steps makes it safe: first the producers' state at the new start is durable, then the new start, then the names go. A
+snapshot that is there already is written again: a sync of what an earlier process could not sync would succeed and
+prove nothing. Where no sound snapshot holds the state at the new start and the segments that go are damaged, the job
+takes what is in memory of that time. That can lack batches that later ones have pushed out of memory, and the loss is
+final; the job reports it. Whatever a crash leaves below the start, the next opening removes.
 """
 
 from __future__ import annotations
@@ -27,31 +29,19 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tidelog.runtime.disk import Disk
 from tidelog.types import TopicConfig
 
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import LogStartCheckpoint, write_origin
 from tidelog_replica.storage.producer_snapshots import Snapshots, producers_below
-from tidelog_replica.storage.segment import Segment, close
+from tidelog_replica.storage.segment import Segment, SegmentExtent, close
+from tidelog_replica.storage.segment_list import SegmentList
 
 
-class Extent(NamedTuple):
-    """A segment in numbers."""
-
-    base: int
-    end: int
-    bytes: int
-    max_timestamp: int
-    """Of its newest record, ms since 1970; -1 where it has none. For retention it is not later than the segment was
-    written."""
-    since_ms: int | None = None
-    """When a check of this server first saw a record in it, by the wall clock (ms); None: not known."""
-
-
-def log_start(segments: Sequence[Extent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
+def log_start(segments: Sequence[SegmentExtent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
     """Where the log should begin: the base of one of its ``segments``, of which the last is the one that is
     written."""
     total_bytes = sum(segment.bytes for segment in segments)
@@ -109,3 +99,45 @@ class DeleteSegments:
             if error.errno != errno.EIO:
                 raise
             return self.latest.before(start), False
+
+
+class Retention:
+    """Moves the start of one log: the segments below it are dropped from ``segments``, then deleted by a job."""
+
+    def __init__(self, disk: Disk, directory: str, segments: SegmentList, log_start: LogStartCheckpoint) -> None:
+        self.log_start = log_start
+        """Where the log begins on the disk; while a job runs that may be below the first segment."""
+        self._disk = disk
+        self._directory = directory
+        self._segments = segments
+        self._running: DeleteSegments | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a job moves the start."""
+        return self._running is not None
+
+    def segments_below(self, offset: int) -> list[Segment]:
+        """The closed segments that a log without the records below ``offset`` does not need; none while a job
+        runs."""
+        if self._running is not None:
+            return []
+        return [segment for segment in self._segments.closed() if segment.end_offset <= offset]
+
+    def begin(
+        self, gone: Sequence[Segment], epochs: LeaderEpochCache, producers: ProducerState, generation: int
+    ) -> DeleteSegments:
+        """Forget the segments ``gone``, the log's oldest, and return the job that deletes them. Their files are
+        closed. When the job has run, ``complete`` is called, or, where it failed, nothing any more."""
+        self._segments.drop_first(len(gone))
+        first = self._segments[0]
+        start = LogStartCheckpoint(first.base, epochs.epoch_before(first.base), first.chain_before)
+        epochs.advance_to(first.base)
+        producers.transactions.forget_below(first.base)
+        self._running = DeleteSegments(self._disk, self._directory, start, tuple(gone), producers.copy(), generation)
+        return self._running
+
+    def complete(self, job: DeleteSegments) -> None:
+        """The job has run: the log begins there on the disk, too."""
+        if job is self._running:
+            self._running, self.log_start = None, job.origin

@@ -11,6 +11,7 @@ the index has noted behind them, so no bit that has rotted in one is believed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from tidelog.batch.format import (
     HEADER_BYTES,
@@ -30,16 +31,29 @@ from tidelog_replica.storage.encryption.files import HEAD_BYTES as SEALED_HEAD_B
 from tidelog_replica.storage.encryption.files import open_beside, seal_beside, stored_size
 from tidelog_replica.storage.index import (
     INTERVAL_BYTES,
-    Entry,
     IndexCache,
+    IndexEntry,
+    SegmentSummary,
     SparseIndex,
-    Summary,
     read_summary,
 )
 from tidelog_replica.storage.segment_reader import HEADERS_CHUNK_BYTES, SegmentReader, lost, open_window, walk
 from tidelog_replica.storage.segment_reader import CorruptLog as CorruptLog
 
 OTHER_CHAIN = "the hash chain of its headers is not the one noted when it was written"
+
+
+class SegmentExtent(NamedTuple):
+    """A segment in numbers."""
+
+    base: int
+    end: int
+    bytes: int
+    max_timestamp: int
+    """Of its newest record, ms since 1970; -1 where it has none. For retention it is not later than the segment was
+    written."""
+    since_ms: int | None = None
+    """When a check of this server first saw a record in it, by the wall clock (ms); None: not known."""
 
 
 class Segment:
@@ -68,6 +82,10 @@ class Segment:
         self._indexes: IndexCache | None = None
         self._written = False
         """By this process, and it is the log's last."""
+
+    def extent(self) -> SegmentExtent:
+        """The segment in numbers."""
+        return SegmentExtent(self.base, self.end_offset, self.size, self.max_timestamp, self.since_ms)
 
     def begin_at(self, chain: bytes) -> None:
         """The hash chain up to ``base``; before anything is noted."""
@@ -163,7 +181,7 @@ class Segment:
     def seal(self) -> None:
         """Nothing more will be written here: put the index beside the file. Not synced: it can be made again."""
         data = self.index.to_bytes(
-            Summary(self.base, self.end_offset, self.size, self.max_timestamp, self.chain_before, self.chain)
+            SegmentSummary(self.base, self.end_offset, self.size, self.max_timestamp, self.chain_before, self.chain)
         )
         file = self._disk.open(self.index_path, create=True)
         try:
@@ -172,7 +190,7 @@ class Segment:
         finally:
             file.close()
 
-    def summary(self) -> Summary | None:
+    def summary(self) -> SegmentSummary | None:
         """What the index file says of the segment, if it is there and whole and the file is as long as it says."""
         try:
             head = self._read_index_head()
@@ -336,7 +354,7 @@ class Segment:
                 return header
         return None
 
-    def _walk(self, begin: Entry) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    def _walk(self, begin: IndexEntry) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """As ``walk``, from ``begin`` on; what lies between two entries of the index when it is known to be sound."""
         last = (self.size, self.chain)
         edge, chain = self.index.edge_after(begin.position, last), begin.chain

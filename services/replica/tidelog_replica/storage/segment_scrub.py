@@ -39,7 +39,7 @@ class Unreadable(NamedTuple):
     producer_id: int
 
 
-class Place(NamedTuple):
+class ScrubPosition(NamedTuple):
     """How far a segment is checked."""
 
     position: int
@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ScrubTarget:
     """A segment as it was when its check began, as far as it is checked."""
 
     path: str
@@ -62,7 +62,7 @@ class Target:
     is_full: bool
 
     @classmethod
-    def of(cls, segment: Segment, synced: int | None = None) -> Target:
+    def of(cls, segment: Segment, synced: int | None = None) -> ScrubTarget:
         """The segment as it is now. ``synced``: it is the active segment, and is checked up to that offset; None: it
         is full. Raises ``OSError``."""
         size, end, chain = segment.place_at(segment.end_offset if synced is None else synced)
@@ -84,15 +84,15 @@ class Target:
         return segment is not None and (segment.base, segment.rewrites) == (self.base, self.rewrites)
 
     @property
-    def beginning(self) -> Place:
+    def beginning(self) -> ScrubPosition:
         """Where its check begins."""
-        return Place(0, self.base, self.chain_before)
+        return ScrubPosition(0, self.base, self.chain_before)
 
 
 class Checked(NamedTuple):
     """What the check of a piece came to."""
 
-    place: Place
+    place: ScrubPosition
     """Where the next piece begins."""
     index_removed: bool
     """At the segment's end: its index file was damaged, and was removed."""
@@ -106,8 +106,8 @@ class Scrub:
     of the segment. If the active segment cannot be read, that is such an error: see ``storage/segment_reader.py``."""
 
     disk: Disk
-    target: Target
-    place: Place
+    target: ScrubTarget
+    place: ScrubPosition
     length: int
     epochs: LeaderEpochCache
     """A copy: the log goes on."""
@@ -135,7 +135,7 @@ class Scrub:
         finally:
             file.close()
 
-    def _check(self, file: File) -> tuple[Place, tuple[Unreadable, ...]]:
+    def _check(self, file: File) -> tuple[ScrubPosition, tuple[Unreadable, ...]]:
         target, (position, offset, chain) = self.target, self.place
         unreadable: list[Unreadable] = []
         left = DECODED_BYTES
@@ -158,7 +158,7 @@ class Scrub:
                 offset, chain = header.end_offset, chain_after(chain, batch)
         except CorruptBatch as error:
             raise CorruptLog(target.path, f"at byte {position}: {error.message}") from error
-        return Place(position, offset, chain), tuple(unreadable)
+        return ScrubPosition(position, offset, chain), tuple(unreadable)
 
     def _removed_index(self, file: File) -> bool:
         target = self.target

@@ -14,7 +14,7 @@ TAIL_BYTES = 4 << 20
 """Most bytes of a log that shares a cache with no other."""
 
 
-class TailCache:
+class LogTailCache:
     """Bounds the tails of all logs of a server together, to ``limit`` bytes: where there is no more room, the log
     that was not appended to for the longest time loses its tail."""
 
@@ -48,9 +48,9 @@ class PartitionTail:
 
     __slots__ = ("_bases", "_batches", "_bytes", "_cache", "_end")
 
-    def __init__(self, end: int, limit: int = TAIL_BYTES, cache: TailCache | None = None) -> None:
+    def __init__(self, end: int, limit: int = TAIL_BYTES, cache: LogTailCache | None = None) -> None:
         self._bytes = 0
-        self._cache = TailCache(limit) if cache is None else cache
+        self._cache = LogTailCache(limit) if cache is None else cache
         self._bases: list[int] = []
         self._batches: list[bytes] = []
         self._end = end

@@ -230,7 +230,7 @@ class FillHole:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseHole:
     """The repair file is whole and synced: it becomes the segment. No result."""
 
     disk: Disk

@@ -46,7 +46,7 @@ SEALED_TRIES = 1 << 20
 """At most so many positions of an encrypted file are tried: nothing in it shows where a batch begins."""
 
 
-class Place(NamedTuple):
+class StoredBatch(NamedTuple):
     """A whole batch behind the first bad one, and where it is stored."""
 
     start: int
@@ -92,7 +92,7 @@ class DoubtfulLog(OSError):
     def __init__(
         self,
         segment: Segment,
-        places: Sequence[Place],
+        places: Sequence[StoredBatch],
         fault: str,
         epochs: KnownEpochs,
         *,
@@ -123,17 +123,17 @@ class DoubtfulLog(OSError):
 
 def find_behind(
     segments: Sequence[Segment], start: int, fits: Callable[[BatchHeader], bool]
-) -> tuple[bool, list[Place]]:
+) -> tuple[bool, list[StoredBatch]]:
     """Whether the bad batch at the end of the first segment, as far as that was read, may have been whole once; and
     the whole batches behind it, also in the later segments. ``start``: the log's end before it. ``fits``: whether the
     log can hold a batch with this header. Raises ``OSError``."""
-    found: list[Place] = []
+    found: list[StoredBatch] = []
     doubtful = False
     for number, segment in enumerate(segments):
         size = segment.file_size()
         begin = segment.size if not number else 0
         window = open_window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
-        search = _Search(segment, window, size, begin)
+        search = _BatchSearch(segment, window, size, begin)
         edge = (begin, segment.base) if number else _end_of(window, begin, start)
         sure, whole = True, bool(number)  # the batch that ends at the edge is whole
         for position, header, stored in search.run():
@@ -147,7 +147,7 @@ def find_behind(
             sure = position == begin or (sure and (position, header.base_offset) == edge)
             whole = True
             place = (header.base_offset, header.end_offset, header.leader_epoch, segment.path)
-            found.append(Place(*place, position, header.batch_length, stored, sure))
+            found.append(StoredBatch(*place, position, header.batch_length, stored, sure))
             edge = (position + stored, header.end_offset)
         doubtful = doubtful or search.gave_up
     return doubtful or bool(found), found
@@ -164,7 +164,7 @@ def _end_of(window: SegmentReader, position: int, start: int) -> tuple[int, int]
     return position + window.stored(header.batch_length), header.end_offset
 
 
-class _Search:
+class _BatchSearch:
     """Finds whole batches in the rest of a file, wherever they begin."""
 
     def __init__(self, segment: Segment, window: SegmentReader, size: int, begin: int) -> None:
@@ -235,7 +235,7 @@ class _Search:
         return self._size
 
 
-def read_place(disk: Disk, place: Place) -> bytes:
+def read_place(disk: Disk, place: StoredBatch) -> bytes:
     """The batch that is stored there. Raises ``CorruptBatch`` where it is whole no more, ``OSError``."""
     segment = Segment(disk, place.path.rpartition("/")[0], int(place.path.rpartition("/")[2][:20]))
     try:
@@ -262,7 +262,7 @@ class WriteTail:
     disk: Disk
     path: str
     start: int
-    batches: tuple[bytes | Place, ...]
+    batches: tuple[bytes | StoredBatch, ...]
 
     def run(self) -> None:
         """Write the tail file durably; see ``Job``. Raises ``OSError``."""
@@ -272,7 +272,7 @@ class WriteTail:
             file.truncate(0)
             position = 0
             for one in self.batches:
-                batch = read_place(disk, one) if isinstance(one, Place) else one
+                batch = read_place(disk, one) if isinstance(one, StoredBatch) else one
                 file.pwritev([batch], position)
                 position = file.size()
             file.sync()
@@ -289,7 +289,7 @@ class ReadPlace:
     """Read a whole batch of a doubtful log. The result is the batch; None where it is whole no more."""
 
     disk: Disk
-    place: Place
+    place: StoredBatch
 
     def run(self) -> bytes | None:
         """Read the batch from the doubtful log; see ``Job``."""

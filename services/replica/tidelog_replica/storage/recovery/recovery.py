@@ -165,7 +165,7 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
         close(segments[-1])
         cut = False
     else:
-        judge = _Tail(epochs, promised, tail_start(names), partial(tail_of, disk, directory, names), has_peers)
+        judge = _EndCheck(epochs, promised, tail_start(names), partial(tail_of, disk, directory, names), has_peers)
         kept, cut = _check(segments[trusted:], -1 if mark.value is None else floor, judge)
         dropped = segments[trusted + kept :]
         _drop(disk, dropped, segments[trusted + kept - 1], names)
@@ -310,7 +310,7 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
     close(segment)
 
 
-def _check(segments: list[Segment], synced: int, tail: _Tail) -> tuple[int, bool]:
+def _check(segments: list[Segment], synced: int, tail: _EndCheck) -> tuple[int, bool]:
     """Read whole segments, batch by batch, and cut at the first bad one, unless ``tail`` raises; how many segments
     are left, and whether the last of them was cut. What lies above ``synced`` is written anew."""
     end, chain = segments[0].base, segments[0].chain
@@ -330,7 +330,7 @@ def _check(segments: list[Segment], synced: int, tail: _Tail) -> tuple[int, bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Tail:
+class _EndCheck:
     """Judges where the log is to end. ``promised``: below it everything was synced; ``settled``: from there on a tail
     file says what follows, and ``held`` what it holds; ``has_peers``: as for ``recover``."""
 
