@@ -441,8 +441,9 @@ class ReplicaNode:
                 self._fetchers.unassign(key)
             elif following is not None and following.reading.is_waited_for:
                 self._fetchers.confirm(partition, now)
-            self._reports.gather(partition, now)
-            if partition.checkpoint_due:
+            if partition.may_report or partition.unreported_losses:
+                self._reports.gather(partition, now)
+            if key not in self._checkpointer.queued and partition.checkpoint_due:
                 self._checkpointer.add(partition, now)
             if (due := partition.deadline()) < inf:
                 self._timers.set(key, due)

@@ -25,27 +25,28 @@ class HighWatermarkCheckpointer:
         self._interval_s = context.settings.checkpoint_interval_s
         self._timers = context.timers
         self._touch = context.touch
-        self._moved: dict[TopicPartition, Partition] = {}
-        self._due: dict[TopicPartition, Partition] = {}
-        """Of the round that is under way."""
+        self.queued: dict[TopicPartition, Partition] = {}
+        """Partitions whose high watermark is to be written, the oldest first; only this class changes it."""
+        self._round: list[TopicPartition] = []
+        """Those that are written in the round that is under way, the next one last."""
 
     def add(self, partition: Partition, now: float) -> None:
-        """Its high watermark has moved."""
-        if partition.key not in self._moved and partition.key not in self._due:
-            self._moved[partition.key] = partition
-            if not self._due:
-                self._timers.set(TIMER, now + self._interval_s)
+        """Queue a partition that is not ``queued``: its high watermark has moved."""
+        self.queued[partition.key] = partition
+        if not self._round:
+            self._timers.set(TIMER, now + self._interval_s)
 
     def on_tick(self, now: float) -> None:
-        """Write the next share."""
-        if not self._due:
-            self._due, self._moved = self._moved, {}
-        for key in list(self._due)[:AT_ONCE]:
-            partition = self._due.pop(key)
+        """Write the next share of the round, or begin the next round."""
+        if not self._round:
+            self._round = list(self.queued)[::-1]
+        for _ in range(min(AT_ONCE, len(self._round))):
+            key = self._round.pop()
+            partition = self.queued.pop(key)
             if self._partitions.get(key) is partition:
                 partition.checkpoint()
-                self._touch(partition.key)
-        if self._due:
+                self._touch(key)
+        if self._round:
             self._timers.set(TIMER, now + PAUSE_S)
-        elif self._moved:
+        elif self.queued:
             self._timers.set(TIMER, now + self._interval_s)

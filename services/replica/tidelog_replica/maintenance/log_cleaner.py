@@ -112,13 +112,13 @@ class LogCleaner:
 
     def on_settled(self, partition: Partition) -> None:
         """The partition's input is over: it may have filled a segment, or told a follower where the log begins."""
-        snapshot = partition.log.begin_snapshot()
-        if snapshot is not None:
-            self._effects.jobs.start(partition.key, snapshot, partial(self._on_snapshot, partition, snapshot))
-        elif (start := _leaders_start(partition)) > partition.log.start and not self._effects.jobs.busy(
-            partition.key
-        ):
-            partition.guard(partial(self._follow, partition, start))
+        key, log, jobs = partition.key, partition.log, self._effects.jobs
+        if log.snapshot_due is not None and (snapshot := log.begin_snapshot()) is not None:
+            jobs.start(key, snapshot, partial(self._on_snapshot, partition, snapshot))
+        elif partition.following is not None:
+            start = _leaders_start(partition)
+            if start > log.start and not jobs.busy(key):
+                partition.guard(partial(self._follow, partition, start))
 
     def _follow(self, partition: Partition, start: int) -> None:
         if start == partition.log.end:  # the leader has removed all of it, and goes on in a new segment

@@ -370,7 +370,7 @@ class LeaderState:
 
     def due_confirmation(self, now: float) -> bool:
         """The controller must be asked now whether this is still the leader; see ``on_confirmation``."""
-        return self._read_index.asks and self._read_index.due(self._confirmed_since(), now)
+        return self._read_index.call_at is not None and self._read_index.due(self._confirmed_since(), now)
 
     def on_confirmation(self, sent: float, confirmed: bool, now: float) -> None:
         """What the controller answered to the question of the time ``sent``; False also where it did not answer."""
@@ -414,7 +414,10 @@ class LeaderState:
             for node in self.isr:
                 if node != self.node and (overdue_at := self._overdue_at(node)) < due:
                     due = overdue_at
-        if self._read_index.asks and (ask_at := self._read_index.deadline(self._confirmed_since())) is not None:
+        if (
+            self._read_index.call_at is not None
+            and (ask_at := self._read_index.deadline(self._confirmed_since())) is not None
+        ):
             due = min(due, ask_at)
         return due
 

@@ -57,8 +57,9 @@ class ReadIndex:
         self._proved_at = -math.inf
         """The latest time for which that is proved by other means: by the controller, or by this leader itself where
         it is the only replica."""
-        self._call_at: float | None = None
-        """When the controller is asked, unless the followers have confirmed by then."""
+        self.call_at: float | None = None
+        """When the controller is asked, unless the followers have confirmed by then; None: it is not. Only this class
+        changes it."""
         self._calling = False
 
     @property
@@ -97,8 +98,8 @@ class ReadIndex:
     def ask(self, now: float, alone: bool) -> None:
         """Somebody wants to know that nobody else leads now."""
         self.asked_at = self._wanted_at = now
-        if self._call_at is None and not self._calling:
-            self._call_at = now if alone else now + self._patience_s
+        if self.call_at is None and not self._calling:
+            self.call_at = now if alone else now + self._patience_s
 
     def has_confirmed(self, node: NodeId) -> bool:
         """Since somebody asked."""
@@ -108,20 +109,15 @@ class ReadIndex:
         """The latest time at which ``node`` is known to have begun no newer leader epoch."""
         return self._confirmed.get(node, -math.inf)
 
-    @property
-    def asks(self) -> bool:
-        """The controller is to be asked, unless the followers confirm before."""
-        return self._call_at is not None
-
     def deadline(self, confirmed_at: float) -> float | None:
         """When ``due`` may have something."""
-        return self._call_at if confirmed_at < self._wanted_at else None
+        return self.call_at if confirmed_at < self._wanted_at else None
 
     def due(self, confirmed_at: float, now: float) -> bool:
         """The controller must be asked now; it is then on its way until ``on_controller``."""
-        if self._call_at is None or now < self._call_at:
+        if self.call_at is None or now < self.call_at:
             return False
-        self._call_at = None
+        self.call_at = None
         self._calling = confirmed_at < self._wanted_at and now < self._wanted_at + ASKED_S
         return self._calling
 
@@ -130,4 +126,4 @@ class ReadIndex:
         self._calling = False
         if confirmed:
             self.confirm(sent)
-        self._call_at = now if confirmed else now + self._retry_s
+        self.call_at = now if confirmed else now + self._retry_s

@@ -158,7 +158,8 @@ class Log:
         self._rolled = False
         self._batches = 0
         """Appended since the last snapshot."""
-        self._due: WriteProducerSnapshot | None = None
+        self.snapshot_due: WriteProducerSnapshot | None = None
+        """A snapshot of the producers that is to be written; only the log changes it."""
         self._active_since_ms: int | None = None
         self._looked_ms: int | None = None
         self._reopened = self.segments.active.size > 0
@@ -374,7 +375,7 @@ class Log:
 
     def _prepare_snapshot(self) -> None:
         if self._rolled or self._batches >= max(SNAPSHOT_BATCHES, 4 * len(self.producers)):
-            self._rolled, self._batches, self._due = False, 0, self._snapshot_of(self.producers.copy())
+            self._rolled, self._batches, self.snapshot_due = False, 0, self._snapshot_of(self.producers.copy())
 
     def _snapshot_of(self, producers: ProducerState) -> WriteProducerSnapshot:
         chain = self.segments.active.chain
@@ -387,9 +388,9 @@ class Log:
         the next opening, nor for a cut. The caller has the job run, in a thread, and then calls
         ``complete_snapshot``, or, where it failed, nothing any more. It is a cache: nobody misses one that is not
         begun."""
-        if self._due is None:
+        if self.snapshot_due is None:
             return None
-        due, self._due = self._due, None
+        due, self.snapshot_due = self.snapshot_due, None
         if not self._writing.is_possible:
             return None
         return replace(due, needed=self._starts())  # the start may have moved since the roll
@@ -490,7 +491,7 @@ class Log:
             self._retire(segment)
             segment.unlink()
         self._snapshots.remove(above=end)
-        self._due = None
+        self.snapshot_due = None
         self.segments.make_active(kept)
         self._disk.sync_dir(self._directory)
         self._directory_grown = False
