@@ -1,6 +1,6 @@
 """Compaction: of all records with a key only the last one stays.
 
-Theory. A log under ``compact`` is a table that tells its own history: for each key the last record is its value, one
+Theory. A log under ``compact`` is a table with its own history: for each key the last record is its value, one
 without a value (a *tombstone*) deletes it. A pass looks at the part that was not compacted yet, remembers the last
 offset of every key there, and then goes over the whole closed log: a record goes when its key has a later one. What a
 reader who begins at any offset knows at the end is the same as before.
@@ -160,7 +160,7 @@ def _digest(key: bytes) -> bytes:
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Errors that say that the disk is full. A run that ends so changes nothing but that the pass is over."""
+"""Errors that report a full disk. A run that fails with one changes nothing but that the pass is over."""
 
 
 class Source(NamedTuple):
@@ -212,7 +212,7 @@ class Compaction:
     tombstone_retention_ms: int
     latest: LatestOffsets
     aborted: Sequence[EndedTransaction]
-    """Transactions whose records nobody is to see: they go, and what they say of a key does not count."""
+    """Transactions whose records nobody is to see: they go, and what they hold for a key does not count."""
     generation: int
     number: int = 0
     """Of the source that the next run rewrites."""

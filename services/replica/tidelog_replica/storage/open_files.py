@@ -1,11 +1,11 @@
-"""A disk whose open files are bounded: those that rest are closed, and opened again when they are next used.
+"""A disk whose open files are bounded: those that are idle are closed, and opened again when they are next used.
 
 Ten thousand partitions keep more files open than a process may have descriptors. So this stands between the logs and
 the ``Disk``: what ``open`` gives stays valid for as long as its user likes, the descriptor below it does not. When
 more than ``limit`` are open, the file whose last use is longest ago is closed. Never closed is
 
-    a file in use      some thread is in a call of it: its descriptor could become another file's
-    an unsynced one    written or cut since its last sync: whether the disk took that is told to descriptors that were
+    a file in use      some thread is in a call of it: its descriptor could become another file's an unsynced one
+    written or cut since its last sync: whether the disk took that is reported to descriptors that were
                        open when it failed, and a sync through a new one may know nothing of it (Linux remembers the
                        failure for those that come later only as long as the inode stays in memory)
     a nameless one     its path was unlinked or renamed, or another file took it: it could not be opened again
@@ -46,7 +46,7 @@ class _PooledFile:
         self.synced = 0
         """``changes`` as it was when the last sync that succeeded began."""
         self.failed = False
-        """A sync failed: another one would say that all is well."""
+        """A sync failed: another one would succeed, and prove nothing."""
 
     def size(self) -> int:
         """Return the length in bytes; see ``File``."""
@@ -84,7 +84,7 @@ class _PooledFile:
 
     def sync(self) -> None:
         """Make data and size durable; see ``File``. A file that was closed meanwhile is synced too: its pages may be
-        a former life's."""
+        an earlier process's."""
         self.sync_entered(self._pool._enter(self))
 
     def sync_entered(self, file: File) -> None:

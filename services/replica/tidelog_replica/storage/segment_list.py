@@ -52,7 +52,7 @@ class SegmentList:
         self._bases = [segment.base for segment in segments]
         self._tail = PartitionTail(self.end, cache=tails)
         for segment in self._segments[:-1]:
-            segment.rest(self._indexes)
+            segment.release_memory(self._indexes)
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -180,8 +180,8 @@ class SegmentList:
     def roll(self) -> Segment:
         """Close the active segment, and begin a new one behind it, which is returned. Neither is synced."""
         full = self.active
-        full.seal()
-        full.rest(self._indexes)
+        full.write_index_file()
+        full.release_memory(self._indexes)
         segment = Segment(self._disk, self._directory, full.end_offset, full.chain)
         segment.create()
         self._segments.append(segment)
@@ -201,7 +201,7 @@ class SegmentList:
         count = self._place_of(segment.base) + 1
         del self._segments[count:], self._bases[count:]
         self.active = segment
-        segment.wake()
+        segment.keep_in_memory()
         remove(self._disk, segment.index_path)
 
     def cut_tail(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tidelog.runtime.disk import Disk, File
 
 from tidelog_replica.storage.encryption.files import (
-    BEGINNING,
+    BATCHES_AT,
     PAGE_BYTES,
     SEGMENT,
     KeyMissing,
@@ -49,7 +49,7 @@ def rekey(disk: Disk, data_dir: str, keys: Keyring) -> KeyUsage:
         try:
             _take(file, path, keys, census)
         except KeyMissing as error:
-            census.missing[read_pages(file.pread(BEGINNING, 0))[0].key] += 1
+            census.missing[read_pages(file.pread(BATCHES_AT, 0))[0].key] += 1
             census.example = census.example or str(error)
         finally:
             file.close()
@@ -68,7 +68,7 @@ def _segments(disk: Disk, data_dir: str) -> Iterator[str]:
 
 
 def _take(file: File, path: str, keys: Keyring, census: KeyUsage) -> None:
-    pages = read_pages(file.pread(BEGINNING, 0))
+    pages = read_pages(file.pread(BATCHES_AT, 0))
     if not pages:
         census.clear += file.size() > 0
         return
