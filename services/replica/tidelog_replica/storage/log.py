@@ -1,14 +1,16 @@
 """The log of one partition: append, read, flush, truncate.
 
-Theory. The log is a row of segments; the last one is written. Three offsets: ``start`` <= ``durable`` <= ``end``.
-Appends go to the page cache in the caller's thread and move ``end``. A flush is in two halves, so that the sync
-between them can run in a thread while appends go on: ``begin_flush`` names the files that hold what is not durable
-yet (full segments among them, the leader-epoch file where it has grown, the directory where it has), and
-``complete_flush`` moves ``durable``. Whatever is appended meanwhile is the next flush's: group commit.
+Theory. The log is a row of segments (``segment_list.py``); the last one is written. Three offsets: ``start`` <=
+``durable`` <= ``end``. Appends go to the page cache in the caller's thread and move ``end``. A flush is in two
+halves, so that the sync between them can run in a thread while appends go on: ``begin_flush`` names the files that
+hold what is not durable yet (full segments among them, the leader-epoch file where it has grown, the directory where
+it has), and ``complete_flush`` moves ``durable``. Whatever is appended meanwhile is the next flush's: group commit.
 
-The log start moves up with retention (``begin_advance``), by whole segments; a closed segment may get another file
-with the same batches, thinned out (``maintenance/log_cleaner.py``). Both leave offsets, batch boundaries, epochs, the
-hash chain and the producers' state as they were.
+The log start moves up with retention (``retention.py``), by whole segments; compaction (``compaction.py``) gives a
+closed segment another file with the same batches, thinned out. Both are jobs in two halves: ``begin_…`` returns a
+job, the caller has it run in a thread, and ``complete_…`` takes in what it did. At most one of each is under way. A
+truncation may come in between; what a job did to a segment that is gone is then dropped. Both leave offsets, batch
+boundaries, epochs, the hash chain and the producers' state as they were.
 
 Invariants: every segment is whole batches with consecutive offsets; the leader-epoch file names each batch's
 epoch before the batch is written; the recovery point is never above what is synced (see ``recovery``).
@@ -80,12 +82,12 @@ class Flush:
 
 
 class _Writing:
-    """Around everything that writes: an ``OSError`` makes the log unusable."""
+    """A guard around everything that writes: after an ``OSError`` the log takes no further change."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self.is_possible = True
-        """No write failed yet, and the log is open."""
+        """Whether no write has failed yet, and the log is open."""
 
     def __enter__(self) -> None:
         if not self.is_possible:
@@ -208,7 +210,7 @@ class Log:
         return self._generation
 
     def configure(self, config: TopicConfig) -> None:
-        """The topic's settings changed; not the flush policy, which never does."""
+        """Use changed settings of the topic; the flush policy never changes."""
         assert config.flush == self._config.flush
         self._config = config
 
@@ -302,9 +304,10 @@ class Log:
             self._prepare_snapshot()
 
     def assign_epoch(self, epoch: int) -> None:
-        """``epoch`` begins at the log end. The leader does this before it appends. It is durable with the epoch's
-        first batch: a server that comes to lead a thousand partitions at once must not wait for as many syncs. Before
-        that batch is durable nobody relies on the epoch, which is never resumed. Raises ``OSError``."""
+        """Let ``epoch`` begin at the log end. The leader does this before it appends. The entry is durable with the
+        epoch's first batch: a server that comes to lead a thousand partitions at once must not wait for as many
+        syncs. Before that batch is durable nothing relies on the epoch, which is never resumed. Raises
+        ``OSError``."""
         with self._writing:
             self._begin_epoch(epoch, self.end)
 
@@ -320,11 +323,12 @@ class Log:
     def _roll(self) -> Segment:
         """Begin a new segment. The order of what reaches the disk does not matter: above the recovery point a gap or
         a missing file is a torn tail."""
-        active = self.segments.active
-        active.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
+        full = self.segments.active
+        full.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
+        segment = self.segments.roll()
         self._directory_grown = self._rolled = True
         self._active_since_ms, self._reopened = None, False
-        return self.segments.roll()
+        return segment
 
     def roll_if_old(self, wall_ms: int) -> bool:
         """Close the active segment if a call saw its first record ``roll_age_ms`` ago or earlier. To be called now
@@ -359,7 +363,8 @@ class Log:
     # --- producers ---------------------------------------------------------------------------------------
 
     def _load_producers(self, names: Sequence[str] | None = None) -> None:
-        """Forget what is behind the log end, or know what is before it. ``names``: of all files that are there."""
+        """Read the producers' state at the log end: from the newest snapshot, and from the headers behind it.
+        ``names``: of all files that are there."""
         found = self._snapshots.newest(self.segments.start, self.end, self.segments.chain_at, names)
         self.forgets = found is None and self.segments.start > 0
         offset, state = found or (self.segments.start, self.producers.before(self.segments.start))
@@ -387,8 +392,8 @@ class Log:
     def begin_snapshot(self) -> WriteProducerSnapshot | None:
         """After a roll, and after many batches: for the producers, what was appended up to here need not be read at
         the next opening, nor for a cut. The caller has the job run, in a thread, and then calls
-        ``complete_snapshot``, or, where it failed, nothing any more. It is a cache: nobody misses one that is not
-        begun."""
+        ``complete_snapshot``, or, where it failed, nothing any more. It is a cache: one that is not begun is not
+        missed."""
         if self._due is None:
             return None
         due, self._due = self._due, None
@@ -401,7 +406,7 @@ class Log:
         return self.start, self._retention.log_start.start
 
     def complete_snapshot(self, snapshot: WriteProducerSnapshot) -> None:
-        """The job has run. What was taken of a log that was cut meanwhile is removed. Raises ``OSError``."""
+        """Take in that the job has run. A snapshot of a log that was cut meanwhile is removed. Raises ``OSError``."""
         if snapshot.generation != self._generation and snapshot.offset not in self._starts():
             with self._writing:
                 self._snapshots.forget(snapshot.offset)
@@ -430,8 +435,8 @@ class Log:
         return self._flush
 
     def complete_flush(self, flush: Flush) -> None:
-        """``flush`` has run: ``durable`` moves to its end, unless the log was truncated meanwhile. Raises
-        ``OSError``."""
+        """Take in that ``flush`` has run: ``durable`` moves to its end, unless the log was truncated meanwhile.
+        Raises ``OSError``."""
         assert flush is self._flush
         self._flush = None
         while self._retired:
@@ -512,7 +517,8 @@ class Log:
             self._close(file)
 
     def _close(self, file: File) -> None:
-        """A file that a flush is syncing is closed when that is over: its descriptor could become another file's."""
+        """Close a file, but only after the flush that may be syncing it: its descriptor could become another
+        file's."""
         if self._flush is None:
             file.close()
         else:
@@ -521,8 +527,8 @@ class Log:
     # --- reset -------------------------------------------------------------------------------------------
 
     def reset(self, start: CopyStart, producers: ProducerState) -> None:
-        """Throw the whole log away, durably, and be an empty one that begins so; ``producers`` is the state that
-        ``beginning`` tells, the log's own from now on. No job of the log is under way. Safe against a crash at each
+        """Throw the whole log away, durably, and become an empty one that begins at ``start``; ``producers`` is the
+        state in ``start``, the log's own from now on. No job of the log is under way. Safe against a crash at each
         step (``reset.py``). Raises ``OSError``."""
         assert not self._retention.is_running, "the log start is moving"
         with self._writing:
@@ -616,7 +622,7 @@ class Log:
         )
 
     def complete_compaction(self, compaction: Compaction, cleaned: Cleaned | None) -> bool:
-        """A run is over: put what it made in place. Whether the pass goes on. Raises ``OSError``; the log is then
+        """Put in place what a run has made; it is over. Whether the pass goes on. Raises ``OSError``; the log is then
         unusable."""
         with self._writing:
             is_current = compaction.generation == self._generation
@@ -651,12 +657,12 @@ class Log:
         return self._committed.highest_committed
 
     def write_high_watermark(self, high_watermark: int, *, sync: bool = False) -> None:
-        """Write the HW down, as far as the log is durable: a log that is found shorter has lost records. Cheap, and
-        never torn; durable only with ``sync``. Raises ``OSError``."""
+        """Write the HW down, as far as the log is durable: a log that is found shorter has lost records. The write is
+        cheap and never torn; it is durable only with ``sync``. Raises ``OSError``."""
         self._committed.write(min(high_watermark, self.durable), sync=sync)
 
     def lower_high_watermark(self, high_watermark: int) -> None:
-        """The HW goes back, durably: what lay between is not committed any more. Raises ``OSError``."""
+        """Lower the HW, durably: what lay between is not committed any more. Raises ``OSError``."""
         self._committed.lower(min(high_watermark, self.durable))
 
     # --- the end -----------------------------------------------------------------------------------------

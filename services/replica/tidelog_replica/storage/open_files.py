@@ -12,8 +12,9 @@ more than ``limit`` are open, the file whose last use is longest ago is closed. 
 
 Where too many are unsynced, as those of topics that are never flushed, those whose last use is longest ago are synced
 so that they can be closed: by ``tidy``, a job that is wanted when the files are ``crowded``
-(``maintenance/file_pool.py``), and where that comes too late by whoever opens the next one. A sync that failed there
-is the server's end (``failure``), and every later sync of that file fails, too. Beyond that the limit is passed.
+(``maintenance/file_pool.py``), and where that comes too late by the next call that opens a file. A sync that failed
+there is the server's end (``failure``), and every later sync of that file fails, too. Beyond that the limit is
+passed.
 
 Every method may be called in any thread; calls of different files run side by side, and no call waits for the disk
 under the lock but the opening, closing and renaming of files.
@@ -124,7 +125,8 @@ class OpenFiles:
         self.opened = 0
         """Files that are open now."""
         self.failure = ""
-        """Why a file could not be synced that nobody else was about to sync; the disk has failed then."""
+        """The error with which a file could not be synced that no flush was about to sync; the disk has failed
+        then."""
 
     @property
     def crowded(self) -> bool:
@@ -268,7 +270,7 @@ class OpenFiles:
         self._disk.mkdir(path)
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory whose files nobody uses any more; see ``Disk``."""
+        """Remove a directory whose files are not used any more; see ``Disk``."""
         self._disk.rmtree(path)
 
     def sync_dir(self, path: str) -> None:

@@ -28,7 +28,7 @@ segment, or most of the log. And a snapshot of ten thousand producers takes half
 that a copy gets with which it starts over.
 
 The segments belong to the job (``Segment.read_only_view``). What is appended meanwhile does it no harm; no other job
-of the log runs beside it, and where the log is cut or thrown away meanwhile, nobody wants its result.
+of the log runs beside it, and where the log is cut or thrown away meanwhile, its result is dropped.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class WriteProducerSnapshot:
     offset: int
     chain: bytes
     producers: ProducerState
-    """Nobody else's."""
+    """The job's own."""
     needed: tuple[int, ...]
     """Offsets whose snapshots stay."""
     generation: int
@@ -204,7 +204,7 @@ class RebuildProducerState:
     """The job's own."""
     end: int
     latest: ProducerState
-    """At the log's end; nobody else's."""
+    """At the log's end; the job's own."""
     generation: int
 
     def run(self) -> ProducerState:

@@ -68,7 +68,7 @@ class DeleteSegments:
     segments: tuple[Segment, ...]
     """Those that go, oldest first; the job's own."""
     latest: ProducerState
-    """At the log's end; nobody else's."""
+    """At the log's end; the job's own."""
     generation: int
 
     def run(self) -> bool:

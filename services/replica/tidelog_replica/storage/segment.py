@@ -1,7 +1,7 @@
 """One segment: a file of consecutive whole batches, and the sparse index over it.
 
 The file is named after the offset of its first record. A segment is written at its end only; one that is full is
-*closed*: its index goes to a file, and memory holds neither until somebody reads there. Compaction puts another file
+*closed*: its index goes to a file, and memory holds neither until it is read there. Compaction puts another file
 in the place of a closed segment, with the same batches, thinned out. Headers are read, records never. A header on
 disk that cannot be right raises ``CorruptLog``: an ``OSError``, because the disk did not keep what was written. A
 batch that is served is checked by its CRC; headers that are read without their batches are used only where they lead
@@ -224,7 +224,8 @@ class Segment:
         return True
 
     def replace(self, index: SparseIndex, size: int) -> None:
-        """Another file stands in place of the old one: the same batches, thinned out. Writes the new index."""
+        """Use another file that stands in place of the old one, with the same batches, thinned out, and write its
+        index."""
         self.size, self._index, self._written_ms = size, index, None
         self.rewrites += 1
         self.write_index_file()

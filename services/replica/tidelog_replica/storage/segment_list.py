@@ -141,7 +141,7 @@ class SegmentList:
 
     def _check_epochs(self, segment: Segment, batches: list[Buffer]) -> None:
         """Raise ``CorruptLog`` where a batch names another leader epoch than the log has there. No CRC covers base
-        offset and leader epoch of a batch: its reader could not tell that they are damaged."""
+        offset and leader epoch of a batch: its reader could not notice that they are damaged."""
         for batch in batches:
             offset, epoch = _STAMP.unpack_from(batch)
             if epoch != self._epochs.epoch_before(offset + 1):
@@ -213,6 +213,6 @@ class SegmentList:
         self._tail.shrink_to(0)
 
     def replace_file(self, segment: Segment, index: SparseIndex, size: int) -> None:
-        """Another file stands in the place of that of a closed segment: the same batches, thinned out."""
+        """Use another file that stands in place of that of a closed segment: the same batches, thinned out."""
         segment.replace(index, size)
         self._tail.forget_below(segment.end_offset)

@@ -57,7 +57,7 @@ class Keyring:
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     current: str | None = None
     entropy: Callable[[int], bytes] = field(default=os.urandom, repr=False)
-    """Random bytes that nobody can foretell."""
+    """Random bytes that cannot be predicted."""
 
 
 def parse(text: str, source: str) -> Keyring:

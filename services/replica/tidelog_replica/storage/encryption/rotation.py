@@ -1,7 +1,7 @@
 """Changing the key-encryption key: what every segment's data key is wrapped by, and wrapping it by the current key.
 Where one of the two key pages is damaged both are written anew.
 
-Done before any log is opened, so that nobody else has the files. A segment keeps its data key, and its batches stay
+Done before any log is opened, so that nothing else uses the files. A segment keeps its data key, and its batches stay
 as they are; only its two key pages are written, one after the other, each synced before the next: a crash leaves one
 that is whole. The next start goes on where this one ended.
 """

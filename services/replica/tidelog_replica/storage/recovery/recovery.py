@@ -204,7 +204,7 @@ def _move_recovery_point(
     if point.value is not None or end:
         disk.sync_dir(directory)
     if point.value is None:
-        committed.write(committed.high_watermark)  # makes the file here, where waiting holds up nobody else
+        committed.write(committed.high_watermark)  # makes the file here, where waiting delays nothing else
         point.write(end, sync=True)
         disk.sync_dir(directory)
     point.write(end)
@@ -220,7 +220,7 @@ def _retired(directory: str, bases: list[int], stored: LogStartCheckpoint | None
 
 
 def _found_log_start(first: Segment, epochs: _Epochs) -> LogStartCheckpoint:
-    """Where the log begins, as far as its other files tell. A chain that is not known any more begins anew."""
+    """Where the log begins, as far as its other files show. A chain that is not known any more begins anew."""
     if not first.base:
         return LogStartCheckpoint()
     summary = first.summary()
@@ -229,7 +229,7 @@ def _found_log_start(first: Segment, epochs: _Epochs) -> LogStartCheckpoint:
 
 
 def _write(disk: Disk, path: str, data: bytes, *, anew: bool = True) -> None:
-    """Durably; not ``anew``: the same bytes are there already."""
+    """Write a file durably; not ``anew``: the same bytes are there already."""
     file = disk.open(path, create=True)
     try:
         if anew:
@@ -416,7 +416,7 @@ def _misplaced(segment: Segment, header: BatchHeader) -> str | None:
 def _drop(disk: Disk, segments: list[Segment], active: Segment, names: list[str]) -> None:
     """Remove the segments behind the cut, the newest first, and an index that the active segment has outgrown. What
     was cut off must not come back: the directory is synced before the recovery point moves. Such an index may, since
-    it tells how long its segment is."""
+    it states how long its segment is."""
     for segment in reversed(segments):
         close(segment)
         segment.unlink()
