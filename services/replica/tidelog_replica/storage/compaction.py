@@ -355,7 +355,7 @@ class Compactor:
         self._segments = segments
         self._deletions = deletions
 
-    def begin(
+    def begin_pass(
         self,
         transactions: TransactionIndex,
         config: TopicConfig,
@@ -405,7 +405,7 @@ class Compactor:
         """Remove a new file whose segment was cut or deleted meanwhile. Raises ``OSError``."""
         remove(self._disk, f"{self._directory}/{cleaned.base:020d}.log{CLEANED}")
 
-    def complete(self, compaction: Compaction) -> bool:
+    def complete_run(self, compaction: Compaction) -> bool:
         """A run is over. Whether the pass goes on; if not, its end is remembered. Raises ``OSError``."""
         compaction.number += 1
         while (source := compaction.source) is not None and source.base < self._segments.start:

@@ -553,13 +553,13 @@ class Log:
             return None
         for segment in gone:
             self._retire(segment)
-        job = self._retention.begin(gone, self.epochs, self.producers, self._generation)
+        job = self._retention.begin_deletion(gone, self.epochs, self.producers, self._generation)
         self._synced = max(self._synced, self.segments.start)
         return job
 
     def complete_advance(self, job: DeleteSegments) -> None:
         """Take in that the job has run: the log begins there on the disk, too."""
-        self._retention.complete(job)
+        self._retention.complete_deletion(job)
 
     def advance_start(self, offset: int) -> bool:
         """``begin_advance`` to ``complete_advance``, in the caller's thread; whether the start moved. Raises
@@ -611,7 +611,7 @@ class Log:
         ``complete_compaction``, and again while that says so; where a run failed, nothing any more."""
         if not self._writing.is_possible:
             return None
-        return self._compactor.begin(
+        return self._compactor.begin_pass(
             self.producers.transactions,
             self._config,
             high_watermark,
@@ -633,7 +633,7 @@ class Log:
                 else:
                     self._retire(segment)
                     self._compactor.put_in_place(segment, cleaned)
-            return is_current and self._compactor.complete(compaction)
+            return is_current and self._compactor.complete_run(compaction)
 
     def compact(self, high_watermark: int, now_ms: int, keys_at_once: int = KEYS_AT_ONCE) -> None:
         """Whole passes, one after the other, in the caller's thread, whatever the dirty part. Raises ``OSError``."""

@@ -13,8 +13,8 @@ the future makes no segment young: it counts as that of the last write to the se
 followers take its log start over, so clocks that disagree cost nothing but time (D9).
 
 Three parts carry that out. ``log_start`` is the rule: where the log should begin. ``Retention`` moves the start of
-one log in two halves, ``begin`` and ``complete``. ``DeleteSegments`` is the job between them, for a thread: it makes
-the new start durable and removes the segments below it.
+one log in two halves, ``begin_deletion`` and ``complete_deletion``. ``DeleteSegments`` is the job between them, for a
+thread: it makes the new start durable and removes the segments below it.
 
 The log has forgotten the segments before the job begins, so nothing else touches their files. The order of the job's
 steps makes it safe: first the producers' state at the new start is durable, then the new start, then the names go. A
@@ -124,11 +124,11 @@ class Retention:
             return []
         return [segment for segment in self._segments.closed() if segment.end_offset <= offset]
 
-    def begin(
+    def begin_deletion(
         self, gone: Sequence[Segment], epochs: LeaderEpochCache, producers: ProducerState, generation: int
     ) -> DeleteSegments:
         """Forget the segments ``gone``, the log's oldest, and return the job that deletes them. Their files are
-        closed. When the job has run, ``complete`` is called, or, where it failed, nothing any more."""
+        closed. When the job has run, ``complete_deletion`` is called, or, where it failed, nothing any more."""
         self._segments.drop_first(len(gone))
         first = self._segments[0]
         start = LogStartCheckpoint(first.base, epochs.epoch_before(first.base), first.chain_before)
@@ -137,7 +137,7 @@ class Retention:
         self._running = DeleteSegments(self._disk, self._directory, start, tuple(gone), producers.copy(), generation)
         return self._running
 
-    def complete(self, job: DeleteSegments) -> None:
+    def complete_deletion(self, job: DeleteSegments) -> None:
         """The job has run: the log begins there on the disk, too."""
         if job is self._running:
             self._running, self.log_start = None, job.log_start
