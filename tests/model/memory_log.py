@@ -158,10 +158,10 @@ class MemoryLog:
         """As ``Log.chain_at``: every record is a batch; nobody asks for the chain."""
         return min(offset, self.end), b""
 
-    def begin_recall(self, end: int) -> None:
-        """As ``Log.begin_recall``: there are no producers to remember."""
+    def begin_rebuild(self, end: int) -> None:
+        """As ``Log.begin_rebuild``: there are no producers to remember."""
 
-    def truncate(self, end: int, recalled: None = None) -> None:
+    def truncate(self, end: int, rebuilt: None = None) -> None:
         """As ``Log.truncate``: durable at once."""
         assert 0 <= end <= self.end
         if end < self.end:

@@ -48,7 +48,7 @@ def retry_a_failed_flush(patch: Patch) -> None:
 @breaks("storage", "A bad batch below the recovery mark is corruption, and nothing is cut there.")
 def cut_at_any_bad_batch(patch: Patch) -> None:
     """Recovery cuts at the first bad batch, wherever it stands."""
-    patch.setattr(recovery._EndCheck, "end_at", lambda self, segments, fault: None)
+    patch.setattr(recovery._EndCheck, "check", lambda self, segments, fault: None)
 
 
 @breaks("storage", "A bad batch with whole batches behind it is no torn write.")
@@ -122,7 +122,7 @@ def mark_ahead_of_the_sync(patch: Patch) -> None:
     def mark_first(self, *, whole=False):
         flush = begin_flush(self, whole=whole)
         if flush is not None:
-            self._mark.write(flush.end, sync=True)
+            self._recovery_point.write(flush.end, sync=True)
         return flush
 
     patch.setattr(Log, "begin_flush", mark_first)
@@ -169,7 +169,7 @@ def begin_before_the_producers_are_known(patch: Patch) -> None:
     run = advance.DeleteSegments.run
 
     def write_first(self):
-        advance.write_origin(self.disk, self.directory, self.origin)
+        advance.write_log_start(self.disk, self.directory, self.log_start)
         run(self)
 
     patch.setattr(advance.DeleteSegments, "run", write_first)
@@ -194,9 +194,9 @@ def lower_the_high_watermark_first(patch: Patch) -> None:
 
     def lack(self, end):
         if self.high_watermark > end:
-            once = self.once
+            once = self.highest_committed
             self._known.write(end, sync=True)
-            self._once.write(once, sync=True)
+            self._highest_committed.write(once, sync=True)
             self._disk.sync_dir(self._directory)
 
     patch.setattr(HighWatermarkCheckpoint, "lack", lack)

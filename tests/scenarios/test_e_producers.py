@@ -120,7 +120,7 @@ def copy(disk: SimDisk, log: Log, config: TopicConfig) -> Log:
     """A follower begins its copy where the log begins, with the state of the producers that the leader sends."""
     assert log.advance_start(COUNT)
     leading, other = leader_over(log, 2, isr=("a", "b")), open_log(SimDisk(), config)
-    start, epoch, chain, state = log.snapshot()
+    start, epoch, chain, state = log.copy_start()
     other.reset(CopyStart(start, epoch, chain, state), ProducerState.from_bytes(state))
     catch_up(follower_over(other, 2), leading)
     assert (other.start, other.end) == (log.start, log.end)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.types import TopicPartition
 from tidelog_controller.raft.log import Persist
-from tidelog_replica.storage.encryption.files import BEGINNING
+from tidelog_replica.storage.encryption.files import BATCHES_AT
 
 from simulation.controller_process import ControllerProcess, RaftStore
 from simulation.loop import stream
@@ -202,7 +202,7 @@ class Damage:
         if not isinstance(target, ReplicaProcess) or not self.rotten <= {target.name}:
             return
         disk = target.disk
-        begin = BEGINNING if self.cluster.options.encrypted else 0  # what rots in one of two key pages is no loss
+        begin = BATCHES_AT if self.cluster.options.encrypted else 0  # what rots in one of two key pages is no loss
         logs = [path for path in disk.files() if path.endswith(".log")]
         sizes = [max(0, disk.stable_size(path) - begin) for path in logs]
         position = int(place * sum(sizes))

@@ -14,7 +14,7 @@ from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import OffsetCheckpoint
 from tidelog_replica.storage.log import CopyStart, Log
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, WriteTail
-from tidelog_replica.storage.recovery.recovery import MARK
+from tidelog_replica.storage.recovery.recovery import RECOVERY_POINT
 
 PATH = "/data/t-0"
 SMALL = TopicConfig(segment_max_bytes=500)
@@ -172,8 +172,8 @@ def build(durable: int = END, high_watermark: int = 9) -> SimDisk:
 
 
 def set_mark(disk: SimDisk, value: int) -> None:
-    disk.replace(f"{PATH}/{MARK}", b"")
-    OffsetCheckpoint(disk, f"{PATH}/{MARK}").write(value)
+    disk.replace(f"{PATH}/{RECOVERY_POINT}", b"")
+    OffsetCheckpoint(disk, f"{PATH}/{RECOVERY_POINT}").write(value)
 
 
 def ends_before(path: str, position: int) -> int:

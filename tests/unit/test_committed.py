@@ -90,7 +90,7 @@ def test_what_was_committed_once_outlives_a_power_loss() -> None:
         after = disk.clone()
         after.crash(Random(seed))
         known = HighWatermarkCheckpoint(after, PATH, after.listdir(PATH))
-        assert (known.high_watermark, known.once) == (4, 9)
+        assert (known.high_watermark, known.highest_committed) == (4, 9)
 
 
 def test_what_was_committed_once_is_known_at_each_step_of_a_loss() -> None:
@@ -100,7 +100,7 @@ def test_what_was_committed_once_is_known_at_each_step_of_a_loss() -> None:
         return partial(HighWatermarkCheckpoint(disk, PATH, disk.listdir(PATH)).lack, 4)
 
     for after in after_power_losses(lambda: build(high_watermark=9), act, seeds=25, changes=5):
-        assert HighWatermarkCheckpoint(after, PATH, after.listdir(PATH)).once == 9
+        assert HighWatermarkCheckpoint(after, PATH, after.listdir(PATH)).highest_committed == 9
 
 
 # --- the server ------------------------------------------------------------------------------------------

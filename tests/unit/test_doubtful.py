@@ -30,7 +30,7 @@ from tidelog_replica.storage.checkpoints import RESET, LogStartCheckpoint, Offse
 from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, WriteTail, read_place, tail_path
-from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK, recover
+from tidelog_replica.storage.recovery.recovery import EPOCHS, RECOVERY_POINT, recover
 from tidelog_replica.storage.recovery.reset import begin, finish
 
 BIG = TopicConfig(segment_max_bytes=1 << 20)
@@ -44,8 +44,8 @@ def one_segment() -> SimDisk:
     log = open_log(disk, BIG)
     log.append(HELD)
     flush(log)
-    disk.replace(f"{PATH}/{MARK}", b"")
-    OffsetCheckpoint(disk, f"{PATH}/{MARK}").write(0)
+    disk.replace(f"{PATH}/{RECOVERY_POINT}", b"")
+    OffsetCheckpoint(disk, f"{PATH}/{RECOVERY_POINT}").write(0)
     for name in disk.listdir(PATH):
         disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
     return disk
@@ -134,8 +134,8 @@ def test_what_looks_like_a_batch_within_a_record_is_not_taken_for_one_of_the_log
     log = open_log(disk, BIG)
     log.append([outer])
     flush(log)
-    disk.replace(f"{PATH}/{MARK}", b"")
-    OffsetCheckpoint(disk, f"{PATH}/{MARK}").write(0)
+    disk.replace(f"{PATH}/{RECOVERY_POINT}", b"")
+    OffsetCheckpoint(disk, f"{PATH}/{RECOVERY_POINT}").write(0)
     path = f"{PATH}/{0:020d}.log"
     disk.flip(path, 17, 0)  # the magic of the outer one
     doubt = doubt_of(disk)
@@ -224,8 +224,8 @@ def test_a_flip_in_an_encrypted_tail_is_doubtful_too(position):
     log = Log.open(sealed, PATH, CONFIG)
     log.append(HELD[:4])
     flush(log)
-    disk.replace(f"{PATH}/{MARK}", b"")
-    OffsetCheckpoint(disk, f"{PATH}/{MARK}").write(0)
+    disk.replace(f"{PATH}/{RECOVERY_POINT}", b"")
+    OffsetCheckpoint(disk, f"{PATH}/{RECOVERY_POINT}").write(0)
     path = f"{PATH}/{0:020d}.log"
     disk.flip(path, position, 0)
     with pytest.raises(DoubtfulLog) as raised:
@@ -239,22 +239,22 @@ def test_a_flip_in_an_encrypted_tail_is_doubtful_too(position):
 
 
 def test_the_mark_follows_the_durable_end_within_so_many_bytes(monkeypatch):
-    monkeypatch.setattr(log_module, "MARK_BYTES", 1000)
+    monkeypatch.setattr(log_module, "RECOVERY_POINT_BYTES", 1000)
     disk, largest = SimDisk(), 0
     log = open_log(disk, BIG)
     for number in range(200):
         log.append([batch(number, 1, size=40)])
         flush(log)
         stable = SimDisk()
-        stable.replace(f"{PATH}/{MARK}", disk.stable(f"{PATH}/{MARK}"))
-        mark = OffsetCheckpoint(stable, f"{PATH}/{MARK}").value or 0
+        stable.replace(f"{PATH}/{RECOVERY_POINT}", disk.stable(f"{PATH}/{RECOVERY_POINT}"))
+        mark = OffsetCheckpoint(stable, f"{PATH}/{RECOVERY_POINT}").value or 0
         assert mark <= log.durable
         largest = max(largest, log.durable - mark)
     assert largest <= 1000 // len(batch(0, 1, size=40)) + 3
 
 
 def test_the_mark_is_never_ahead_of_what_is_durable_whenever_the_power_goes(monkeypatch):
-    monkeypatch.setattr(log_module, "MARK_BYTES", 300)
+    monkeypatch.setattr(log_module, "RECOVERY_POINT_BYTES", 300)
 
     def use(disk: SimDisk) -> None:
         log = open_log(disk)

@@ -7,7 +7,7 @@ from logs import END, PATH, STORED, batches, content, flush, set_mark
 from simulation.sim_disk import SimDisk
 from test_encryption import NONE, OF_OLD, build, files, open_sealed, segments
 from tidelog.batch.format import read_header
-from tidelog_replica.storage.encryption.files import BEGINNING, HEAD_BYTES, PAGE_BYTES, read_pages, stored_bytes
+from tidelog_replica.storage.encryption.files import BATCHES_AT, HEAD_BYTES, PAGE_BYTES, read_pages, stored_bytes
 from tidelog_replica.storage.encryption.rotation import rekey
 from tidelog_replica.storage.log import CorruptLog
 
@@ -28,7 +28,7 @@ def killed(durable: int) -> SimDisk:
 
 def sealed_ends(path: str) -> list[tuple[int, int]]:
     """(offset, byte) of the ends of the batches in this segment, and its beginning."""
-    base, position = int(path[-24:-4]), BEGINNING
+    base, position = int(path[-24:-4]), BATCHES_AT
     ends = [(base, 0)]
     for each in STORED:
         header = read_header(each)
@@ -68,7 +68,7 @@ def test_a_cut_at_every_byte_above_the_mark_leaves_the_whole_batches_before_it(w
     disk = killed(durable=0)
     path = segments(disk)[which]
     data = disk.read(path)
-    for cut in (*IN_THE_PAGES[::19], *range(BEGINNING, len(data))):
+    for cut in (*IN_THE_PAGES[::19], *range(BATCHES_AT, len(data))):
         goes_on_from(damaged(disk, path, data[:cut]), end_before(path, cut))
 
 
@@ -77,7 +77,7 @@ def test_a_flip_of_every_byte_above_the_mark_cuts_there(which):
     disk = killed(durable=0)
     path = segments(disk)[which]
     data = disk.read(path)
-    for position in range(BEGINNING, len(data)):
+    for position in range(BATCHES_AT, len(data)):
         goes_on_from(damaged(disk, path, flipped(data, position)), end_before(path, position))
 
 
@@ -97,9 +97,9 @@ def test_a_cut_or_flip_of_every_byte_below_the_mark_is_damage_and_nothing_is_tou
         disk.unlink(path.replace(".log", ".index"))
     path = segments(disk)[which]
     data = disk.read(path)
-    for number, position in enumerate((*IN_THE_PAGES, *range(BEGINNING, len(data)))):
+    for number, position in enumerate((*IN_THE_PAGES, *range(BATCHES_AT, len(data)))):
         for spoiled in (data[:position], flipped(data, position)):
-            if position < BEGINNING and spoiled != data[:position]:
+            if position < BATCHES_AT and spoiled != data[:position]:
                 continue
             after = damaged(disk, path, spoiled)
             before = files(after) if number % 50 == 0 else None

@@ -31,11 +31,11 @@ from tidelog.runtime.disk import Disk
 from tidelog.types import TopicConfig
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.storage.encryption.files import (
-    BEGINNING,
+    BATCHES_AT,
     SEGMENT,
     EncryptedDisk,
-    open_head,
-    open_rest,
+    decrypt_head,
+    decrypt_rest,
     read_pages,
     stored_bytes,
     unwrap,
@@ -98,7 +98,7 @@ FLIP, READ = SimDisk.flip, SimDisk.read
 def flip(disk: SimDisk, path: str, at: int = 100, bit: int = 3) -> None:
     """Damage to a file; to a segment behind its key."""
     path = path if "/" in path else f"{test_repair.PATH}/{path}"
-    FLIP(disk, path, at + BEGINNING if path.endswith(".log") else at, bit)
+    FLIP(disk, path, at + BATCHES_AT if path.endswith(".log") else at, bit)
 
 
 def opened(path: str, data: bytes) -> bytes:
@@ -106,12 +106,12 @@ def opened(path: str, data: bytes) -> bytes:
     pages = read_pages(data) if SEGMENT.search(path) else []
     if not pages:
         return data
-    cipher, position, found = Cipher(unwrap(KEYS, path, pages)), BEGINNING, b""
+    cipher, position, found = Cipher(unwrap(KEYS, path, pages)), BATCHES_AT, b""
     try:
         while position < len(data):
-            length = read_header(head := open_head(cipher, data[position:])).batch_length
+            length = read_header(head := decrypt_head(cipher, data[position:])).batch_length
             stored = data[position : (position := position + stored_bytes(length))]
-            found += (head + open_rest(cipher, stored) if length > len(head) else head)[:length]
+            found += (head + decrypt_rest(cipher, stored) if length > len(head) else head)[:length]
     except CorruptBatch:
         return data
     return found

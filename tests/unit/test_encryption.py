@@ -20,7 +20,7 @@ from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.maintenance.log_opener import CannotOpenYet, OpenLog
 from tidelog_replica.server import use_current_key
 from tidelog_replica.storage.encryption import files as sealed
-from tidelog_replica.storage.encryption.files import BEGINNING, PAGE_BYTES, EncryptedDisk, read_pages, stored_bytes
+from tidelog_replica.storage.encryption.files import BATCHES_AT, PAGE_BYTES, EncryptedDisk, read_pages, stored_bytes
 from tidelog_replica.storage.encryption.keyring import Cipher, Keyring, load_keys, parse
 from tidelog_replica.storage.encryption.rotation import rekey
 from tidelog_replica.storage.index import IndexCache
@@ -104,7 +104,7 @@ def test_batches_of_all_sizes_come_back(size):
     log.append(made)
     flush(log)
     assert content(log, from_disk=True) == made
-    on_disk = sum(disk.open(path).size() - BEGINNING for path in segments(disk))
+    on_disk = sum(disk.open(path).size() - BATCHES_AT for path in segments(disk))
     assert on_disk == sum(stored_bytes(len(each)) for each in made)
 
 
@@ -183,18 +183,18 @@ def test_a_flipped_bit_is_never_served_and_the_scrubber_finds_it():
     disk = build()
     log = open_sealed(disk)
     first = log.segments[0]
-    disk.flip(first.path, BEGINNING + 30, 3)
+    disk.flip(first.path, BATCHES_AT + 30, 3)
     with pytest.raises(CorruptLog):
         log.read(0, 300)
     target = ScrubTarget.of(first)
     with pytest.raises(CorruptLog):
-        Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
+        Scrub(EncryptedDisk(disk, OF_OLD), target, target.first_position, 1 << 20, log.epochs).run()
 
 
 def test_a_sound_segment_passes_the_scrubber():
     log = open_sealed(disk := build())
     target = ScrubTarget.of(log.segments[0])
-    place, *_ = Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
+    place, *_ = Scrub(EncryptedDisk(disk, OF_OLD), target, target.first_position, 1 << 20, log.epochs).run()
     assert place.offset == target.end
 
 
@@ -203,7 +203,7 @@ def test_the_segment_that_is_written_is_scrubbed_and_read_as_far_as_it_is_synced
     written, synced = log.segments[-1], log.end
     log.append([batch(END, 3, size=200)])
     target = ScrubTarget.of(written, log.synced)
-    place, *_ = Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
+    place, *_ = Scrub(EncryptedDisk(disk, OF_OLD), target, target.first_position, 1 << 20, log.epochs).run()
     assert place.offset == target.end == synced < written.end_offset
     found = log.begin_reading(written.base, log.end, 1 << 20)
     assert found is not None
@@ -211,8 +211,8 @@ def test_the_segment_that_is_written_is_scrubbed_and_read_as_far_as_it_is_synced
     plain = [each for each in STORED if read_header(each).base_offset >= written.base]
     assert read.next_offset == synced and read.size == sum(map(len, plain))
     assert list(unpack(read.fingerprints)) == [fingerprint_of(read_header(each), each) for each in plain]
-    disk.flip(written.path, BEGINNING + 30, 3)
-    for job in (Scrub(EncryptedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs), found):
+    disk.flip(written.path, BATCHES_AT + 30, 3)
+    for job in (Scrub(EncryptedDisk(disk, OF_OLD), target, target.first_position, 1 << 20, log.epochs), found):
         with pytest.raises(CorruptLog):
             job.run()
 
@@ -313,7 +313,7 @@ def test_changing_the_key_leaves_the_batches_and_needs_the_old_key_no_more():
     census = rekey(disk, "/data", OF_BOTH)
     assert (dict(census.keys), census.rewrapped, census.clear, dict(census.missing)) == ({"new": 3}, 3, 0, {})
     assert keys_in_use(disk) == {"new"}
-    assert all(disk.read(path)[BEGINNING:] == before[path][BEGINNING:] for path in segments(disk))
+    assert all(disk.read(path)[BATCHES_AT:] == before[path][BATCHES_AT:] for path in segments(disk))
     assert content(open_sealed(disk, OF_NEW), from_disk=True) == STORED
     assert rekey(disk, "/data", OF_NEW).rewrapped == 0
 

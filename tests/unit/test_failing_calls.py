@@ -198,7 +198,7 @@ JOBS: dict[str, tuple[Prepare, Run]] = {
     "scrub": (
         lambda disk: ScrubTarget.of(open_log(disk).segments[1]),
         lambda disk, given: Scrub(
-            disk, given, given.beginning, 1 << 20, LeaderEpochCache(open_log(disk.disk).epochs.entries)
+            disk, given, given.first_position, 1 << 20, LeaderEpochCache(open_log(disk.disk).epochs.entries)
         ).run(),
     ),
 }
@@ -227,7 +227,7 @@ def jobs_of(log: Log) -> Sequence[Any]:
     segments = [source_of(segment) for segment in log.segments.closed()]
     compaction = Compaction(log._disk, PATH, segments, 0, 12, 9000, 0, LatestOffsets(99), (), log.generation)
     log._snapshots.write(7, log.chain_at(7)[1], log.producers.to_bytes())
-    twins = tuple(segment.twin() for segment in log.segments.up_to(log.segments[1].base))
+    twins = tuple(segment.read_only_view() for segment in log.segments.up_to(log.segments[1].base))
     recall = RebuildProducerState(log._disk, PATH, twins, 8, log.producers.copy(), log.generation)
     return [snapshot, compaction, recall, log.begin_advance(9)]
 

@@ -93,14 +93,14 @@ def test_D5_a_log_that_is_open_does_not_need_the_snapshot_at_its_start(cut: int)
     """What lies there is damaged one day; a copy, a cut and the next retention learn it from memory."""
     disk, log, first, later = retired()
     spoil(disk, first, *later)
-    told = ProducerState.from_bytes(log.snapshot().producers)
+    told = ProducerState.from_bytes(log.copy_start().producers)
     assert ProducerState(()).snapshot() != told.snapshot()
     assert {id: told.snapshot()[id] for id in (3,)} == {id: ALL[id] for id in (3,)}
     copy = open_log(SimDisk())
-    copy.reset(log.snapshot(), told)
+    copy.reset(log.copy_start(), told)
     copy.append(STORED[log.start :])
     assert copy.producers.snapshot() == ALL
-    recall = log.begin_recall(cut)
+    recall = log.begin_rebuild(cut)
     log.truncate(cut, None if recall is None else recall.run())
     assert log.producers.snapshot()[3] == ALL[3]
     log.advance_start(cut)
@@ -127,7 +127,7 @@ def test_damage_to_what_retention_takes_is_no_damage(unreadable: bool, monkeypat
             patch.setattr(Segment, "headers", fail)
         assert advance.run() is False, "what the producers had written is hidden"
     log.complete_advance(advance)
-    assert ProducerState.from_bytes(log.snapshot().producers).snapshot()[3] == ALL[3]
+    assert ProducerState.from_bytes(log.copy_start().producers).snapshot()[3] == ALL[3]
     found = open_log(disk)
     assert found.start == log.start and found.producers.snapshot() == ALL
 
@@ -210,7 +210,7 @@ def test_a_snapshot_of_a_roll_that_was_followed_by_retention_leaves_that_of_the_
     log.complete_advance(advance)
     snapshot.run()
     log.complete_snapshot(snapshot)
-    told = ProducerState.from_bytes(log.snapshot().producers)
+    told = ProducerState.from_bytes(log.copy_start().producers)
     assert told.snapshot() == ProducerState(HEADERS[: log.start]).snapshot()
     check(open_log(disk), log.start)
 
@@ -223,7 +223,7 @@ def test_the_snapshot_of_a_roll_leaves_that_of_a_log_start_at_the_same_offset_as
     log.roll_if_old(10**12)
     assert log.roll_if_old(10**13)
     advance, snapshot = log.begin_advance(COUNT), log.begin_snapshot()
-    assert advance is not None and snapshot is not None and snapshot.offset == advance.origin.start == COUNT
+    assert advance is not None and snapshot is not None and snapshot.offset == advance.log_start.start == COUNT
     advance.run()
     log.complete_advance(advance)
     flush(log)
@@ -306,7 +306,7 @@ def test_while_the_start_moves_the_snapshot_at_the_old_one_stays():
     advance.run()
     log.complete_advance(advance)
     expected = ProducerState(HEADERS[: log.start])
-    assert ProducerState.from_bytes(log.snapshot().producers).snapshot() == expected.snapshot()
+    assert ProducerState.from_bytes(log.copy_start().producers).snapshot() == expected.snapshot()
 
 
 def test_a_snapshot_that_a_former_life_could_not_sync_is_durable_before_the_segments_go():
@@ -320,11 +320,11 @@ def test_a_snapshot_that_a_former_life_could_not_sync_is_durable_before_the_segm
     disk.heal()
     log = open_log(disk)
     log.advance_start(15)
-    expected = log.snapshot()
+    expected = log.copy_start()
     for seed in range(20):
         after = disk.clone()
         after.crash(Random(seed))
-        assert open_log(after).snapshot() == expected
+        assert open_log(after).copy_start() == expected
     assert ProducerState.from_bytes(expected.producers).snapshot() == ProducerState(HEADERS[: log.start]).snapshot()
 
 

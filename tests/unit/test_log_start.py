@@ -13,7 +13,7 @@ from tidelog.types import TopicConfig
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import LOG_START, RESET, LogStartCheckpoint
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK
+from tidelog_replica.storage.recovery.recovery import EPOCHS, RECOVERY_POINT
 from tidelog_replica.storage.segment import Segment
 
 # --- retention -------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_a_copy_that_starts_over_where_the_leader_begins_becomes_its_equal():
     leader.advance_start(15)
     follower = open_log(disk)
     follower.append(STORED[:4])
-    past = leader.snapshot()
+    past = leader.copy_start()
     follower.reset(past, ProducerState.from_bytes(past.producers))
     assert (follower.start, follower.end, follower.durable) == (leader.start, leader.start, leader.start)
     assert follower.read_high_watermark() == leader.start and follower.epoch_at(follower.start) == 3
@@ -206,11 +206,11 @@ def test_a_copy_that_starts_over_where_the_leader_begins_becomes_its_equal():
     for log in (follower, open_log(disk)):
         check(log, leader.start)
         assert all(log.chain_at(o) == leader.chain_at(o) for o in range(leader.start, COUNT + 1))
-        assert log.snapshot() == leader.snapshot()
+        assert log.copy_start() == leader.copy_start()
 
 
 def test_a_log_that_begins_at_0_has_no_past():
-    assert filled(SimDisk()).snapshot()[:3] == (0, -1, NO_CHAIN)
+    assert filled(SimDisk()).copy_start()[:3] == (0, -1, NO_CHAIN)
     log = open_log(SimDisk())
     reset(log, 0, -1, b"")
     assert (log.start, log.end, log.epochs.latest(), log.chain_at(0)) == (0, 0, -1, (0, NO_CHAIN))
@@ -330,6 +330,6 @@ def test_the_marks_file_is_still_the_judge_after_a_reset():
     disk.unlink(f"{PATH}/{50:020d}.log")
     with pytest.raises(CorruptLog, match="no segment is left"):
         open_log(disk)
-    disk.unlink(f"{PATH}/{MARK}")
+    disk.unlink(f"{PATH}/{RECOVERY_POINT}")
     with pytest.raises(CorruptLog, match="no segment is left"):
         open_log(disk)

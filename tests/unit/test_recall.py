@@ -26,11 +26,11 @@ def test_the_job_tells_what_the_producers_had_written_below_each_cut(retired, ev
     for end in range(8, COUNT):
         log = filled(SimDisk())
         log.advance_start(retired)
-        recall = log.begin_recall(end)
+        recall = log.begin_rebuild(end)
         assert recall is not None
-        recalled = recall.run()
-        assert recalled.snapshot() == ProducerState(HEADERS[:end]).snapshot()
-        log.truncate(end, recalled)
+        rebuilt = recall.run()
+        assert rebuilt.snapshot() == ProducerState(HEADERS[:end]).snapshot()
+        log.truncate(end, rebuilt)
         assert log.producers.snapshot() == ProducerState(HEADERS[:end]).snapshot()
 
 
@@ -45,7 +45,7 @@ def test_the_job_reads_the_headers_behind_the_newest_snapshot_alone(monkeypatch)
         Segment, "headers", lambda self, start: (read.append(each) or each for each in walk(self, start))
     )
     monkeypatch.setattr(Segment, "_scan_index", lambda self: pytest.fail("the whole segment is read"))
-    recall = log.begin_recall(COUNT - 1)
+    recall = log.begin_rebuild(COUNT - 1)
     assert recall is not None
     assert recall.run().snapshot() == ProducerState(HEADERS[: COUNT - 1]).snapshot()
     assert [header.base_offset for header in read] == [*range(24, COUNT)]
@@ -55,7 +55,7 @@ def test_what_is_appended_while_the_job_runs_does_it_no_harm():
     log = open_log(SimDisk())
     for each in STORED[:20]:
         log.append([each])
-    recall = log.begin_recall(9)
+    recall = log.begin_rebuild(9)
     assert recall is not None
     for each in STORED[20:]:
         log.append([each])
@@ -64,10 +64,10 @@ def test_what_is_appended_while_the_job_runs_does_it_no_harm():
 
 def test_a_cut_that_takes_nothing_of_a_producer_needs_no_job_and_reads_nothing(monkeypatch):
     log = filled(SimDisk())
-    assert log.begin_recall(COUNT) is None
+    assert log.begin_rebuild(COUNT) is None
     monkeypatch.setattr(ProducerState, "reaches", lambda self, offset: False)
     monkeypatch.setattr(log.segments, "headers", lambda start=None: pytest.fail("read"))
-    assert log.begin_recall(9) is None
+    assert log.begin_rebuild(9) is None
     log.truncate(9)
 
 
@@ -84,7 +84,7 @@ def test_damage_that_the_job_meets_is_told():
     for name in log._disk.listdir(log._directory):
         if name.startswith("producers-"):
             log._disk.unlink(f"{log._directory}/{name}")
-    recall = log.begin_recall(9)
+    recall = log.begin_rebuild(9)
     assert recall is not None
     with pytest.raises(CorruptLog):
         recall.run()

@@ -27,7 +27,7 @@ from tidelog.batch.format import read_header
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.checkpoints import OffsetCheckpoint, seed_of
 from tidelog_replica.storage.log import CorruptLog, Log
-from tidelog_replica.storage.recovery.recovery import EPOCHS, HIGH_WATERMARK, MARK
+from tidelog_replica.storage.recovery.recovery import EPOCHS, HIGH_WATERMARK, RECOVERY_POINT
 
 LAST = SEGMENTS[-1]
 
@@ -157,7 +157,7 @@ def test_a_directory_without_segments_is_a_new_log_unless_mark_or_hw_know_better
         disk.unlink(path)
     with pytest.raises(CorruptLog, match="no segment is left"):
         open_log(disk)
-    disk.unlink(f"{PATH}/{MARK}")
+    disk.unlink(f"{PATH}/{RECOVERY_POINT}")
     with pytest.raises(CorruptLog, match="synced to offset 9"):
         open_log(disk)
     disk.unlink(f"{PATH}/{HIGH_WATERMARK}")
@@ -204,7 +204,7 @@ def test_a_batch_of_an_epoch_that_the_epoch_file_does_not_tell_is_cut():
 # --- everything beside the segments ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [EPOCHS, HIGH_WATERMARK, MARK, f"{0:020d}.index", f"{6:020d}.index"])
+@pytest.mark.parametrize("name", [EPOCHS, HIGH_WATERMARK, RECOVERY_POINT, f"{0:020d}.index", f"{6:020d}.index"])
 def test_no_damage_to_another_file_stops_the_log_or_changes_it(name):
     disk = build()
     path = f"{PATH}/{name}"
@@ -276,7 +276,7 @@ def test_power_that_goes_takes_no_full_segment_from_below_the_mark():
                 pending.run()
                 log.complete_flush(pending)
         disk.crash(Random(seed))
-        assert (OffsetCheckpoint(disk, f"{PATH}/{MARK}").value or 0) >= int(LAST[-24:-4])
+        assert (OffsetCheckpoint(disk, f"{PATH}/{RECOVERY_POINT}").value or 0) >= int(LAST[-24:-4])
         disk.flip(SEGMENTS[1], 50, 3)
         with pytest.raises(CorruptLog):
             log = open_log(disk)
@@ -290,7 +290,7 @@ def test_the_mark_is_synced_once_for_each_full_segment():
     for each in STORED:
         log.append([each])
         while (pending := log.begin_flush()) is not None:
-            synced += pending.mark is not None
+            synced += pending.recovery_point is not None
             pending.run()
             log.complete_flush(pending)
     assert synced == len(SEGMENTS) - 1

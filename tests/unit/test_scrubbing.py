@@ -215,7 +215,7 @@ def test_a_check_goes_on_where_the_last_piece_ended():
         segment = log.segments.closed_segment_after(base)
         assert segment is not None
         target = ScrubTarget.of(segment)
-        place, pieces = target.beginning, 0
+        place, pieces = target.first_position, 0
         while place.position < target.size:
             place, removed, _ = Scrub(disk, target, place, 50, log.epochs).run()
             pieces += 1
@@ -239,7 +239,7 @@ def test_a_damaged_index_that_a_compaction_removes_meanwhile_is_no_damage_to_the
         return data
 
     monkeypatch.setattr(disk, "read", read_and_lose)
-    assert Scrub(disk, target, target.beginning, 10_000, log.epochs).run().index_removed
+    assert Scrub(disk, target, target.first_position, 10_000, log.epochs).run().index_removed
 
 
 # --- batches that no reader can decode -----------------------------------------------------------------------
@@ -268,7 +268,7 @@ def found_in(disk: SimDisk, log: Log, length: int = 1 << 20) -> list[tuple[int, 
     segment = log.segments.closed_segment_after(-1)
     assert segment is not None
     target = ScrubTarget.of(segment)
-    place, found = target.beginning, []
+    place, found = target.first_position, []
     while place.position < target.size:
         checked = Scrub(disk, target, place, length, log.epochs).run()
         place = checked.place

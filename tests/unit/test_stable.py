@@ -171,7 +171,7 @@ def test_retention_forgets_what_lies_before_the_log() -> None:
     bench.add(batch(b"a", 7), abort(7), *(batch(b"%d" % number * 50) for number in range(40)), batch(b"z", 8))
     assert bench.log.advance_start(bench.log.end - 5)
     assert bench.transactions.aborted_from(0) == [] and bench.transactions.is_open(8, 0)
-    copy = ProducerState.from_bytes(bench.log.snapshot().producers)
+    copy = ProducerState.from_bytes(bench.log.copy_start().producers)
     assert copy.transactions.aborted_from(bench.log.start) == []
     assert not copy.transactions.open, "what began later is in the batches that a copy gets"
 

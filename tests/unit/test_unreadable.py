@@ -170,7 +170,7 @@ def test_a_full_segment_that_a_job_cannot_read_is_damaged_and_the_disk_does_not_
     assert compaction is not None
     result = run_job(replace(compaction, disk=spoiled))
     assert isinstance(result, CorruptLog) and result.filename == SEGMENTS[0]
-    twin = log.segments[0].twin()
+    twin = log.segments[0].read_only_view()
     twin._disk = spoiled
     with pytest.raises(CorruptLog):
         list(twin.headers(0))

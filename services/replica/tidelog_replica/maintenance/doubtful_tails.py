@@ -1,16 +1,16 @@
-"""Partitions whose log has a doubtful tail: nobody counts on them until the doubt is settled
+"""Partitions whose log has a doubtful tail: no other server counts on them until the doubt is settled
 (``storage/recovery/doubtful_tail.py``).
 
-The log is closed. The partition serves and follows nobody. Each step is one of ``DoubtPhase``, which the metadata and
-the answers so far determine:
+The log is closed. The partition serves no request and follows no leader. Each step is one of ``DoubtPhase``, which
+the metadata and the answers so far determine:
 
     reporting   a member of ISR or ELR reports the doubt. From then on the controller treats the copy as away: it is
                 neither elected nor counted, and other members that are back lead
-    searching   nobody leads: every other replica is asked for the batches that are missing here, members first. They
-                answer from a whole log, or from one that is doubtful elsewhere. The search ends when all that is
-                missing was found, or when the batch at some offset is whole on no member. Then this server reports to
-                the controller where the log ends, and which records are possibly lost. When the controller has
-                agreed, what was found is written to the tail file, and the log is opened, cut
+    searching   there is no leader: every other replica is asked for the batches that are missing here, members
+                first. They answer from a whole log, or from one that is doubtful elsewhere. The search ends when all
+                that is missing was found, or when the batch at some offset is whole on no member. Then this server
+                reports to the controller where the log ends, and which records are possibly lost. When the
+                controller has agreed, what was found is written to the tail file, and the log is opened, cut
     probing     another leads: it is asked whether it serves in its leader epoch
     giving up   it does, and so it holds everything committed: this server reports that the copy gives up its tail
     cutting     the controller has agreed, in an older epoch than the metadata's: the log is opened, cut
@@ -21,10 +21,10 @@ the answers so far determine:
 A member that does not answer may hold what is missing, and may come back: the partition waits for it; where the end
 of the log is only torn, ``TORN_WAIT_S``. Other replicas are waited for ``OTHERS_WAIT_S``.
 Nothing of the log changes before the controller has agreed (decision 10), and what is known here is volatile: the
-next life finds the same tail and begins again.
+next process finds the same tail and begins again.
 
-A tail that is damaged for sure, below the recovery point, goes the same way as long as nobody leads: it can be made
-whole, and is never cut. Where another leads, or what is missing is whole nowhere, it is repaired
+A tail that is damaged for sure, below the recovery point, goes the same way as long as there is no leader: it can be
+made whole, and is never cut. Where another leads, or what is missing is whole nowhere, it is repaired
 (``maintenance/log_repairer.py``).
 
 A cluster below feature level 4 knows nothing of doubt. There a copy that is the only member is cut, and the records
@@ -143,7 +143,7 @@ class DoubtfulTails:
         return len(self._doubts)
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Why the partition serves nobody."""
+        """The error with which the partition refuses every request."""
         doubt = self._doubts[key]
         waiting = ", ".join(sorted(doubt.silent))
         doing = f"it waits for {waiting}" if waiting else "other replicas are asked for what is missing"
@@ -162,21 +162,22 @@ class DoubtfulTails:
         *,
         damage: CorruptLog | None = None,
     ) -> None:
-        """The log was not opened: its tail is doubtful; or damaged for sure, and must not be cut."""
+        """Begin to settle the tail of a log that was not opened: it is doubtful; or damaged for sure, and must not be
+        cut."""
         self._doubts[key] = _Doubt(config, state, log, log.start, now, damage, edge=(log.path, log.position))
         self._doubts[key].last_epoch = log.last_epoch
-        told = {"start": log.start, "end": log.end, "torn": int(log.torn), "damaged": int(damage is not None)}
-        self._event("log_doubtful", key, **told, reason=log.strerror or str(log))
+        facts = {"start": log.start, "end": log.end, "torn": int(log.torn), "damaged": int(damage is not None)}
+        self._event("log_doubtful", key, **facts, reason=log.strerror or str(log))
         self._step(key, now)
 
     def on_state(self, key: TopicPartition, config: TopicConfig, state: PartitionState, now: float) -> None:
-        """The controller's state."""
+        """Take in the partition's state as the controller has it."""
         doubt = self._doubts[key]
         doubt.config, doubt.state, doubt.pause_until = config, state, 0.0
         self._step(key, now)
 
     def unassign(self, key: TopicPartition) -> None:
-        """This server has no part in it any more."""
+        """This server is no replica of the partition any more."""
         if key in self._doubts:
             self._doubts[key].state = None
 
@@ -190,7 +191,7 @@ class DoubtfulTails:
         self._doubts.pop(key, None)
 
     def on_tick(self, key: TopicPartition, now: float) -> None:
-        """A pause is over."""
+        """Go on after a pause."""
         if key in self._doubts:
             self._step(key, now)
 
@@ -317,7 +318,7 @@ class DoubtfulTails:
                 places.setdefault(place.start, place)
         while (found := places.get(doubt.needed)) is not None:
             if self._epoch_of(doubt) < 0 and found.leader_epoch != doubt.last_epoch:
-                return  # the CRC does not cover the epoch, and the epoch file is damaged: another replica has to tell
+                return  # the CRC does not cover the epoch, and the epoch file is damaged: another replica has it
             self._take(doubt, found, found.end, found.leader_epoch)
             doubt.edge = (found.path, found.position + found.stored)
             behind = next((p for p in doubt.log.places if (p.path, p.position) == doubt.edge), None)
@@ -346,7 +347,7 @@ class DoubtfulTails:
         self._effects.call(node, message, self._settings.replica_max_leader_timeout_s, done)
 
     def _epoch_of(self, doubt: _Doubt) -> int:
-        """The leader epoch of the batch that is needed, if the log's own epochs tell."""
+        """The leader epoch of the batch that is needed, if the log's own epochs tell; else -1."""
         return doubt.log.epochs.epoch_at(doubt.needed)
 
     def _on_read(
@@ -414,7 +415,7 @@ class DoubtfulTails:
         self._call(key, doubt, message, done)
 
     def _on_reported(self, key: TopicPartition, doubt: _Doubt, answer: Message | TidelogError, now: float) -> None:
-        """The metadata tells what came of it."""
+        """Wait for newer metadata, which show whether the controller has recorded the doubt."""
         if self._doubts.get(key) is doubt:
             doubt.busy = False
             self._pause(key, doubt, now)

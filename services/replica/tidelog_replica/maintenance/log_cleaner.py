@@ -189,7 +189,7 @@ class LogCleaner:
                 raise result
             partition.log.complete_advance(advance)
             if result is False:
-                key, start = partition.key, advance.origin.start
+                key, start = partition.key, advance.log_start.start
                 self._effects.event(
                     "producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=start
                 )

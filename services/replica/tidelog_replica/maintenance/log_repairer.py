@@ -1,8 +1,8 @@
 """Partitions whose log is damaged: out of every promise first, then repaired from the leader
 (``storage/recovery/damage.py``).
 
-Damage is met when a log opens, when somebody reads, or by the scrubber. The log is closed then, the partition serves
-and follows nobody, and goes through the phases of ``RepairPhase``:
+Damage is met when a log opens, when it is read, or by the scrubber. The log is closed then, the partition serves
+no request and follows no leader, and goes through the phases of ``RepairPhase``:
 
     handing over    it reports to the controller that what it held is lost, and again until that is in the metadata,
                     in a newer epoch than any that it knew; also where it is no member: it may be about to become one.
@@ -20,10 +20,10 @@ leader's log does not fit (its own begins in the hole; what lies behind the hole
 bring back deleted keys), and where the same segment is damaged again, the copy starts over with nothing. A server
 that leads by the time when a leader's log turns out not to fit keeps what precedes the hole: that is all there is.
 Where the leader's log begins behind the hole, and there a segment of the copy with the same history, the copy begins
-there too: what is damaged is to go anyway. What producers had written before, which the hole hides, the leader tells
-then.
+there too: what is damaged is to go anyway. What producers had written before, which the hole hides, the leader
+reports then.
 
-An unclean election may choose this server because nobody else is left: then what precedes the damage is served, in a
+An unclean election may choose this server because no other is left: then what precedes the damage is served, in a
 leader epoch in which nothing else has been.
 """
 
@@ -83,10 +83,11 @@ class _Repair:
     """Of the damaged segment; None: the log as a whole."""
     phase: RepairPhase = RepairPhase.HANDING_OVER
     lost_epoch: int = -1
-    """Of the state in which the controller has recorded the loss: in newer ones nobody counts on what was here."""
+    """Of the state in which the controller has recorded the loss: in newer ones no other server counts on what was
+    here."""
     hole: Hole | None = None
     offset: int = 0
-    """Filled up to here …"""
+    """The hole is filled up to here …"""
     size: int = 0
     """… with so many bytes."""
     busy: bool = False
@@ -117,7 +118,7 @@ class LogRepairer:
         self._reopen = reopen
         self._repairs: dict[TopicPartition, _Repair] = {}
         self._before: dict[TopicPartition, list[int]] = {}
-        """Segments that were damaged before in this life."""
+        """Segments that were damaged before, since this process began."""
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._repairs
@@ -126,7 +127,7 @@ class LogRepairer:
         return len(self._repairs)
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Why the partition serves nobody."""
+        """The error with which the partition refuses every request."""
         repair = self._repairs[key]
         if repair.hole is not None:
             doing = f"offsets {repair.offset} to {repair.hole.end} are being fetched again"
@@ -148,7 +149,7 @@ class LogRepairer:
         *,
         closed: bool = True,
     ) -> None:
-        """The log is damaged; it is closed now, or will be with ``on_closed``."""
+        """Begin to repair a damaged log; it is closed now, or will be with ``on_closed``."""
         base = base_of(error)
         before = self._before.setdefault(key, [])
         if base in before:
@@ -161,24 +162,24 @@ class LogRepairer:
         self._step(key, now)
 
     def on_closed(self, key: TopicPartition, now: float) -> None:
-        """No thread works on the log any more."""
+        """Go on: no thread works on the log any more."""
         if key in self._repairs:
             self._repairs[key].busy = False
             self._step(key, now)
 
     def on_state(self, key: TopicPartition, config: TopicConfig, state: PartitionState, now: float) -> None:
-        """The controller's state."""
+        """Take in the partition's state as the controller has it."""
         repair = self._repairs[key]
         repair.config, repair.state, repair.pause_until = config, state, 0.0
         self._step(key, now)
 
     def unassign(self, key: TopicPartition) -> None:
-        """This server has no part in it any more."""
+        """This server is no replica of the partition any more."""
         if key in self._repairs:
             self._repairs[key].state = None
 
     def unassign_all(self) -> None:
-        """This server's life is over."""
+        """This server's incarnation is over."""
         for repair in self._repairs.values():
             repair.state = None
 
@@ -188,7 +189,7 @@ class LogRepairer:
         self._before.pop(key, None)
 
     def on_tick(self, key: TopicPartition, now: float) -> None:
-        """A pause is over."""
+        """Go on after a pause."""
         if key in self._repairs:
             self._step(key, now)
 
@@ -244,7 +245,8 @@ class LogRepairer:
         answer: Message | TidelogError,
         now: float,
     ) -> None:
-        """Refused where the partition has moved on: then the same with its newer state."""
+        """The controller has answered. It refuses where the partition has moved on: the report is then repeated with
+        the newer state."""
         if self._repairs.get(key) is not repair:
             return
         repair.busy = False
@@ -275,7 +277,8 @@ class LogRepairer:
         result: object,
         now: float,
     ) -> None:
-        """What failed is not tried again in this life: a sync that answers after one that did not proves nothing."""
+        """A job has ended. One that failed stops the server and is not tried again: a sync that succeeds after one
+        that failed proves nothing."""
         if self._repairs.get(key) is not repair:
             return
         if isinstance(result, OSError):
@@ -301,7 +304,7 @@ class LogRepairer:
         self._over(key, repair, now)
 
     def _over(self, key: TopicPartition, repair: _Repair, now: float) -> None:
-        """The log can be opened; by whom has a part in it."""
+        """The log can be opened; it is, if this server is still a replica."""
         del self._repairs[key]
         if repair.state is not None:
             self._reopen(key, repair.config, repair.state)

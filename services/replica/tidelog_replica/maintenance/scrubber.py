@@ -153,7 +153,7 @@ class Scrubber:
                 continue
             target = self._target_after(-1 if self._target is None else self._target.base)
             if target is not None:
-                self._target, self._place = target, target.beginning
+                self._target, self._place = target, target.first_position
                 self._generation = self._partition.log.generation
                 self._unreadable, self._unreadable_count = [], 0
                 return

@@ -299,7 +299,7 @@ class FollowerReplica:
                 f"leader {self.core.leader} of epoch {self.core.leader_epoch} asks to cut the log at {end}, below"
                 f" the high watermark {self.core.high_watermark}: committed records would be lost"
             )
-        recall = log.begin_recall(end)
+        recall = log.begin_rebuild(end)
         if recall is None:
             self._cut(end)
             return FetchOutcome.FETCH_AGAIN
@@ -320,7 +320,7 @@ class FollowerReplica:
         assert isinstance(result, ProducerState)
         self._cut(recall.end, result)
 
-    def _cut(self, end: int, recalled: ProducerState | None = None) -> None:
+    def _cut(self, end: int, rebuilt: ProducerState | None = None) -> None:
         """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where records
         that are cut may have been committed, ``on_loss`` is called before the cut: a crash must neither leave a HW
         above what is committed nor lose the report."""
@@ -339,7 +339,7 @@ class FollowerReplica:
                 log_end=log.end,
                 end=end,
             )
-        log.truncate(end, recalled)
+        log.truncate(end, rebuilt)
 
     def on_snapshot(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
         """What a copy must know that begins where the leader's log does, with the producers there: all of the own log

@@ -384,7 +384,7 @@ class LeaderReplica:
         refusal = self.core.follower_refusal(node, broker_epoch, leader_epoch)
         if refusal is not None:
             return refusal
-        return LogSnapshotAnswer(*self._log.snapshot())
+        return LogSnapshotAnswer(*self._log.copy_start())
 
     def on_state(self, state: PartitionState, now: float) -> None:
         """The ISR changed. Where it is too small now, those who wait for it learn that at once (their batches may

@@ -1,6 +1,6 @@
 """The small files in a log's directory: their names, what binds them to the directory, and their formats.
 
-A ``OffsetCheckpoint`` holds one offset that is cheap to move: the recovery mark and the high watermark. A write is
+An ``OffsetCheckpoint`` holds one offset that is cheap to move: the recovery point and the high watermark. A write is
 one small ``pwritev`` without a sync. It goes round a ring of slots, each with a sequence number and a CRC. A crash
 may lose or tear what was not synced, and an older value is still there: the reader takes the valid slot with the
 highest sequence. The file is open only while it is read or written, because a server has many of them.
@@ -8,11 +8,11 @@ highest sequence. The file is open only while it is read or written, because a s
 ``log-start`` says where a log begins. Retention moves that up. The file keeps what can then no longer be learned from
 the segments: the offset, the leader epoch of the record before it, and the hash chain up to it. It is durable before
 the first segment below it is unlinked. So a first segment that begins later than the file says was lost, not retired.
-One that begins earlier is the rest of a retention that a crash interrupted. The format, big-endian: magic ``TLLS``,
+One that begins earlier was left by a retention that a crash interrupted. The format, big-endian: magic ``TLLS``,
 start i64, last epoch i64 (-1: none), chain 16 bytes, CRC32C of all that, begun with ``seed_of`` the directory.
 
 ``high-watermark`` says how far the log was committed. It is written now and then, never above what is durable. So a
-log that is found to end before it has lost records that somebody was promised, whatever the recovery mark says
+log that is found to end before it has lost records that were promised, whatever the recovery point says
 (``recovery/recovery.py``). ``committed-once`` exists where that has happened and is known: the high watermark had
 reached its offset, the log ends before it, and what lies between must come from others or is lost. It goes down only
 where the loss itself is decided.
@@ -30,21 +30,21 @@ from tidelog.batch.format import NO_CHAIN
 from tidelog.runtime.disk import Disk
 from tidelog.types import Buffer
 
-MARK = "recovery-mark"
-"""Below it everything was synced: a ``OffsetCheckpoint``."""
+RECOVERY_POINT = "recovery-mark"
+"""Below it everything was synced: an ``OffsetCheckpoint``."""
 EPOCHS = "leader-epochs"
-"""Which leader epoch begins where: an ``LeaderEpochCache``."""
+"""Which leader epoch begins where: a ``LeaderEpochCache``."""
 HIGH_WATERMARK = "high-watermark"
-COMMITTED_ONCE = "committed-once"
+HIGHEST_COMMITTED = "committed-once"
 """Both are of ``HighWatermarkCheckpoint``: ``OffsetCheckpoint``s."""
 PENDING_LOSSES = "pending-losses"
 """Losses that the controller does not know of yet: see ``pending_losses.py``."""
 LOG_START = "log-start"
-"""Where the log begins: an ``LogStartCheckpoint``."""
+"""Where the log begins: a ``LogStartCheckpoint``."""
 COMPACTED = "compacted-to"
-"""Below it the log was compacted at least once: a ``OffsetCheckpoint``."""
+"""Below it the log was compacted at least once: an ``OffsetCheckpoint``."""
 TOMBSTONES = "tombstones-to"
-"""Below it tombstones may be gone: a ``OffsetCheckpoint``. See ``storage/tombstones.py``."""
+"""Below it tombstones may be gone: an ``OffsetCheckpoint``. See ``storage/tombstones.py``."""
 RESET = "reset"
 """The log is to be thrown away: see ``reset.py``."""
 CLEANED = ".cleaned"
@@ -54,8 +54,8 @@ REPAIR = ".repair"
 
 
 UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EILSEQ, errno.ENOENT)
-"""What a failing medium answers to who opens or reads (Linux). Other errors (no rights, no descriptors, no memory)
-say nothing of what is there."""
+"""Errors with which Linux reports a failing medium when a file is opened or read. Other errors (no rights, no
+descriptors, no memory) say nothing of what is there."""
 
 
 def seed_of(directory: str) -> int:
@@ -134,11 +134,11 @@ class OffsetCheckpoint:
 _FIELDS = struct.Struct(">4sqq16s")
 _CRC = struct.Struct(">I")
 _MAGIC = b"TLLS"
-ORIGIN_BYTES = _FIELDS.size + _CRC.size
+LOG_START_BYTES = _FIELDS.size + _CRC.size
 
 
 class LogStartCheckpoint(NamedTuple):
-    """The beginning of a log."""
+    """Where a log starts, and what is known of the records before it."""
 
     start: int = 0
     """Offset of the first record kept."""
@@ -155,7 +155,7 @@ class LogStartCheckpoint(NamedTuple):
     @classmethod
     def from_bytes(cls, data: Buffer, directory: str) -> LogStartCheckpoint | None:
         """What the file says; None where it is damaged, or of another directory."""
-        if len(data) != ORIGIN_BYTES:
+        if len(data) != LOG_START_BYTES:
             return None
         fields = bytes(data[: _FIELDS.size])
         magic, *found = _FIELDS.unpack(fields)
@@ -165,7 +165,7 @@ class LogStartCheckpoint(NamedTuple):
 
 
 class CopyStart(NamedTuple):
-    """What a copy of a log must know that begins where this one does."""
+    """What a copy of a log must know to start where this log does."""
 
     start: int
     last_epoch: int
@@ -176,14 +176,14 @@ class CopyStart(NamedTuple):
     """Their state as of ``start``, as ``ProducerState.to_bytes``."""
 
 
-def read_origin(disk: Disk, directory: str) -> LogStartCheckpoint | None:
-    """What the log in ``directory`` says of its beginning; None where the file is missing or damaged."""
+def read_log_start(disk: Disk, directory: str) -> LogStartCheckpoint | None:
+    """The log start of the log in ``directory``; None where the file is missing or damaged."""
     return LogStartCheckpoint.from_bytes(read_cache(disk, f"{directory}/{LOG_START}"), directory)
 
 
-def write_origin(disk: Disk, directory: str, origin: LogStartCheckpoint) -> None:
+def write_log_start(disk: Disk, directory: str, log_start: LogStartCheckpoint) -> None:
     """Durably, in one step. Raises ``OSError``."""
-    disk.write_atomic(f"{directory}/{LOG_START}", origin.to_bytes(directory))
+    disk.write_atomic(f"{directory}/{LOG_START}", log_start.to_bytes(directory))
 
 
 class HighWatermarkCheckpoint:
@@ -193,7 +193,9 @@ class HighWatermarkCheckpoint:
         self._disk = disk
         self._directory = directory
         self._known = OffsetCheckpoint(disk, f"{directory}/{HIGH_WATERMARK}", there=HIGH_WATERMARK in names)
-        self._once = OffsetCheckpoint(disk, f"{directory}/{COMMITTED_ONCE}", there=COMMITTED_ONCE in names)
+        self._highest_committed = OffsetCheckpoint(
+            disk, f"{directory}/{HIGHEST_COMMITTED}", there=HIGHEST_COMMITTED in names
+        )
 
     @property
     def high_watermark(self) -> int:
@@ -201,9 +203,9 @@ class HighWatermarkCheckpoint:
         return self._known.value or 0
 
     @property
-    def once(self) -> int:
-        """The high watermark, or what it was before the log lost its end."""
-        return max(self.high_watermark, self._once.value or 0)
+    def highest_committed(self) -> int:
+        """The highest committed offset: the high watermark, or what it was before the log lost its end."""
+        return max(self.high_watermark, self._highest_committed.value or 0)
 
     def write(self, high_watermark: int, *, sync: bool = False) -> None:
         """Write the HW down: cheap, never torn; durable only with ``sync``."""
@@ -215,17 +217,17 @@ class HighWatermarkCheckpoint:
     def lower(self, high_watermark: int) -> None:
         """The HW goes back, durably: what lay between is not committed any more."""
         self._known.write(high_watermark, sync=True)
-        if self.once > high_watermark:
-            self._once.write(high_watermark, sync=True)
+        if self.highest_committed > high_watermark:
+            self._highest_committed.write(high_watermark, sync=True)
 
     def remember(self, high_watermark: int) -> None:
         """So far was committed what the log may be about to lose."""
-        if self.once < high_watermark:
-            self._once.write(high_watermark)
+        if self.highest_committed < high_watermark:
+            self._highest_committed.write(high_watermark)
 
     def lack(self, end: int) -> None:
         """The log ends, or is about to end, at ``end``, without what was committed above; durably."""
         if self.high_watermark > end:
-            self._once.write(self.once, sync=True)
+            self._highest_committed.write(self.highest_committed, sync=True)
             self._disk.sync_dir(self._directory)
             self._known.write(end, sync=True)

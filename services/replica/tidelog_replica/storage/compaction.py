@@ -1,9 +1,9 @@
 """Compaction: of all records with a key only the last one stays.
 
-Theory. A log under ``compact`` is a table that tells its own history: for each key the last record is its value, one
+Theory. A log under ``compact`` is a table with its own history: for each key the last record is its value, one
 without a value (a *tombstone*) deletes it. A pass looks at the part that was not compacted yet, remembers the last
 offset of every key there, and then goes over the whole closed log: a record goes when its key has a later one. What a
-reader who begins at any offset knows at the end is the same as before.
+reader that begins at any offset knows at the end is the same as before.
 
     never touched    the segment that is written, what is not committed, what is younger than
                      ``compaction_min_lag_ms`` (but see the maximal lag below)
@@ -25,13 +25,13 @@ once; records that are younger than ``compaction_min_lag_ms`` by their timestamp
 lie in the future. So a record is gone at most ``max_compaction_lag_ms`` after it was replaced, plus two intervals
 between checks (``retention_check_interval_s``) and the time of a pass.
 
-Compaction's part of the disk: closed segments get another file each, with the same batches, thinned out.
+Compaction gives each closed segment another file, with the same batches, thinned out.
 
-A ``Compaction`` is one pass (``storage/compaction.py``), a job of several runs: the first learns the keys, and
-each run rewrites one segment. The thread reads the old file through a handle of its own and writes
-``<base>.log.cleaned``; when that is durable it removes the old index, durably too. The log then renames the new file
-over the old one, in its owner's thread, so that it never reads the one through the index of the other, and only then
-writes the new index.
+A ``Compaction`` is one pass, a job of several runs: the first learns the keys, and each run rewrites one segment.
+``Compactor`` begins the passes over one log, and puts in place what each run made. The thread reads the old file
+through a handle of its own and writes ``<base>.log.cleaned``; when that is durable it removes the old index, durably
+too. The log then renames the new file over the old one, in its owner's thread, so that it never reads the one through
+the index of the other, and only then writes the new index.
 
 Safe against a crash at each step: before the rename the old file stands, without an index perhaps, and the next
 opening removes ``.cleaned``; after it the new one does, whose bytes were durable before. Nothing but a whole segment,
@@ -160,7 +160,7 @@ def _digest(key: bytes) -> bytes:
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Errors that say that the disk is full. A run that ends so changes nothing but that the pass is over."""
+"""Errors that report a full disk. A run that fails with one changes nothing but that the pass is over."""
 
 
 class Source(NamedTuple):
@@ -212,7 +212,7 @@ class Compaction:
     tombstone_retention_ms: int
     latest: LatestOffsets
     aborted: Sequence[EndedTransaction]
-    """Transactions whose records nobody is to see: they go, and what they say of a key does not count."""
+    """Aborted transactions: their records go, and what they hold for a key does not count."""
     generation: int
     number: int = 0
     """Of the source that the next run rewrites."""
@@ -355,7 +355,7 @@ class Compactor:
         self._segments = segments
         self._deletions = deletions
 
-    def begin(
+    def begin_pass(
         self,
         transactions: TransactionIndex,
         config: TopicConfig,
@@ -405,7 +405,7 @@ class Compactor:
         """Remove a new file whose segment was cut or deleted meanwhile. Raises ``OSError``."""
         remove(self._disk, f"{self._directory}/{cleaned.base:020d}.log{CLEANED}")
 
-    def complete(self, compaction: Compaction) -> bool:
+    def complete_run(self, compaction: Compaction) -> bool:
         """A run is over. Whether the pass goes on; if not, its end is remembered. Raises ``OSError``."""
         compaction.number += 1
         while (source := compaction.source) is not None and source.base < self._segments.start:

@@ -41,7 +41,7 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 class SegmentSummary(NamedTuple):
-    """What the index file says of its segment as a whole."""
+    """The segment as a whole, as its index file describes it."""
 
     base: int
     end_offset: int

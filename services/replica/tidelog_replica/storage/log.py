@@ -1,19 +1,21 @@
 """The log of one partition: append, read, flush, truncate.
 
-Theory. The log is a row of segments; the last one is written. Three offsets: ``start`` <= ``durable`` <= ``end``.
-Appends go to the page cache in the caller's thread and move ``end``. A flush is in two halves, so that the sync
-between them can run in a thread while appends go on: ``begin_flush`` names the files that hold what is not durable
-yet (full segments among them, the leader-epoch file where it has grown, the directory where it has), and
-``complete_flush`` moves ``durable``. Whatever is appended meanwhile is the next flush's: group commit.
+Theory. The log is a row of segments (``segment_list.py``); the last one is written. Three offsets: ``start`` <=
+``durable`` <= ``end``. Appends go to the page cache in the caller's thread and move ``end``. A flush is in two
+halves, so that the sync between them can run in a thread while appends go on: ``begin_flush`` names the files that
+hold what is not durable yet (full segments among them, the leader-epoch file where it has grown, the directory where
+it has), and ``complete_flush`` moves ``durable``. Whatever is appended meanwhile is the next flush's: group commit.
 
-The beginning moves up with retention (``begin_advance``), by whole segments; a closed segment may get another file
-with the same batches, thinned out (``maintenance/log_cleaner.py``). Both leave offsets, batch boundaries, epochs, the
-hash chain and the producers' state as they were.
+The log start moves up with retention (``retention.py``), by whole segments; compaction (``compaction.py``) gives a
+closed segment another file with the same batches, thinned out. Both are jobs in two halves: ``begin_…`` returns a
+job, the caller has it run in a thread, and ``complete_…`` takes in what it did. At most one of each is under way. A
+truncation may come in between; what a job did to a segment that is gone is then dropped. Both leave offsets, batch
+boundaries, epochs, the hash chain and the producers' state as they were.
 
-Invariants: every segment is whole batches with consecutive offsets; the leader-epoch file tells each batch's epoch
-before the batch is written; the recovery mark is never above what is synced (see ``recovery``).
+Invariants: every segment is whole batches with consecutive offsets; the leader-epoch file names each batch's
+epoch before the batch is written; the recovery point is never above what is synced (see ``recovery``).
 
-After an ``OSError`` in a call that writes nobody can say what is on the disk: half a batch, or a whole one that was
+After an ``OSError`` in a call that writes it is not known what is on the disk: half a batch, or a whole one that was
 reported as failed. Its offsets must not be used again in the same leader epoch, so the log refuses every further
 change until it is opened again. A flush that failed is not completed, and no other is begun.
 """
@@ -48,8 +50,8 @@ from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 
 __all__ = ["CopyStart", "CorruptLog", "DoubtfulLog", "Flush", "Log"]
 
-MARK_BYTES = 4 << 20
-"""When so many bytes were appended since the recovery mark was last synced, the next flush syncs it too."""
+RECOVERY_POINT_BYTES = 4 << 20
+"""When so many bytes were appended since the recovery point was last synced, the next flush syncs it too."""
 SNAPSHOT_BATCHES = 2048
 """After so many batches, and four for each producer, what the producers had written is written down in a snapshot. A
 log that is cut, as a follower's in a failover, first reads the headers behind the newest one (12 us each)."""
@@ -65,8 +67,8 @@ class Flush:
     """Set where new names must be made durable too."""
     generation: int = 0
     """How often the log had been truncated."""
-    mark: tuple[OffsetCheckpoint, int] | None = None
-    """Set where the recovery mark is to be durable too, as it is when the flush begins."""
+    recovery_point: tuple[OffsetCheckpoint, int] | None = None
+    """Set where the recovery point is to be durable too, as it is when the flush begins."""
 
     def run(self) -> None:
         """Sync everything. Raises ``OSError``; the flush has then failed for good."""
@@ -75,17 +77,17 @@ class Flush:
         if self.directory is not None:
             disk, path = self.directory
             disk.sync_dir(path)
-        if self.mark is not None:
-            self.mark[0].sync()
+        if self.recovery_point is not None:
+            self.recovery_point[0].sync()
 
 
 class _Writing:
-    """Around everything that writes: an ``OSError`` makes the log unusable."""
+    """A guard around everything that writes: after an ``OSError`` the log takes no further change."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self.is_possible = True
-        """No write failed yet, and the log is open."""
+        """Whether no write has failed yet, and the log is open."""
 
     def __enter__(self) -> None:
         if not self.is_possible:
@@ -113,9 +115,10 @@ class Log:
         indexes: IndexCache | None = None,
     ) -> None:
         self.producers = ProducerState()
-        """What the log says of its producers. ``append`` keeps it; a leader adds a batch a moment earlier."""
+        """What the producers have written to this log. ``append`` keeps it; a leader records a batch a moment
+        earlier."""
         self.forgets = False
-        """Nothing was found that tells of producers which have written nothing since the log start."""
+        """Nothing was found about producers that have written nothing since the log start."""
         self._disk = disk
         self._directory = directory
         self._snapshots = Snapshots(disk, directory)
@@ -144,14 +147,14 @@ class Log:
         self.pending_losses = PendingLosses(self._disk, self._directory, found.names)
         self._deletions = Deletions(self._disk, self._directory, found.names)
         self._deletions.on_cut(tail_start(found.names))  # how far what follows was compacted is not known
-        self._retention = Retention(self._disk, self._directory, self.segments, found.origin)
+        self._retention = Retention(self._disk, self._directory, self.segments, found.log_start)
         self._compactor = Compactor(self._disk, self._directory, self.segments, self._deletions)
         self._epochs_file = found.epochs_file
-        self._mark = found.mark
+        self._recovery_point = found.recovery_point
         self._committed = found.committed
         self._synced = self.end
-        self._appended = self._marked = 0
-        """Bytes that this process appended: all, and as many as the mark told of when it was last synced."""
+        self._appended = self._appended_when_synced = 0
+        """Bytes that this process appended: all, and until the recovery point was last synced."""
         self._epochs_grown = False
         self._epochs_unsure = found.epochs_unsure
         self._directory_grown = found.directory_grown
@@ -208,7 +211,7 @@ class Log:
         return self._generation
 
     def configure(self, config: TopicConfig) -> None:
-        """The topic's settings changed; not the flush policy, which never does."""
+        """Use changed settings of the topic; the flush policy never changes."""
         assert config.flush == self._config.flush
         self._config = config
 
@@ -302,28 +305,31 @@ class Log:
             self._prepare_snapshot()
 
     def assign_epoch(self, epoch: int) -> None:
-        """``epoch`` begins at the log end. The leader does this before it appends. It is durable with the epoch's
-        first batch: a server that comes to lead a thousand partitions at once must not wait for as many syncs. Before
-        that batch is durable nobody relies on the epoch, which is never resumed. Raises ``OSError``."""
+        """Let ``epoch`` begin at the log end. The leader does this before it appends. The entry is durable with the
+        epoch's first batch: a server that comes to lead a thousand partitions at once must not wait for as many
+        syncs. Before that batch is durable nothing relies on the epoch, which is never resumed. Raises
+        ``OSError``."""
         with self._writing:
             self._begin_epoch(epoch, self.end)
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
-        """Before anything relies on it. What begins at or above the mark may be in the page cache only: it is written
-        again, and nothing below it, which is stable and must not be at risk."""
+        """Write to the leader-epoch file that ``epoch`` begins at ``start``, before anything relies on it. Entries at
+        or above the recovery point may be in the page cache only: they are written again. Those below it are durable
+        and are not written, so as not to be at risk."""
         if self.epochs.assign(epoch, start) or self._epochs_unsure:
-            count = self.epochs.count_from(self._mark.value or 0) if self._epochs_unsure else 1
+            count = self.epochs.count_from(self._recovery_point.value or 0) if self._epochs_unsure else 1
             self._epochs_file.pwritev([self.epochs.last_bytes(count)], self.epochs.position(count))
             self._epochs_unsure, self._epochs_grown = False, True
 
     def _roll(self) -> Segment:
-        """Begin a new segment. The order of what reaches the disk does not matter: above the mark a gap or a missing
-        file is a torn tail."""
-        active = self.segments.active
-        active.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
+        """Begin a new segment. The order of what reaches the disk does not matter: above the recovery point a gap or
+        a missing file is a torn tail."""
+        full = self.segments.active
+        full.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
+        segment = self.segments.roll()
         self._directory_grown = self._rolled = True
         self._active_since_ms, self._reopened = None, False
-        return self.segments.roll()
+        return segment
 
     def roll_if_old(self, wall_ms: int) -> bool:
         """Close the active segment if a call saw its first record ``roll_age_ms`` ago or earlier. To be called now
@@ -358,20 +364,21 @@ class Log:
     # --- producers ---------------------------------------------------------------------------------------
 
     def _load_producers(self, names: Sequence[str] | None = None) -> None:
-        """Forget what is behind the log end, or know what is before it. ``names``: of all files that are there."""
+        """Read the producers' state at the log end: from the newest snapshot, and from the headers behind it.
+        ``names``: of all files that are there."""
         found = self._snapshots.newest(self.segments.start, self.end, self.segments.chain_at, names)
         self.forgets = found is None and self.segments.start > 0
         offset, state = found or (self.segments.start, self.producers.before(self.segments.start))
         self.producers.rebuild(self.segments.headers(offset), state)
         self.producers.transactions.forget_below(self.segments.start)
 
-    def begin_recall(self, end: int) -> RebuildProducerState | None:
+    def begin_rebuild(self, end: int) -> RebuildProducerState | None:
         """What ``truncate`` must read to know the producers at ``end``, as a job for a thread while no other job of
         the log runs; None where it knows them already. Its result is good until the log is cut or reset."""
         if end >= self.end or not self.producers.reaches(end):
             return None
-        twins = tuple(segment.twin() for segment in self.segments.up_to(end))
-        return RebuildProducerState(self._disk, self._directory, twins, end, self.producers.copy(), self._generation)
+        views = tuple(segment.read_only_view() for segment in self.segments.up_to(end))
+        return RebuildProducerState(self._disk, self._directory, views, end, self.producers.copy(), self._generation)
 
     def _prepare_snapshot(self) -> None:
         if self._rolled or self._batches >= max(SNAPSHOT_BATCHES, 4 * len(self.producers)):
@@ -386,8 +393,8 @@ class Log:
     def begin_snapshot(self) -> WriteProducerSnapshot | None:
         """After a roll, and after many batches: for the producers, what was appended up to here need not be read at
         the next opening, nor for a cut. The caller has the job run, in a thread, and then calls
-        ``complete_snapshot``, or, where it failed, nothing any more. It is a cache: nobody misses one that is not
-        begun."""
+        ``complete_snapshot``, or, where it failed, nothing any more. It is a cache: one that is not begun is not
+        missed."""
         if self.snapshot_due is None:
             return None
         due, self.snapshot_due = self.snapshot_due, None
@@ -400,7 +407,7 @@ class Log:
         return self.start, self._retention.log_start.start
 
     def complete_snapshot(self, snapshot: WriteProducerSnapshot) -> None:
-        """The job has run. What was taken of a log that was cut meanwhile is removed. Raises ``OSError``."""
+        """Take in that the job has run. A snapshot of a log that was cut meanwhile is removed. Raises ``OSError``."""
         if snapshot.generation != self._generation and snapshot.offset not in self._starts():
             with self._writing:
                 self._snapshots.forget(snapshot.offset)
@@ -409,28 +416,28 @@ class Log:
 
     def begin_flush(self, *, whole: bool = False) -> Flush | None:
         """What to sync now; None where nothing waits for it (under ``os``, unless it is to be ``whole``: until a
-        segment is full). The mark is synced, too, as it is when the flush begins: when it has passed another full
-        segment, or ``MARK_BYTES`` were appended. The caller runs the flush and then calls ``complete_flush``, or,
-        where it failed, nothing any more."""
+        segment is full). The recovery point is synced, too, as it is when the flush begins: when it has passed
+        another full segment, or ``RECOVERY_POINT_BYTES`` were appended. The caller runs the flush and then calls
+        ``complete_flush``, or, where it failed, nothing any more."""
         assert self._flush is None, "one flush at a time"
-        active, mark, lazy = self.segments.active.base, self._mark, self._lazy and not whole
-        passed = mark.synced < active <= (mark.value or 0) and not lazy
+        active, point, lazy = self.segments.active.base, self._recovery_point, self._lazy and not whole
+        passed = point.synced < active <= (point.value or 0) and not lazy
         if not self._writing.is_possible or not (passed or self._synced < (active if lazy else self.end)):
             return None
-        if self._appended - self._marked >= MARK_BYTES and mark.synced < (mark.value or 0):
-            passed, self._marked = True, self._appended
+        if self._appended - self._appended_when_synced >= RECOVERY_POINT_BYTES and point.synced < (point.value or 0):
+            passed, self._appended_when_synced = True, self._appended
         files = self.segments.files_from(self._synced)
         if self._epochs_grown:
             files.append(self._epochs_file)
         directory = (self._disk, self._directory) if self._directory_grown else None
         self._epochs_grown = self._directory_grown = False
-        marked = (mark, mark.value or 0) if passed else None
-        self._flush = Flush(tuple(files), self.end, directory, self._generation, marked)
+        to_sync = (point, point.value or 0) if passed else None
+        self._flush = Flush(tuple(files), self.end, directory, self._generation, to_sync)
         return self._flush
 
     def complete_flush(self, flush: Flush) -> None:
-        """``flush`` has run: ``durable`` moves to its end, unless the log was truncated meanwhile. Raises
-        ``OSError``."""
+        """Take in that ``flush`` has run: ``durable`` moves to its end, unless the log was truncated meanwhile.
+        Raises ``OSError``."""
         assert flush is self._flush
         self._flush = None
         while self._retired:
@@ -438,14 +445,14 @@ class Log:
         if flush.generation == self._generation and self._writing.is_possible:
             with self._writing:
                 self._synced = max(self._synced, flush.end)  # the start may have moved past it
-                self._mark.write(flush.end)
-                if flush.mark is not None:
-                    self._mark.synced = flush.mark[1]
+                self._recovery_point.write(flush.end)
+                if flush.recovery_point is not None:
+                    self._recovery_point.synced = flush.recovery_point[1]
 
     def discard_unsynced(self) -> None:
         """A flush failed: cut what it covered out of the files. It may be nowhere but in the page cache, where it
-        looks sound and counts as clean. Under ``os`` it stays: it was told to be as safe as it gets, and the next
-        opening writes it again. The log is unusable. Raises ``OSError``."""
+        looks sound and counts as clean. Under ``os`` it stays: it counted as durable when it was written, and the
+        next opening writes it again. The log is unusable. Raises ``OSError``."""
         self._writing.stop()
         if self._lazy:
             return
@@ -458,13 +465,13 @@ class Log:
 
     # --- truncate ----------------------------------------------------------------------------------------
 
-    def truncate(self, end: int, recalled: ProducerState | None = None) -> None:
+    def truncate(self, end: int, rebuilt: ProducerState | None = None) -> None:
         """End at ``end``, durably; a batch that would be cut in two goes whole. Epochs that begin there or later are
-        forgotten. Everything that is left is durable. ``recalled``: what ``begin_recall`` gave for this end; without
+        forgotten. Everything that is left is durable. ``rebuilt``: what ``begin_rebuild`` gave for this end; without
         it the caller's thread does that. Raises ``OSError``; the log is then unusable.
 
-        Crash-safe at each step: first HW and mark come down, durably, to where the log is to end; what is then found
-        above may be cut, and nothing below. Damage that is met is met before that.
+        Crash-safe at each step: first HW and recovery point come down, durably, to where the log is to end; what is
+        then found above may be cut, and nothing below. Damage that is met is met before that.
         """
         assert self.start <= end <= self.end, f"cut at {end}, of {self.start} to {self.end}"
         with self._writing:
@@ -472,8 +479,8 @@ class Log:
                 self._generation += 1
                 known = not self.producers.reaches(end)
                 self._cut_segments(end)
-                if recalled is not None:
-                    self.producers.rebuild((), recalled)
+                if rebuilt is not None:
+                    self.producers.rebuild((), rebuilt)
                 elif not known:
                     self._load_producers()
             if self.epochs.truncate_to(self.segments.end):
@@ -486,7 +493,7 @@ class Log:
         edge, _ = kept.chain_at(end)
         self._deletions.on_cut(end)
         self._committed.lack(min(self._synced, edge))
-        self._mark.write(min(self._synced, edge), sync=True)
+        self._recovery_point.write(min(self._synced, edge), sync=True)
         for segment in reversed(self.segments.behind(kept)):
             self._retire(segment)
             segment.unlink()
@@ -502,7 +509,7 @@ class Log:
         self._epochs_grown = False
         self.end = self._synced = kept.end_offset
         self.segments.cut_tail()
-        self._mark.write(self.end)
+        self._recovery_point.write(self.end)
 
     def _retire(self, segment: Segment) -> None:
         """Close the segment's file."""
@@ -511,17 +518,18 @@ class Log:
             self._close(file)
 
     def _close(self, file: File) -> None:
-        """A file that a flush is syncing is closed when that is over: its descriptor could become another file's."""
+        """Close a file, but only after the flush that may be syncing it: its descriptor could become another
+        file's."""
         if self._flush is None:
             file.close()
         else:
             self._retired.append(file)
 
-    # --- beginning anew ----------------------------------------------------------------------------------
+    # --- reset -------------------------------------------------------------------------------------------
 
-    def reset(self, beginning: CopyStart, producers: ProducerState) -> None:
-        """Throw the whole log away, durably, and be an empty one that begins so; ``producers`` is the state that
-        ``beginning`` tells, the log's own from now on. No job of the log is under way. Safe against a crash at each
+    def reset(self, start: CopyStart, producers: ProducerState) -> None:
+        """Throw the whole log away, durably, and become an empty one that begins at ``start``; ``producers`` is the
+        state in ``start``, the log's own from now on. No job of the log is under way. Safe against a crash at each
         step (``reset.py``). Raises ``OSError``."""
         assert not self._retention.is_running, "the log start is moving"
         with self._writing:
@@ -529,8 +537,8 @@ class Log:
             for segment in self.segments:
                 self._retire(segment)
             self._close(self._epochs_file)
-            origin = LogStartCheckpoint(beginning.start, beginning.last_epoch, beginning.chain or NO_CHAIN)
-            reset.begin(self._disk, self._directory, origin, beginning.producers)
+            log_start = LogStartCheckpoint(start.start, start.last_epoch, start.chain or NO_CHAIN)
+            reset.begin(self._disk, self._directory, log_start, start.producers)
             self.segments.forget_tail()
             self._adopt(recover(self._disk, self._directory))
             self.producers.rebuild((), producers)
@@ -538,21 +546,21 @@ class Log:
     # --- retention ---------------------------------------------------------------------------------------
 
     def begin_advance(self, offset: int) -> DeleteSegments | None:
-        """Begin with the segment that holds ``offset``; not past the one that is written. None where that changes
-        nothing. The caller has the job run, in a thread, and then calls ``complete_advance``, or, where it failed,
-        nothing any more."""
+        """Let the log begin with the segment that holds ``offset``, or with the active one if that is earlier. None
+        where that changes nothing. The caller has the job run, in a thread, and then calls ``complete_advance``, or,
+        where it failed, nothing any more."""
         gone = self._retention.segments_below(offset) if self._writing.is_possible else []
         if not gone:
             return None
         for segment in gone:
             self._retire(segment)
-        job = self._retention.begin(gone, self.epochs, self.producers, self._generation)
+        job = self._retention.begin_deletion(gone, self.epochs, self.producers, self._generation)
         self._synced = max(self._synced, self.segments.start)
         return job
 
     def complete_advance(self, job: DeleteSegments) -> None:
-        """The job has run."""
-        self._retention.complete(job)
+        """Take in that the job has run: the log begins there on the disk, too."""
+        self._retention.complete_deletion(job)
 
     def advance_start(self, offset: int) -> bool:
         """``begin_advance`` to ``complete_advance``, in the caller's thread; whether the start moved. Raises
@@ -565,7 +573,7 @@ class Log:
             self.complete_advance(job)
         return True
 
-    def snapshot(self) -> CopyStart:
+    def copy_start(self) -> CopyStart:
         """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""
         start, last_epoch, chain = self._retention.log_start
         state = self._snapshots.read(start, chain) if start else None
@@ -604,7 +612,7 @@ class Log:
         ``complete_compaction``, and again while that says so; where a run failed, nothing any more."""
         if not self._writing.is_possible:
             return None
-        return self._compactor.begin(
+        return self._compactor.begin_pass(
             self.producers.transactions,
             self._config,
             high_watermark,
@@ -615,7 +623,7 @@ class Log:
         )
 
     def complete_compaction(self, compaction: Compaction, cleaned: Cleaned | None) -> bool:
-        """A run is over: put what it made in place. Whether the pass goes on. Raises ``OSError``; the log is then
+        """Put in place what a run has made; it is over. Whether the pass goes on. Raises ``OSError``; the log is then
         unusable."""
         with self._writing:
             is_current = compaction.generation == self._generation
@@ -626,7 +634,7 @@ class Log:
                 else:
                     self._retire(segment)
                     self._compactor.put_in_place(segment, cleaned)
-            return is_current and self._compactor.complete(compaction)
+            return is_current and self._compactor.complete_run(compaction)
 
     def compact(self, high_watermark: int, now_ms: int, keys_at_once: int = KEYS_AT_ONCE) -> None:
         """Whole passes, one after the other, in the caller's thread, whatever the dirty part. Raises ``OSError``."""
@@ -641,21 +649,21 @@ class Log:
         return max(self.segments.start, min(self.written_high_watermark, self.end))
 
     def remember_high_watermark(self, high_watermark: int) -> None:
-        """The log is damaged: this was committed once, whatever is left of it. Raises ``OSError``."""
+        """Remember that so far was committed, whatever is left of the log, which is damaged. Raises ``OSError``."""
         self._committed.remember(high_watermark)
 
     @property
     def written_high_watermark(self) -> int:
         """The high watermark as last written, also where it is above the log end: what lies between is lost here."""
-        return self._committed.once
+        return self._committed.highest_committed
 
     def write_high_watermark(self, high_watermark: int, *, sync: bool = False) -> None:
-        """Write the HW down, as far as the log is durable: a log that is found shorter has lost records. Cheap, and
-        never torn; durable only with ``sync``. Raises ``OSError``."""
+        """Write the HW down, as far as the log is durable: a log that is found shorter has lost records. The write is
+        cheap and never torn; it is durable only with ``sync``. Raises ``OSError``."""
         self._committed.write(min(high_watermark, self.durable), sync=sync)
 
     def lower_high_watermark(self, high_watermark: int) -> None:
-        """The HW goes back, durably: what lay between is not committed any more. Raises ``OSError``."""
+        """Lower the HW, durably: what lay between is not committed any more. Raises ``OSError``."""
         self._committed.lower(min(high_watermark, self.durable))
 
     # --- the end -----------------------------------------------------------------------------------------
@@ -669,7 +677,7 @@ class Log:
             Flush((*files, self._epochs_file), self.end, (self._disk, self._directory)).run()
             self._epochs_grown = self._directory_grown = False
             self._synced = self.end
-            self._mark.write(self.end, sync=True)
+            self._recovery_point.write(self.end, sync=True)
 
     def close(self, *, for_good: bool = False) -> None:
         """Close the files; not a flush. Those of a flush that still runs are closed when it is completed. Where
@@ -678,13 +686,13 @@ class Log:
         active = self.segments.active
         try:
             if self._writing.is_possible and self._synced == self.end and active.size and not for_good:
-                active.seal()
+                active.write_index_file()
                 if self.end not in self._snapshots.offsets():
                     self._snapshot_of(self.producers).run()
         finally:
             self._writing.stop()
             self.segments.forget_tail()
             for segment in self.segments:
-                segment.wake()
+                segment.keep_in_memory()
                 self._retire(segment)
             self._close(self._epochs_file)

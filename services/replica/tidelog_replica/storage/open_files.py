@@ -1,19 +1,20 @@
-"""A disk whose open files are bounded: those that rest are closed, and opened again when they are next used.
+"""A disk whose open files are bounded: those that are idle are closed, and opened again when they are next used.
 
 Ten thousand partitions keep more files open than a process may have descriptors. So this stands between the logs and
 the ``Disk``: what ``open`` gives stays valid for as long as its user likes, the descriptor below it does not. When
 more than ``limit`` are open, the file whose last use is longest ago is closed. Never closed is
 
-    a file in use      some thread is in a call of it: its descriptor could become another file's
-    an unsynced one    written or cut since its last sync: whether the disk took that is told to descriptors that were
+    a file in use      some thread is in a call of it: its descriptor could become another file's an unsynced one
+    written or cut since its last sync: whether the disk took that is reported to descriptors that were
                        open when it failed, and a sync through a new one may know nothing of it (Linux remembers the
                        failure for those that come later only as long as the inode stays in memory)
     a nameless one     its path was unlinked or renamed, or another file took it: it could not be opened again
 
 Where too many are unsynced, as those of topics that are never flushed, those whose last use is longest ago are synced
 so that they can be closed: by ``tidy``, a job that is wanted when the files are ``crowded``
-(``maintenance/file_pool.py``), and where that comes too late by whoever opens the next one. A sync that failed there
-is the server's end (``failure``), and every later sync of that file fails, too. Beyond that the limit is passed.
+(``maintenance/file_pool.py``), and where that comes too late by the next call that opens a file. A sync that failed
+there is the server's end (``failure``), and every later sync of that file fails, too. Beyond that the limit is
+passed.
 
 Every method may be called in any thread; calls of different files run side by side, and no call waits for the disk
 under the lock but the opening, closing and renaming of files.
@@ -46,7 +47,7 @@ class _PooledFile:
         self.synced = 0
         """``changes`` as it was when the last sync that succeeded began."""
         self.failed = False
-        """A sync failed: another one would say that all is well."""
+        """A sync failed: another one would succeed, and prove nothing."""
 
     def size(self) -> int:
         """Return the length in bytes; see ``File``."""
@@ -84,7 +85,7 @@ class _PooledFile:
 
     def sync(self) -> None:
         """Make data and size durable; see ``File``. A file that was closed meanwhile is synced too: its pages may be
-        a former life's."""
+        an earlier process's."""
         self.sync_entered(self._pool._enter(self))
 
     def sync_entered(self, file: File) -> None:
@@ -124,7 +125,8 @@ class OpenFiles:
         self.opened = 0
         """Files that are open now."""
         self.failure = ""
-        """Why a file could not be synced that nobody else was about to sync; the disk has failed then."""
+        """The error with which a file could not be synced that no flush was about to sync; the disk has failed
+        then."""
 
     @property
     def crowded(self) -> bool:
@@ -268,7 +270,7 @@ class OpenFiles:
         self._disk.mkdir(path)
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory whose files nobody uses any more; see ``Disk``."""
+        """Remove a directory whose files are not used any more; see ``Disk``."""
         self._disk.rmtree(path)
 
     def sync_dir(self, path: str) -> None:

@@ -3,11 +3,11 @@
 Theory. The producers' state is a function of the log from its very beginning (``replication/producer_state.py``). A
 snapshot holds it as of one offset, so that opening a log reads the headers behind the newest one only, and so that it
 survives the segments that retention deletes: the one at the log start stays, and is durable before they go. A
-snapshot names the hash chain at its offset; one that another log wrote, or a former life of this one above a cut, is
-not believed, nor is one that is damaged. Then an older one serves. Where none does, not even the one at the log
+snapshot names the hash chain at its offset; one that another log wrote, or an earlier state of this one above a cut,
+is not believed, nor is one that is damaged. Then an older one serves. Where none does, not even the one at the log
 start, what is in memory of the time before that start is taken, and at an opening, the headers from the start on
 alone: then producers that have written nothing since are forgotten, and of a duplicate of the very first batch of one
-of them nothing is known any more (later ones are refused, as they continue nothing). Both are told as
+of them nothing is known any more (later ones are refused, as they continue nothing). Both are reported as
 ``producers_forgotten``.
 
 Those at rolls, and within a segment after many batches, are not synced: they are caches. Of them the newest ``KEPT``
@@ -16,7 +16,7 @@ stay. Writing one down takes as long as there are producers, up to a tenth of a 
 removed: a missing file is no error. A file that is there stays as it is: it may be that of a log start, which has
 come there since the roll, and nothing else has its content.
 
-The file, big-endian: magic ``TLPS``, offset i64, chain 16 bytes, CRC32C of all the rest; then the state as
+The file, big-endian: magic ``TLPS``, offset i64, chain 16 bytes, CRC32C of everything else; then the state as
 ``ProducerState.to_bytes`` has it.
 
 What the producers of a log had written below some offset, read from its files in a thread.
@@ -27,8 +27,8 @@ for every few thousand batches (``log.py``), but only the newest two are kept: a
 segment, or most of the log. And a snapshot of ten thousand producers takes half a second to be understood, also one
 that a copy gets with which it starts over.
 
-The segments belong to the job (``Segment.twin``). What is appended meanwhile does it no harm; no other job of the log
-runs beside it, and where the log is cut or thrown away meanwhile, nobody wants its result.
+The segments belong to the job (``Segment.read_only_view``). What is appended meanwhile does it no harm; no other job
+of the log runs beside it, and where the log is cut or thrown away meanwhile, its result is dropped.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Snapshots:
 
 
 def state_of(data: bytes) -> ProducerState | None:
-    """The state that the bytes tell; None where they tell none."""
+    """The state of the producers in these bytes; None where they hold none."""
     try:
         return ProducerState.from_bytes(data)
     except ProtocolError:
@@ -142,7 +142,7 @@ class WriteProducerSnapshot:
     offset: int
     chain: bytes
     producers: ProducerState
-    """Nobody else's."""
+    """The job's own."""
     needed: tuple[int, ...]
     """Offsets whose snapshots stay."""
     generation: int
@@ -204,7 +204,7 @@ class RebuildProducerState:
     """The job's own."""
     end: int
     latest: ProducerState
-    """At the log's end; nobody else's."""
+    """At the log's end; the job's own."""
     generation: int
 
     def run(self) -> ProducerState:

@@ -13,8 +13,8 @@ the future makes no segment young: it counts as that of the last write to the se
 followers take its log start over, so clocks that disagree cost nothing but time (D9).
 
 Three parts carry that out. ``log_start`` is the rule: where the log should begin. ``Retention`` moves the start of
-one log in two halves, ``begin`` and ``complete``. ``DeleteSegments`` is the job between them, for a thread: it makes
-the new start durable and removes the segments below it.
+one log in two halves, ``begin_deletion`` and ``complete_deletion``. ``DeleteSegments`` is the job between them, for a
+thread: it makes the new start durable and removes the segments below it.
 
 The log has forgotten the segments before the job begins, so nothing else touches their files. The order of the job's
 steps makes it safe: first the producers' state at the new start is durable, then the new start, then the names go. A
@@ -35,7 +35,7 @@ from tidelog.types import TopicConfig
 
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import LogStartCheckpoint, write_origin
+from tidelog_replica.storage.checkpoints import LogStartCheckpoint, write_log_start
 from tidelog_replica.storage.producer_snapshots import Snapshots, producers_below
 from tidelog_replica.storage.segment import Segment, SegmentExtent, close
 from tidelog_replica.storage.segment_list import SegmentList
@@ -60,29 +60,29 @@ def log_start(segments: Sequence[SegmentExtent], high_watermark: int, config: To
 
 @dataclass(frozen=True, slots=True)
 class DeleteSegments:
-    """The log begins at ``origin`` now. A job (see ``jobs.py``)."""
+    """Make ``log_start`` durable and delete the segments below it. A job (see ``jobs.py``)."""
 
     disk: Disk
     directory: str
-    origin: LogStartCheckpoint
+    log_start: LogStartCheckpoint
     segments: tuple[Segment, ...]
     """Those that go, oldest first; the job's own."""
     latest: ProducerState
-    """At the log's end; nobody else's."""
+    """At the log's end; the job's own."""
     generation: int
 
     def run(self) -> bool:
-        """Make it so. The result is False where damage has hidden what producers had written before the new start.
-        Raises ``OSError``."""
+        """Move the start on the disk; see ``Job``. The result is False where damage has hidden what producers had
+        written before the new start. Raises ``OSError``."""
         snapshots = Snapshots(self.disk, self.directory)
-        start, is_whole = self.origin.start, True
-        state = snapshots.read(start, self.origin.chain)
+        start, is_whole = self.log_start.start, True
+        state = snapshots.read(start, self.log_start.chain)
         if state is None:
             producers, is_whole = self._producers_at(start)
             state = producers.to_bytes()
-        snapshots.write(start, self.origin.chain, state, sync=True)
+        snapshots.write(start, self.log_start.chain, state, sync=True)
         self.disk.sync_dir(self.directory)
-        write_origin(self.disk, self.directory, self.origin)
+        write_log_start(self.disk, self.directory, self.log_start)
         for segment in self.segments:
             close(segment)
             segment.unlink()
@@ -91,8 +91,8 @@ class DeleteSegments:
         return is_whole
 
     def _producers_at(self, start: int) -> tuple[ProducerState, bool]:
-        """The state at ``start``, and whether it is all that the log told. Damage to what goes costs no copy: what is
-        in memory of that time has to do."""
+        """The state at ``start``, and whether it is complete. Damage to segments that go anyway is no reason to give
+        up the copy: then what is in memory of that time is taken."""
         try:
             return producers_below(self.disk, self.directory, self.segments, start, self.latest), True
         except OSError as error:
@@ -124,11 +124,11 @@ class Retention:
             return []
         return [segment for segment in self._segments.closed() if segment.end_offset <= offset]
 
-    def begin(
+    def begin_deletion(
         self, gone: Sequence[Segment], epochs: LeaderEpochCache, producers: ProducerState, generation: int
     ) -> DeleteSegments:
         """Forget the segments ``gone``, the log's oldest, and return the job that deletes them. Their files are
-        closed. When the job has run, ``complete`` is called, or, where it failed, nothing any more."""
+        closed. When the job has run, ``complete_deletion`` is called, or, where it failed, nothing any more."""
         self._segments.drop_first(len(gone))
         first = self._segments[0]
         start = LogStartCheckpoint(first.base, epochs.epoch_before(first.base), first.chain_before)
@@ -137,7 +137,7 @@ class Retention:
         self._running = DeleteSegments(self._disk, self._directory, start, tuple(gone), producers.copy(), generation)
         return self._running
 
-    def complete(self, job: DeleteSegments) -> None:
+    def complete_deletion(self, job: DeleteSegments) -> None:
         """The job has run: the log begins there on the disk, too."""
         if job is self._running:
-            self._running, self.log_start = None, job.origin
+            self._running, self.log_start = None, job.log_start

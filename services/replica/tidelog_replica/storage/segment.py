@@ -1,11 +1,11 @@
 """One segment: a file of consecutive whole batches, and the sparse index over it.
 
 The file is named after the offset of its first record. A segment is written at its end only; one that is full is
-*sealed*: its index goes to a file, and memory needs neither until somebody reads there. Compaction puts another file
-in the place of a sealed segment, with the same batches, thinned out. Headers are read, records never. What a header
-on disk must not say is ``CorruptLog``: an ``OSError``, because the disk broke its promise. A batch that is served is
-checked by its CRC; headers that are read without their batches are used only where they lead to the hash chain that
-the index has noted behind them, so no bit that has rotted in one is believed.
+*closed*: its index goes to a file, and memory holds neither until it is read there. Compaction puts another file
+in the place of a closed segment, with the same batches, thinned out. Headers are read, records never. A header on
+disk that cannot be right raises ``CorruptLog``: an ``OSError``, because the disk did not keep what was written. A
+batch that is served is checked by its CRC; headers that are read without their batches are used only where they lead
+to the hash chain that the index has noted behind them, so no bit that has rotted in one is believed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer
 
 from tidelog_replica.storage.checkpoints import UNREADABLE, read_cache
-from tidelog_replica.storage.encryption.files import HEAD_BYTES as SEALED_HEAD_BYTES
-from tidelog_replica.storage.encryption.files import open_beside, seal_beside, stored_size
+from tidelog_replica.storage.encryption.files import HEAD_BYTES as ENCRYPTED_HEAD_BYTES
+from tidelog_replica.storage.encryption.files import decrypt_beside, encrypt_beside, stored_size
 from tidelog_replica.storage.index import (
     INTERVAL_BYTES,
     IndexCache,
@@ -81,7 +81,7 @@ class Segment:
         self._index: SparseIndex | None = SparseIndex(chain)
         self._indexes: IndexCache | None = None
         self._written = False
-        """By this process, and it is the log's last."""
+        """This process has written to it, and it is the log's last."""
 
     def extent(self) -> SegmentExtent:
         """The segment in numbers."""
@@ -93,14 +93,14 @@ class Segment:
         self.chain_before = self.chain = chain
         self._index = SparseIndex(chain)
 
-    def twin(self) -> Segment:
-        """The segment as it is now, with a file and an index of its own: another thread may read it, as long as
-        nothing but what is appended changes the file."""
-        twin = Segment(self._disk, self.path.rpartition("/")[0], self.base, self.chain_before)
-        twin.chain, twin.end_offset, twin.size = self.chain, self.end_offset, self.size
+    def read_only_view(self) -> Segment:
+        """A view of the segment as it is now, with a file and an index of its own: another thread may read it, as
+        long as nothing but what is appended changes the file."""
+        view = Segment(self._disk, self.path.rpartition("/")[0], self.base, self.chain_before)
+        view.chain, view.end_offset, view.size = self.chain, self.end_offset, self.size
         in_memory_only = self._indexes is None  # that of the segment that is written has no file yet
-        twin._index = self._index.copy() if self._index is not None and in_memory_only else None
-        return twin
+        view._index = self._index.copy() if self._index is not None and in_memory_only else None
+        return view
 
     # --- file and index ----------------------------------------------------------------------------------
 
@@ -147,23 +147,23 @@ class Segment:
         return index
 
     def drop_index(self) -> None:
-        """It is loaded again when it is needed."""
+        """Drop the index from memory; it is loaded again when it is needed."""
         self._index = None
 
-    def rest(self, indexes: IndexCache) -> None:
-        """Nothing is written here any more, and the index is beside the file: from now on it is in memory only so far
-        as ``indexes`` has room."""
+    def release_memory(self, indexes: IndexCache) -> None:
+        """Release the index from memory: nothing is written here any more, and the index is beside the file. From now
+        on it is in memory only so far as ``indexes`` has room."""
         self._indexes, self._index, self._written = indexes, None, False
 
-    def wake(self) -> None:
-        """It is written here again, or nobody reads here any more."""
+    def keep_in_memory(self) -> None:
+        """Keep the index in memory, outside of the shared cache: the segment is written again, or is removed."""
         self._written_ms = None
         if self._indexes is not None:
             self._indexes.forget(self)
             self._indexes = None
 
     def _load_index(self) -> SparseIndex | None:
-        return SparseIndex.from_bytes(open_beside(self.file, read_cache(self._disk, self.index_path)))
+        return SparseIndex.from_bytes(decrypt_beside(self.file, read_cache(self._disk, self.index_path)))
 
     def _scan_index(self) -> SparseIndex:
         index, earlier, chain = SparseIndex(self.chain_before), -1, self.chain_before
@@ -178,20 +178,20 @@ class Segment:
             raise CorruptLog(self.path, OTHER_CHAIN)
         return index
 
-    def seal(self) -> None:
-        """Nothing more will be written here: put the index beside the file. Not synced: it can be made again."""
+    def write_index_file(self) -> None:
+        """Write the index to a file beside the segment, which is full. Not synced: it can be made again."""
         data = self.index.to_bytes(
             SegmentSummary(self.base, self.end_offset, self.size, self.max_timestamp, self.chain_before, self.chain)
         )
         file = self._disk.open(self.index_path, create=True)
         try:
             file.truncate(0)
-            file.pwritev(seal_beside(self.file, data), 0)
+            file.pwritev(encrypt_beside(self.file, data), 0)
         finally:
             file.close()
 
     def summary(self) -> SegmentSummary | None:
-        """What the index file says of the segment, if it is there and whole and the file is as long as it says."""
+        """The summary in the index file, if that is there and whole and the segment is as long as it states."""
         try:
             head = self._read_index_head()
         except FileNotFoundError:
@@ -201,7 +201,7 @@ class Segment:
                 raise
             remove(self._disk, self.index_path)  # it is made again
             return None
-        summary = read_summary(open_beside(self.file, head, whole=False))
+        summary = read_summary(decrypt_beside(self.file, head, whole=False))
         if summary is None or (summary.base, summary.size) != (self.base, self.file_size()):
             return None
         return summary
@@ -209,7 +209,7 @@ class Segment:
     def _read_index_head(self) -> bytes:
         file = self._disk.open(self.index_path)
         try:
-            return file.pread(SEALED_HEAD_BYTES, 0)
+            return file.pread(ENCRYPTED_HEAD_BYTES, 0)
         finally:
             file.close()
 
@@ -224,10 +224,11 @@ class Segment:
         return True
 
     def replace(self, index: SparseIndex, size: int) -> None:
-        """Another file stands in place of the old one: the same batches, thinned out. Writes the new index."""
+        """Use another file that stands in place of the old one, with the same batches, thinned out, and write its
+        index."""
         self.size, self._index, self._written_ms = size, index, None
         self.rewrites += 1
-        self.seal()
+        self.write_index_file()
         self._index = None
         close(self)
 
@@ -241,7 +242,7 @@ class Segment:
 
     def unlink(self) -> None:
         """Remove file and index, so far as they are there; durable after a ``sync_dir``."""
-        self.wake()
+        self.keep_in_memory()
         remove(self._disk, self.path)
         remove(self._disk, self.index_path)
 
@@ -304,7 +305,7 @@ class Segment:
         return found
 
     def _whole(self, window: SegmentReader, position: int, size: int) -> memoryview:
-        """The batch, if its CRC says that it is what was written: what the disk changed is never served."""
+        """The batch, if its CRC shows that it is what was written: what the disk changed is never served."""
         try:
             batch = window.get(position, size)
             check_batch(batch)
@@ -314,7 +315,7 @@ class Segment:
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
         """The headers of all batches from the one that holds ``offset``, each with the CRC that its producer sent
-        (``with_sent_crc``): so a compacted log tells the same of its producers as the log before."""
+        (``with_sent_crc``): so a compacted log gives the same state of its producers as the log before."""
         for _, header, head in self._walk(self.index.for_offset(offset)):
             if header.end_offset > offset:
                 yield with_sent_crc(header, head)

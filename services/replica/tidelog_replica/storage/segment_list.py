@@ -52,7 +52,7 @@ class SegmentList:
         self._bases = [segment.base for segment in segments]
         self._tail = PartitionTail(self.end, cache=tails)
         for segment in self._segments[:-1]:
-            segment.rest(self._indexes)
+            segment.release_memory(self._indexes)
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -141,7 +141,7 @@ class SegmentList:
 
     def _check_epochs(self, segment: Segment, batches: list[Buffer]) -> None:
         """Raise ``CorruptLog`` where a batch names another leader epoch than the log has there. No CRC covers base
-        offset and leader epoch of a batch: its reader could not tell that they are damaged."""
+        offset and leader epoch of a batch: its reader could not notice that they are damaged."""
         for batch in batches:
             offset, epoch = _STAMP.unpack_from(batch)
             if epoch != self._epochs.epoch_before(offset + 1):
@@ -180,8 +180,8 @@ class SegmentList:
     def roll(self) -> Segment:
         """Close the active segment, and begin a new one behind it, which is returned. Neither is synced."""
         full = self.active
-        full.seal()
-        full.rest(self._indexes)
+        full.write_index_file()
+        full.release_memory(self._indexes)
         segment = Segment(self._disk, self._directory, full.end_offset, full.chain)
         segment.create()
         self._segments.append(segment)
@@ -201,7 +201,7 @@ class SegmentList:
         count = self._place_of(segment.base) + 1
         del self._segments[count:], self._bases[count:]
         self.active = segment
-        segment.wake()
+        segment.keep_in_memory()
         remove(self._disk, segment.index_path)
 
     def cut_tail(self) -> None:
@@ -213,6 +213,6 @@ class SegmentList:
         self._tail.shrink_to(0)
 
     def replace_file(self, segment: Segment, index: SparseIndex, size: int) -> None:
-        """Another file stands in the place of that of a closed segment: the same batches, thinned out."""
+        """Use another file that stands in place of that of a closed segment: the same batches, thinned out."""
         segment.replace(index, size)
         self._tail.forget_below(segment.end_offset)

@@ -1,7 +1,7 @@
 """A segment's file as it is read: in chunks, and with what it means that the medium does not give it back.
 
 A segment that cannot be read is as good as damaged, and may be had from others. Not so where this process has written
-to it as the log's last one: then the disk fails, and nobody can say what of that is there.
+to it as the log's last one: then the disk fails, and it is not known what of that is there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidelog.errors import CorruptBatch
 from tidelog.runtime.disk import File
 
 from tidelog_replica.storage.checkpoints import UNREADABLE
-from tidelog_replica.storage.encryption.files import HEAD_BYTES, cipher_of, open_head, open_rest, stored_bytes
+from tidelog_replica.storage.encryption.files import HEAD_BYTES, cipher_of, decrypt_head, decrypt_rest, stored_bytes
 from tidelog_replica.storage.encryption.keyring import Cipher
 
 HEADERS_CHUNK_BYTES = 64 << 10
@@ -24,7 +24,7 @@ BATCHES_CHUNK_BYTES = 1 << 20
 class CorruptLog(OSError):
     """Bytes that were durable are damaged or gone. The partition must not serve; its data must come from another
     replica. ``doubt``: where the damage was met in the tail of a log that was being opened, the tail as a
-    ``DoubtfulLog`` tells it."""
+    ``DoubtfulLog`` reports it."""
 
     def __init__(self, path: str, message: str, doubt: OSError | None = None) -> None:
         super().__init__(errno.EIO, message, path)
@@ -91,15 +91,15 @@ class _SealedWindow(SegmentReader):
 
     def get(self, position: int, length: int) -> memoryview:
         if self._head[0] != position:
-            self._head = (position, open_head(self._cipher, super().get(position, HEAD_BYTES)))
+            self._head = (position, decrypt_head(self._cipher, super().get(position, HEAD_BYTES)))
         head = self._head[1]
         if length <= len(head):
             return memoryview(head)[:length]
-        return memoryview(head + open_rest(self._cipher, super().get(position, stored_bytes(length))))
+        return memoryview(head + decrypt_rest(self._cipher, super().get(position, stored_bytes(length))))
 
 
 def open_window(file: File, size: int, chunk_bytes: int, path: str | None) -> SegmentReader:
-    """A ``SegmentReader`` on a file that is sealed, or is not. Raises ``OSError``."""
+    """A ``SegmentReader`` on a file that is encrypted, or is not. Raises ``OSError``."""
     cipher = cipher_of(file) if size else None
     if cipher is None:
         return SegmentReader(file, size, chunk_bytes, path)

@@ -22,7 +22,7 @@ from tidelog.runtime.disk import Disk, File
 from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
-from tidelog_replica.storage.encryption.files import open_beside
+from tidelog_replica.storage.encryption.files import decrypt_beside
 from tidelog_replica.storage.index import SparseIndex, read_summary
 from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Segment, remove
 from tidelog_replica.storage.segment_reader import lost, open_window
@@ -84,7 +84,7 @@ class ScrubTarget:
         return segment is not None and (segment.base, segment.rewrites) == (self.base, self.rewrites)
 
     @property
-    def beginning(self) -> ScrubPosition:
+    def first_position(self) -> ScrubPosition:
         """Where its check begins."""
         return ScrubPosition(0, self.base, self.chain_before)
 
@@ -163,7 +163,7 @@ class Scrub:
     def _removed_index(self, file: File) -> bool:
         target = self.target
         try:
-            data = open_beside(file, self.disk.read(target.index_path))
+            data = decrypt_beside(file, self.disk.read(target.index_path))
         except FileNotFoundError:
             return False
         summary = read_summary(data)

@@ -30,7 +30,7 @@ from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES, OffsetChe
 
 
 class Compacted(NamedTuple):
-    """How far the log is compacted that batches come from. The default says nothing of them."""
+    """How far the log is compacted that batches come from. The default: not known."""
 
     compacted_to: int = 0
     tombstones_to: int = 0

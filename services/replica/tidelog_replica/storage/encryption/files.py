@@ -1,25 +1,25 @@
-"""Segments encrypted at rest: a disk whose segment files hold their batches sealed, and the form that these have.
+"""Segments encrypted at rest: a disk whose segment files hold their batches encrypted, and the form that these have.
 
 Theory (and why it is so: decision 12). The log above deals in batches and in positions of the file, and so does this:
-a batch takes ``stored`` bytes of a sealed file, and everything that reads or writes segments asks for that number
+a batch takes ``stored`` bytes of a encrypted file, and everything that reads or writes segments asks for that number
 (``Window``, ``stored_size``). Nothing else of the log knows that there are keys: offsets, the hash chain, CRCs, what
 is sent to others, what is in memory are those of the batch itself.
 
     key page    4096 bytes, twice: the file's data key, random, wrapped by a key-encryption key
-    batch       nonce (12 bytes, random); its first 88 bytes (zeros behind a shorter one), sealed, 16 bytes tag;
-                and where there is more, the rest, sealed, 16 bytes tag
+    batch       nonce (12 bytes, random); its first 88 bytes (zeros behind a shorter one), encrypted, 16 bytes tag;
+                and where there is more, the rest, encrypted, 16 bytes tag
 
 A file gets its data key with its first write, together with the data and synced with it: a key page that is
 torn is one with nothing synced behind it. A file that is cut to nothing forgets its key. A rename takes it along.
-So a file is sealed, or in the clear, from its first batch to its last; which of them, its first bytes tell.
+So a file is encrypted, or in the clear, from its first batch to its last; its first bytes show which.
 
 Nonces are random, for each batch that is written, under a key that is random for each file. Nothing has to be
 remembered, so no crash, cut, reopening or restored copy of the disk can bring one back. What is written *again*
 (``rewrite``) is the same ciphertext. The two parts of a batch have nonces that differ in the last bit.
 
-What does not open is damage or torn, as with a CRC: ``CorruptBatch``. But a file whose key page is whole, and names
-a key that this server does not have or that does not fit, is no damage: ``KeyMissing``. A key page that is damaged in
-both places leaves a file that has no beginning, and counts as damaged.
+What cannot be decrypted is damaged or torn, as with a CRC: ``CorruptBatch``. But a file whose key page is whole, and
+names a key that this server does not have or that does not fit, is no damage: ``KeyMissing``. A key page that is
+damaged in both places leaves a file without a readable key, and counts as damaged.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from tidelog_replica.storage.encryption.keyring import ID_BYTES, KEY_BYTES, NONC
 
 PAGE_BYTES = 4096
 """One key page, in a sector of its own."""
-BEGINNING = 2 * PAGE_BYTES
-"""Where batches begin."""
+BATCHES_AT = 2 * PAGE_BYTES
+"""Position of the first batch in an encrypted file."""
 HEAD_BYTES = NONCE_BYTES + SPARSE_HEADER_BYTES + TAG_BYTES
-"""Least bytes of a sealed batch: what its header is read from."""
+"""Least bytes of a encrypted batch: what its header is read from."""
 SEGMENT = re.compile(r"([^/]*/[0-9]{20})\.(log|log\.cleaned|repair|quarantined|tail|tail\.new)$")
 """Paths of files that hold batches; what keeps a wrapped key to its file is the directory's name and the base."""
 _PAGE = struct.Struct(f">4s{ID_BYTES}s{NONCE_BYTES}s{KEY_BYTES + TAG_BYTES}s")
@@ -79,7 +79,7 @@ class KeyPage(NamedTuple):
 
 
 def read_pages(data: Buffer) -> list[KeyPage]:
-    """The key pages in the beginning of a file that are whole; none of a file in the clear."""
+    """The key pages at the start of a file that are whole; none of a file in the clear."""
     found = []
     for start in (0, PAGE_BYTES):
         page = bytes(data[start : start + _PAGE.size])
@@ -125,36 +125,36 @@ class EncryptedFile:
         self._path = path
         self._keys = keys
         self._settled = False
-        """Whether it is sealed is known; of an empty file it is not."""
+        """Whether it is encrypted is known; of an empty file it is not."""
         self._cipher: Cipher | None = None
         self._pages = b""
         """To be written with the first batch."""
 
     @property
     def cipher(self) -> Cipher | None:
-        """What opens its batches; None: they are in the clear. Raises ``KeyMissing``."""
+        """The cipher that decrypts its batches; None: they are in the clear. Raises ``KeyMissing``."""
         if not self._settled and self._file.size():
-            pages = read_pages(self._file.pread(BEGINNING, 0))
+            pages = read_pages(self._file.pread(BATCHES_AT, 0))
             self._cipher = Cipher(unwrap(self._keys, self._path, pages)) if pages else None
             self._settled = True
         return self._cipher
 
     @property
-    def _beginning(self) -> int:
-        return 0 if self.cipher is None else BEGINNING
+    def _batches_at(self) -> int:
+        return 0 if self.cipher is None else BATCHES_AT
 
     def stored(self, length: int) -> int:
-        """So many bytes a batch of that length takes here, or will take."""
-        sealed = self.cipher is not None or (not self._settled and self._keys.current is not None)
-        return stored_bytes(length) if sealed else length
+        """The number of bytes that a batch of that length takes here, or will take."""
+        encrypted = self.cipher is not None or (not self._settled and self._keys.current is not None)
+        return stored_bytes(length) if encrypted else length
 
     def size(self) -> int:
         """Return the length of the batches in bytes; see ``File``."""
-        return max(0, self._file.size() - self._beginning)
+        return max(0, self._file.size() - self._batches_at)
 
     def pread(self, length: int, position: int) -> bytes:
         """Read up to ``length`` bytes at a position; see ``File``."""
-        return self._file.pread(length, position + self._beginning)
+        return self._file.pread(length, position + self._batches_at)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write batches, one a buffer, encrypted if the file is; see ``File``. The first one of an empty file gives
@@ -165,21 +165,23 @@ class EncryptedFile:
         if cipher is None:
             self._file.pwritev(buffers, position)
             return
-        sealed = [part for batch in buffers for part in self.sealed(batch)]
+        encrypted = [part for batch in buffers for part in self.encrypted(batch)]
         if position:
-            self._file.pwritev(sealed, position + BEGINNING)
+            self._file.pwritev(encrypted, position + BATCHES_AT)
         else:
-            self._file.pwritev([self._pages, *sealed] if self._pages else sealed, 0 if self._pages else BEGINNING)
+            self._file.pwritev(
+                [self._pages, *encrypted] if self._pages else encrypted, 0 if self._pages else BATCHES_AT
+            )
             self._pages = b""
 
-    def sealed(self, data: Buffer) -> list[bytes]:
-        """How it is stored, in parts, where this file is sealed."""
+    def encrypted(self, data: Buffer) -> list[bytes]:
+        """A batch as it is stored in this file, which is encrypted, in parts."""
         assert self.cipher is not None
-        return seal(self.cipher, self._keys.entropy(NONCE_BYTES), data)
+        return encrypt_batch(self.cipher, self._keys.entropy(NONCE_BYTES), data)
 
     def _begin(self) -> None:
         self._cipher, self._pages, self._settled = None, b"", True
-        if self._file.size():  # a key page that nothing follows: nobody knows whether it is on the disk
+        if self._file.size():  # a key page that nothing follows: it may not be on the disk
             self._file.truncate(0)
         if self._keys.current is not None:
             data_key = self._keys.entropy(KEY_BYTES)
@@ -188,14 +190,14 @@ class EncryptedFile:
 
     def rewrite(self, position: int, size: int) -> None:
         """Write again what stands there, and with the first batch the key pages: the same bytes."""
-        begin = position + self._beginning if position else 0
-        end = position + self._beginning + size
+        begin = position + self._batches_at if position else 0
+        end = position + self._batches_at + size
         self._file.pwritev([self._file.pread(end - begin, begin)], begin)
 
     def truncate(self, size: int) -> None:
         """Cut the file; see ``File``. One that is cut to nothing gets a new key with its next batch."""
         if size:
-            self._file.truncate(size + self._beginning)
+            self._file.truncate(size + self._batches_at)
             return
         self._file.truncate(0)
         self._cipher, self._pages, self._settled = None, b"", False
@@ -209,7 +211,7 @@ class EncryptedFile:
         self._file.close()
 
 
-def seal(cipher: Cipher, random: bytes, batch: Buffer) -> list[bytes]:
+def encrypt_batch(cipher: Cipher, random: bytes, batch: Buffer) -> list[bytes]:
     """The batch as it is stored, in parts. ``random``: ``NONCE_BYTES``, never used before with this key."""
     view = memoryview(batch)
     nonce = _nonce(random, 0)
@@ -219,7 +221,7 @@ def seal(cipher: Cipher, random: bytes, batch: Buffer) -> list[bytes]:
     return parts
 
 
-def open_head(cipher: Cipher, stored: Buffer) -> bytes:
+def decrypt_head(cipher: Cipher, stored: Buffer) -> bytes:
     """The first ``SPARSE_HEADER_BYTES`` of a batch, from its first ``HEAD_BYTES`` as stored. Raises
     ``CorruptBatch``."""
     found = (
@@ -230,8 +232,9 @@ def open_head(cipher: Cipher, stored: Buffer) -> bytes:
     return found
 
 
-def open_rest(cipher: Cipher, stored: Buffer) -> bytes:
-    """What follows that, from the whole of what is stored of a batch. Raises ``CorruptBatch``."""
+def decrypt_rest(cipher: Cipher, stored: Buffer) -> bytes:
+    """The part of a batch behind its first ``SPARSE_HEADER_BYTES``, from the whole as stored. Raises
+    ``CorruptBatch``."""
     rest = stored[HEAD_BYTES:]
     found = cipher.decrypt(_nonce(stored, 1), rest) if len(rest) >= TAG_BYTES else None
     if found is None:
@@ -244,12 +247,12 @@ def _nonce(of: Buffer, part: int) -> bytes:
 
 
 def stored_bytes(length: int) -> int:
-    """Size of a sealed batch of ``length`` bytes."""
+    """Size of a encrypted batch of ``length`` bytes."""
     return HEAD_BYTES + (length - SPARSE_HEADER_BYTES + TAG_BYTES if length > SPARSE_HEADER_BYTES else 0)
 
 
 def stored_size(file: File, length: int) -> int:
-    """So many bytes a batch of ``length`` takes in this file."""
+    """The number of bytes that a batch of ``length`` takes in this file."""
     return file.stored(length) if isinstance(file, EncryptedFile) else length
 
 
@@ -262,31 +265,33 @@ def rewrite(file: File, position: int, batch: Buffer) -> None:
 
 
 def cipher_of(file: File) -> Cipher | None:
-    """What opens the batches in this file; None: nothing is needed. Raises ``KeyMissing``."""
+    """The cipher that decrypts the batches in this file; None: they are in the clear. Raises ``KeyMissing``."""
     return file.cipher if isinstance(file, EncryptedFile) else None
 
 
-def seal_beside(file: File, data: bytes) -> list[bytes]:
-    """Something about the segment in this file, as it is to be put beside it: sealed with its key, if it has one."""
-    return file.sealed(data) if isinstance(file, EncryptedFile) and file.cipher is not None else [data]
+def encrypt_beside(file: File, data: bytes) -> list[bytes]:
+    """Something about the segment in this file, as it is to be put beside it: encrypted with its key, if it has
+    one."""
+    return file.encrypted(data) if isinstance(file, EncryptedFile) and file.cipher is not None else [data]
 
 
-def open_beside(file: File, stored: bytes, *, whole: bool = True) -> bytes:
+def decrypt_beside(file: File, stored: bytes, *, whole: bool = True) -> bytes:
     """What was put beside the segment in this file; not ``whole``: at least its first ``SPARSE_HEADER_BYTES``, of
     ``HEAD_BYTES`` or more. Nothing where it is damaged, or does not belong there. Raises ``KeyMissing``."""
     cipher = cipher_of(file)
     if cipher is None:
         return stored
     try:
-        head = open_head(cipher, stored)
-        return head + open_rest(cipher, stored) if whole and len(stored) > HEAD_BYTES else head
+        head = decrypt_head(cipher, stored)
+        return head + decrypt_rest(cipher, stored) if whole and len(stored) > HEAD_BYTES else head
     except CorruptBatch:
         return b""
 
 
 class EncryptedDisk:
     """``Disk`` over ``below``: its segment files are opened as ``EncryptedFile``s. Without a current key it is there
-    to tell a segment that is encrypted from one that is damaged, and those in the clear are opened as they are."""
+    to distinguish a segment that is encrypted from one that is damaged, and those in the clear are opened as they
+    are."""
 
     def __init__(self, below: Disk, keys: Keyring) -> None:
         self.below = below
@@ -297,13 +302,13 @@ class EncryptedDisk:
         file = self.below.open(path, create=create)
         if not SEGMENT.search(path):
             return file
-        sealed = EncryptedFile(file, path, self._keys)
+        encrypted = EncryptedFile(file, path, self._keys)
         try:
-            clear = sealed.cipher is None  # now: who opens a file knows what it means that it cannot be read
+            clear = encrypted.cipher is None  # read now: the caller of ``open`` handles a file that cannot be read
         except OSError:
             file.close()
             raise
-        return file if clear and self._keys.current is None else sealed
+        return file if clear and self._keys.current is None else encrypted
 
     def read(self, path: str) -> bytes:
         """Read a whole file that holds no batches; see ``Disk``."""

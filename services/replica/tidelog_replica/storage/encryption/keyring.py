@@ -1,8 +1,8 @@
-"""The keys of at-rest encryption: as they are configured, and what seals with them.
+"""The keys of at-rest encryption: as they are configured, and what is encrypted with them.
 
-A *key-encryption key* has an id and comes from outside, from a file or an environment variable. It seals nothing but
-the data keys of segments (``storage/encryption/files.py``). Several may be known: the first one is current, it wraps
-what is new, and the others are there to read what was wrapped before.
+A *key-encryption key* has an id and comes from outside, from a file or an environment variable. It encrypts nothing
+but the data keys of segments (``storage/encryption/files.py``). Several may be known: the first one is current, it
+wraps what is new, and the others are there to read what was wrapped before.
 
 The text, in both places: ``ID:KEY``, separated by white space or commas; ``#`` begins a comment. KEY is 32 bytes as
 base64. Nothing of a key is ever in a message.
@@ -57,11 +57,11 @@ class Keyring:
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     current: str | None = None
     entropy: Callable[[int], bytes] = field(default=os.urandom, repr=False)
-    """Random bytes that nobody can foretell."""
+    """Random bytes that cannot be predicted."""
 
 
 def parse(text: str, source: str) -> Keyring:
-    """The keys that a text tells. Raises ``ConfigError``, which names ``source`` and the place and no key."""
+    """The keys in a text of settings. Raises ``ConfigError``, which names ``source`` and the place and no key."""
     keys: dict[str, bytes] = {}
     lines = (line.partition("#")[0] for line in text.splitlines())
     for number, entry in enumerate((e for line in lines for e in re.split(r"[\s,]+", line) if e), 1):

@@ -1,7 +1,7 @@
 """Changing the key-encryption key: what every segment's data key is wrapped by, and wrapping it by the current key.
 Where one of the two key pages is damaged both are written anew.
 
-Done before any log is opened, so that nobody else has the files. A segment keeps its data key, and its batches stay
+Done before any log is opened, so that nothing else uses the files. A segment keeps its data key, and its batches stay
 as they are; only its two key pages are written, one after the other, each synced before the next: a crash leaves one
 that is whole. The next start goes on where this one ended.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tidelog.runtime.disk import Disk, File
 
 from tidelog_replica.storage.encryption.files import (
-    BEGINNING,
+    BATCHES_AT,
     PAGE_BYTES,
     SEGMENT,
     KeyMissing,
@@ -49,7 +49,7 @@ def rekey(disk: Disk, data_dir: str, keys: Keyring) -> KeyUsage:
         try:
             _take(file, path, keys, census)
         except KeyMissing as error:
-            census.missing[read_pages(file.pread(BEGINNING, 0))[0].key] += 1
+            census.missing[read_pages(file.pread(BATCHES_AT, 0))[0].key] += 1
             census.example = census.example or str(error)
         finally:
             file.close()
@@ -68,7 +68,7 @@ def _segments(disk: Disk, data_dir: str) -> Iterator[str]:
 
 
 def _take(file: File, path: str, keys: Keyring, census: KeyUsage) -> None:
-    pages = read_pages(file.pread(BEGINNING, 0))
+    pages = read_pages(file.pread(BATCHES_AT, 0))
     if not pages:
         census.clear += file.size() > 0
         return

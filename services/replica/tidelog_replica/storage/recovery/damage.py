@@ -1,24 +1,24 @@
 """A log with a damaged segment, while it is closed: what becomes of the files, step by step, as jobs.
 
 Theory. Bytes that were durable are damaged or gone (``CorruptLog``), or cannot be read. The rest of the log is good
-and is kept; the damaged segment is *quarantined*: renamed to ``<base>.quarantined``, for whoever wants to look at it.
+and is kept; the damaged segment is *quarantined*: renamed to ``<base>.quarantined``, and can be examined.
 What it held comes from the leader. Two cases:
 
     hole    a segment follows. An empty ``<base>.repair`` is made before the damaged one is renamed; as long as it is
             there and ``<base>.log`` is not, the log has a hole from ``base`` to where the next segment begins, and is
             not opened. The repair file is filled batch by batch with what the leader has there, synced when it
             reaches the end of the hole, and renamed to ``<base>.log``.
-    tail    none follows. The log ends before the damaged segment now: HW and mark come down first, durably. The rest
-            is fetched again like anything else that a follower lacks.
+    tail    none follows. The log ends before the damaged segment now: HW and recovery point come down first,
+            durably. What followed is fetched again like anything else that a follower lacks.
 
-Where the damage is none of one segment (the mark knows of a log that is gone), nothing of it can be relied on: every
-segment is quarantined, and the log begins anew.
+Where the damage is none of one segment (the recovery point names a log that is gone), nothing of it can be relied on:
+every segment is quarantined, and the log begins anew.
 
 Where the leader's log begins behind the hole (retention was faster) nothing fills it: the log begins behind it, too.
 
 A batch that fills a hole must be whole and undamaged, stand exactly where the last one ended, and be of the leader
-epoch that the log's own epochs name for that place: they tell what was there. Whatever does not fit shows that the
-log behind the hole parts from the leader's, too.
+epoch that the log's own epochs name for that place: they
+say what was there. A batch that does not fit shows that the log behind the hole diverges from the leader's, too.
 
 Neither may a filled hole bring back a deleted key (``storage/tombstones.py``): where the leader still has values
 whose tombstones this log has dropped, or has dropped tombstones of values that this log still has, the hole is not
@@ -40,19 +40,19 @@ from tidelog.types import Buffer
 
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.checkpoints import (
-    COMMITTED_ONCE,
+    HIGHEST_COMMITTED,
     PENDING_LOSSES,
     HighWatermarkCheckpoint,
     LogStartCheckpoint,
     OffsetCheckpoint,
     read_cache,
-    read_origin,
+    read_log_start,
     seed_of,
-    write_origin,
+    write_log_start,
 )
 from tidelog_replica.storage.encryption.files import stored_size
 from tidelog_replica.storage.producer_snapshots import Snapshots, state_of
-from tidelog_replica.storage.recovery.recovery import EPOCHS, MARK
+from tidelog_replica.storage.recovery.recovery import EPOCHS, RECOVERY_POINT
 from tidelog_replica.storage.segment import CorruptLog, Segment, close, remove
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 
@@ -70,7 +70,7 @@ class Hole:
 
 
 class DivergentRepair(Exception):
-    """What the leader has there does not fit into the hole."""
+    """The batches that the leader has there do not fit into the hole."""
 
 
 def base_of(error: CorruptLog) -> int | None:
@@ -80,12 +80,12 @@ def base_of(error: CorruptLog) -> int | None:
 
 
 def find_hole(disk: Disk, path: str, names: Sequence[str]) -> CorruptLog | None:
-    """The log's first hole that an earlier life has left, as the damage that it is; None where there is none. What
+    """The log's first hole that an earlier process has left, as the damage that it is; None where there is none. What
     lies below the log's start is nothing any more. ``names``: of all files that are there."""
     bases = _kinds(names)
     holes = [base for base, kinds in sorted(bases.items()) if "log" not in kinds]
-    told = read_origin(disk, path) if holes else None
-    start = told.start if told is not None and "log" in bases.get(told.start, ()) else 0
+    stored = read_log_start(disk, path) if holes else None
+    start = stored.start if stored is not None and "log" in bases.get(stored.start, ()) else 0
     hole = next((base for base in holes if base >= start), None)
     return None if hole is None else CorruptLog(_name(path, hole, "log"), "it is quarantined and not repaired yet")
 
@@ -144,7 +144,7 @@ class Quarantine:
     def _cut(self, bases: dict[int, list[str]]) -> None:
         disk, path, base = self.disk, self.path, self.base
         HighWatermarkCheckpoint(disk, path, disk.listdir(path)).lack(base)
-        OffsetCheckpoint(disk, f"{path}/{MARK}").write(base, sync=True)
+        OffsetCheckpoint(disk, f"{path}/{RECOVERY_POINT}").write(base, sync=True)
         for each in sorted((b for b in bases if b >= base), reverse=True):
             if "log" in bases[each]:
                 _quarantine(disk, path, each)
@@ -157,8 +157,8 @@ class Quarantine:
 @dataclass(frozen=True, slots=True)
 class StartOver:
     """Quarantine all segments; what opens next is a new log. No result. Of the old one only what is known of
-    its HW is kept, as for a log that lost its end: whoever is elected with nothing, since nobody better is left, can
-    tell what is lost."""
+    its HW is kept, as for a log that lost its end: if this copy is elected with nothing, since no better one is left,
+    it can report what is lost."""
 
     disk: Disk
     path: str
@@ -167,13 +167,13 @@ class StartOver:
         """Quarantine the segments, the newest first: what a crash leaves is a beginning of the log. See ``Job``."""
         disk, path = self.disk, self.path
         HighWatermarkCheckpoint(disk, path, disk.listdir(path)).lack(0)
-        OffsetCheckpoint(disk, f"{path}/{MARK}").write(0, sync=True)
+        OffsetCheckpoint(disk, f"{path}/{RECOVERY_POINT}").write(0, sync=True)
         for base, kinds in sorted(_bases(disk, path).items(), reverse=True):
             if "log" in kinds:
                 _quarantine(disk, path, base)
                 disk.sync_dir(path)
         for name in disk.listdir(path):
-            if not name.endswith(QUARANTINED) and name not in (COMMITTED_ONCE, PENDING_LOSSES):
+            if not name.endswith(QUARANTINED) and name not in (HIGHEST_COMMITTED, PENDING_LOSSES):
                 disk.unlink(f"{path}/{name}")
         disk.sync_dir(path)
 
@@ -245,24 +245,24 @@ class CloseHole:
 
 @dataclass(frozen=True, slots=True)
 class BeginBehind:
-    """The log begins behind a hole now, where the leader's does, and everything before that goes, as with retention.
-    ``producers``: what the leader says that they had written by then; the hole hides it. The result is where the log
-    begins, or a ``DivergentRepair`` where no segment of it begins there, or not with the leader's hash chain."""
+    """Let the log begin behind a hole, where the leader's does, and remove everything before that, as with retention.
+    ``producers``: what they had written by then, as the leader reports it; the hole hides it. The result is where the
+    log begins, or a ``DivergentRepair`` where no segment of it begins there, or not with the leader's hash chain."""
 
     disk: Disk
     path: str
-    origin: LogStartCheckpoint
+    log_start: LogStartCheckpoint
     producers: bytes
 
     def run(self) -> int | DivergentRepair:
         """Make the new start durable, with the producers, and remove what lies below; what a crash leaves there the
         next opening removes. See ``Job``."""
-        disk, path, bases, start = self.disk, self.path, _bases(self.disk, self.path), self.origin.start
-        if self._own(bases) != self.origin or state_of(self.producers) is None:
+        disk, path, bases, start = self.disk, self.path, _bases(self.disk, self.path), self.log_start.start
+        if self._own(bases) != self.log_start or state_of(self.producers) is None:
             return DivergentRepair(f"no segment that is left begins where the leader's log does, at {start}")
-        Snapshots(disk, path).write(start, self.origin.chain, self.producers, sync=True)
+        Snapshots(disk, path).write(start, self.log_start.chain, self.producers, sync=True)
         disk.sync_dir(path)
-        write_origin(disk, path, self.origin)
+        write_log_start(disk, path, self.log_start)
         for base in sorted(base for base in bases if base < start):
             for kind in bases[base]:
                 disk.unlink(_name(path, base, kind))
@@ -271,8 +271,8 @@ class BeginBehind:
         return start
 
     def _own(self, bases: dict[int, list[str]]) -> LogStartCheckpoint | None:
-        """What this log says of that place."""
-        start = self.origin.start
+        """This log's own epoch and hash chain at that offset; None where no sound segment begins there."""
+        start = self.log_start.start
         if "log" not in bases.get(start, ()):
             return None
         segment = Segment(self.disk, self.path, start)

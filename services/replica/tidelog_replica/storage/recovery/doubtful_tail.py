@@ -1,7 +1,7 @@
 """A doubtful tail: a bad batch above the recovery point with whole batches behind it.
 
 A bad batch with nothing behind it is a torn write: the log is cut there. Whole batches behind a bad one have two
-causes that the disk cannot tell apart:
+causes that cannot be distinguished on the disk:
 
     honest    the power was lost before a sync; unsynced writes reach a disk in any order
     damaged   the bytes were synced, and may have been acknowledged; a bit of them flipped
@@ -42,7 +42,7 @@ _BEGINS = MAGIC.to_bytes(2, "big") + bytes([VERSION])
 CHECKED_PER_BYTE = 8
 """The search computes CRCs over at most so many times the bytes that it searches: records may hold what looks like
 batches, each inside the other."""
-SEALED_TRIES = 1 << 20
+ENCRYPTED_TRIES = 1 << 20
 """At most so many positions of an encrypted file are tried: nothing in it shows where a batch begins."""
 
 
@@ -59,7 +59,7 @@ class StoredBatch(NamedTuple):
     stored: int
     """Bytes that it takes in the file."""
     anchored: bool
-    """It is known that a batch begins there: at the beginning of a segment, or where another batch ends. Else it may
+    """It is known that a batch begins there: at the start of a segment, or where another batch ends. Else it may
     be the value of a record that looks like a batch."""
 
 
@@ -108,7 +108,7 @@ class DoubtfulLog(OSError):
         self.path = path = segment.path
         self.start = start = segment.end_offset
         self.position = position = segment.size
-        self.sealed = cipher_of(segment.file) is not None
+        self.encrypted = cipher_of(segment.file) is not None
         self.places = tuple(places)
         self.end = max([start + 1, end, *(place.end for place in places)])
         """No offset from here on is known to have been written."""
@@ -117,16 +117,16 @@ class DoubtfulLog(OSError):
         super().__init__(errno.EIO, text, path)
 
     def stored(self, length: int) -> int:
-        """So many bytes a batch of that length takes in the file."""
-        return stored_bytes(length) if self.sealed else length
+        """The number of bytes that a batch of that length takes in the file."""
+        return stored_bytes(length) if self.encrypted else length
 
 
 def find_behind(
     segments: Sequence[Segment], start: int, fits: Callable[[BatchHeader], bool]
 ) -> tuple[bool, list[StoredBatch]]:
-    """Whether the bad batch at the end of the first segment, as far as that was read, may have been whole once; and
-    the whole batches behind it, also in the later segments. ``start``: the log's end before it. ``fits``: whether the
-    log can hold a batch with this header. Raises ``OSError``."""
+    """Whether the bad batch at the end of the first segment, as far as that was read, may have been whole earlier;
+    and the whole batches behind it, also in the later segments. ``start``: the log's end before it. ``fits``: whether
+    the log can hold a batch with this header. Raises ``OSError``."""
     found: list[StoredBatch] = []
     doubtful = False
     for number, segment in enumerate(segments):
@@ -207,7 +207,7 @@ class _BatchSearch:
         cipher = cipher_of(self._segment.file)
         if cipher is None:
             return self._next_magic(position)
-        return self._next_sealed(position)
+        return self._next_encrypted(position)
 
     def _next_magic(self, position: int) -> int:
         file, at = self._segment.file, position + _MAGIC_AT
@@ -219,7 +219,7 @@ class _BatchSearch:
             at += max(1, len(chunk) - len(_BEGINS) + 1)
         return self._size
 
-    def _next_sealed(self, position: int) -> int:
+    def _next_encrypted(self, position: int) -> int:
         tries = 0
         while position < self._size:
             try:
@@ -227,7 +227,7 @@ class _BatchSearch:
             except CorruptBatch:
                 position += 1
                 tries += 1
-                if tries >= SEALED_TRIES:
+                if tries >= ENCRYPTED_TRIES:
                     self.gave_up = True
                     return self._size
             else:

@@ -1,48 +1,51 @@
-"""Opening a log: what of the bytes on the disk is the log, and what is the rest of a write that never finished.
+"""Opening a log: which bytes on the disk are the log, and which are the rest of a write that never finished.
 
-Theory. Beside the segments stands the *mark*: an offset below which everything had been synced when it was written
-(``OffsetCheckpoint``; it is written after a flush, lowered durably before a truncation, and so never too high). It
-decides what a bad batch means, wherever it stands:
+Theory. Beside the segments stands the *recovery point*: an offset below which everything had been synced when it was
+written (``OffsetCheckpoint``). It is written after a flush and lowered durably before a truncation, so it is never
+too high. It decides what a bad batch means, wherever the batch stands:
 
-- at or past the mark, with nothing whole behind it: a torn write, a tail of zeros, garbage. Nobody was promised these
-  bytes. The log is cut at the first bad batch;
-- at or past the mark, with whole batches behind it, in this segment or a later one: the tail is doubtful
+- at or past the recovery point, with nothing whole behind it: a torn write, a tail of zeros, garbage. Nobody was
+  promised these bytes. The log is cut at the first bad batch;
+- at or past the recovery point, with whole batches behind it, in this segment or a later one: the tail is doubtful
   (``storage/recovery/doubtful_tail.py``). Opening raises ``DoubtfulLog`` and cuts nothing, until a tail file says
   that it is settled;
-- below the mark the bytes were durable and may have been acked: the disk lost or changed them. To cut there would
-  silently drop acked records, so opening raises ``CorruptLog``; a log that ends before its mark is the same.
+- below the recovery point the bytes were durable and may have been acked: the disk lost or changed them. To cut there
+  would silently drop acked records, so opening raises ``CorruptLog``. A log that ends before its recovery point is
+  damaged in the same way.
 
-The high watermark that was written down says so, too, where it is higher: it is never above what was durable. Only
-under flush policy ``os`` may a power loss have taken what lay below it; then the log is cut all the same, and knows
-what it lacks (``storage/checkpoints.py``); its server has told the controller that nobody is to count
-on it.
+The high watermark that was written down has the same meaning where it is higher: it is never above what was durable.
+Only under flush policy ``os`` may a power loss have taken what lay below it. Then the log is cut all the same, and
+knows what it lacks (``storage/checkpoints.py``); its server has reported to the controller that no other server is to
+count on it.
 
-The mark is synced together with a flush when it has passed another full segment, or ``MARK_BYTES`` (``log.py``) since
-it was last synced. So after a power loss at most that many durable bytes lie above it, and those of one flush: what
-rots below is never taken for torn.
+The recovery point is synced together with a flush when it has passed another full segment, or when
+``RECOVERY_POINT_BYTES`` (``log.py``) were appended since it was last synced. So after a power loss at most that many
+durable bytes lie above it, and those of one flush: damage below it is never taken for a torn write.
 
-Without a readable mark, everything below the last segment counts as synced, and nothing in it. A segment that the
-disk cannot read (EIO) is damaged, wherever it is; another file, as good as missing.
+Without a readable recovery point, everything below the last segment counts as synced, and nothing in it. A segment
+that the disk cannot read (EIO) is damaged, wherever it is; another file that cannot be read counts as missing.
 
-Every batch from the segment that holds the mark on is read whole: CRC, consecutive offsets, leader epoch. Segments
-that end at or before the mark are trusted if their index file describes them, else they are read whole, too: what is
-noted then is what later reads are held to. They must join without a gap. The last one, too, is trusted where it ends
-at the mark and an index file, which a log that is closed leaves behind, describes it: a clean start reads no batch.
+Every batch from the segment that holds the recovery point on is read whole: CRC, consecutive offsets, leader epoch.
+Segments that end at or before the recovery point are trusted if their index file describes them. Otherwise they are
+read whole, too: what is noted then is what later reads are held to. They must join without a gap. The last segment,
+too, is trusted where it ends at the recovery point and an index file describes it; a log that is closed leaves such a
+file behind, so a clean start reads no batch.
 
-What lies above the mark is written again, with the same bytes, before it is synced and counts: a flush that failed in
-a former life may have left it in the page cache as clean, where it can be read and no sync makes it durable.
+What lies above the recovery point is written again, with the same bytes, before it is synced and counts. A flush that
+failed in an earlier process may have left it in the page cache as clean, where it can be read and no sync makes it
+durable.
 
-The log begins where its ``log-start`` says (``storage/checkpoints.py``); segments below are what a retention
-left, a first segment above is damage. Without that file, or with another log's, it begins with its first segment.
+The log begins where its ``log-start`` says (``storage/checkpoints.py``). Segments below that are what a retention
+left; a first segment above it is damage. Without that file, or with another log's, it begins with its first segment.
 
 The CRC does not cover base offset and leader epoch (the leader stamps them). The offsets are proved by being
 consecutive. The epochs are proved by the leader-epoch file, which is synced with or before the data that it
-describes: a batch whose epoch the file does not tell is bad like one with a bad CRC. Only where that file itself is
-missing or damaged do the headers of synced batches tell the epochs, and the file is made again.
+describes: a batch whose epoch that file does not name is bad like one with a bad CRC. Only where that file itself is
+missing or damaged do the headers of synced batches give the epochs, and the file is made again.
 
-After recovery everything present is synced. What ends at the mark is so already: a clean start syncs nothing. Two
-things the mark does not vouch for, the name of a last segment that is empty and an epoch in which nothing was
-written; they wait for the next flush.
+After recovery everything present is synced. What ends at the recovery point is so already: a clean start syncs
+nothing. Two things the recovery point does not cover: the name of a last segment that is empty, and an epoch in which
+nothing was written. They wait for the next flush.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ from tidelog_replica.storage.checkpoints import CLEANED as CLEANED
 from tidelog_replica.storage.checkpoints import EPOCHS as EPOCHS
 from tidelog_replica.storage.checkpoints import HIGH_WATERMARK as HIGH_WATERMARK
 from tidelog_replica.storage.checkpoints import LOG_START as LOG_START
-from tidelog_replica.storage.checkpoints import MARK as MARK
+from tidelog_replica.storage.checkpoints import RECOVERY_POINT as RECOVERY_POINT
 from tidelog_replica.storage.checkpoints import (
     REPAIR,
     RESET,
@@ -71,7 +74,7 @@ from tidelog_replica.storage.checkpoints import (
     LogStartCheckpoint,
     OffsetCheckpoint,
     read_cache,
-    read_origin,
+    read_log_start,
     seed_of,
 )
 from tidelog_replica.storage.encryption.files import rewrite
@@ -98,20 +101,21 @@ class Recovered:
     """A log as it was found, all of it synced. ``segments`` is never empty."""
 
     segments: list[Segment]
-    origin: LogStartCheckpoint
+    log_start: LogStartCheckpoint
     epochs: LeaderEpochCache
     epochs_file: File
-    mark: OffsetCheckpoint
+    recovery_point: OffsetCheckpoint
     committed: HighWatermarkCheckpoint
     epochs_unsure: bool
-    """A former life may have failed to sync the end of the epoch file: it is to be written again before it counts."""
+    """An earlier process may have failed to sync the end of the epoch file, which is written again before it
+    counts."""
     directory_grown: bool
     """Names of files may not be synced."""
     names: list[str]
     """Of the files that were there; of those that are not about segments, still are."""
 
     def close(self) -> None:
-        """Nobody wants it."""
+        """Close its files: the log is not opened."""
         for segment in self.segments:
             close(segment)
         self.epochs_file.close()
@@ -138,35 +142,37 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
         reset.finish(disk, directory)
         names = disk.listdir(directory)
     bases = sorted(int(name[:20]) for name in names if _SEGMENT_NAME.fullmatch(name))
-    mark = OffsetCheckpoint(disk, f"{directory}/{MARK}")
+    point = OffsetCheckpoint(disk, f"{directory}/{RECOVERY_POINT}")
     committed = HighWatermarkCheckpoint(disk, directory, names)
     high_watermark = committed.high_watermark if intact else 0
-    told = read_origin(disk, directory)
+    stored = read_log_start(disk, directory)
     if not bases:
-        sure = max(mark.value or 0, high_watermark) or (0 if told is None else told.start)
+        sure = max(point.value or 0, high_watermark) or (0 if stored is None else stored.start)
         if sure:
             raise CorruptLog(directory, f"no segment is left of a log that was synced to offset {sure}")
         bases = [0]
         disk.open(f"{directory}/{0:020d}.log", create=True).close()
-    retired = _retired(directory, bases, told)
+    retired = _retired(directory, bases, stored)
     del bases[: len(retired)]
-    floor = bases[-1] if mark.value is None else mark.value
+    floor = bases[-1] if point.value is None else point.value
     promised = max(floor, high_watermark)
-    believed = told if told is not None and told.start == bases[0] else None
-    epochs = _Epochs(disk, directory, floor if mark.value is not None else None, believed)
+    believed = stored if stored is not None and stored.start == bases[0] else None
+    epochs = _Epochs(disk, directory, floor if point.value is not None else None, believed)
     segments += [Segment(disk, directory, base) for base in bases]
-    origin = believed or _origin(segments[0], epochs)
-    segments[0].begin_at(origin.chain)
+    log_start = believed or _found_log_start(segments[0], epochs)
+    segments[0].begin_at(log_start.chain)
     trusted = sum(base <= floor for base in bases[1:])
     for segment, following in pairwise(segments[: trusted + 1]):
         _trust(segment, following.base, epochs)
         following.begin_at(segment.chain)
-    if trusted == len(bases) - 1 and mark.value == promised and epochs.whole and segments[-1].trust(promised):
+    if trusted == len(bases) - 1 and point.value == promised and epochs.whole and segments[-1].trust(promised):
         close(segments[-1])
         cut = False
     else:
-        judge = _EndCheck(epochs, promised, tail_start(names), partial(tail_of, disk, directory, names), has_peers)
-        kept, cut = _check(segments[trusted:], -1 if mark.value is None else floor, judge)
+        end_check = _EndCheck(
+            epochs, promised, tail_start(names), partial(tail_of, disk, directory, names), has_peers
+        )
+        kept, cut = _check(segments[trusted:], -1 if point.value is None else floor, end_check)
         dropped = segments[trusted + kept :]
         _drop(disk, dropped, segments[trusted + kept - 1], names)
         del segments[trusted + kept :]
@@ -174,46 +180,54 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
     tail = tail_of(disk, directory, names, segments[-1].end_offset)
     _append(segments[-1], tail, epochs)
     end = segments[-1].end_offset
-    unsynced = mark.value is None or end > floor or cut or bool(tail)
-    if told != origin:
-        _write(disk, f"{directory}/{LOG_START}", origin.to_bytes(directory))
+    unsynced = point.value is None or end > floor or cut or bool(tail)
+    if stored != log_start:
+        _write(disk, f"{directory}/{LOG_START}", log_start.to_bytes(directory))
         unsynced = True
     _clear(disk, directory, names, retired, segments)
     if unsynced:
         for segment in segments[trusted:]:
             if segment.size or cut:
                 segment.file.sync()
-    epochs_unsure = epochs.save(origin.start, end, unsynced)
+    epochs_unsure = epochs.save(log_start.start, end, unsynced)
     drop_tails(disk, directory, names)
     if unsynced:
-        if mark.value is not None or end:
-            disk.sync_dir(directory)  # the mark vouches for the segments' names, too
-        if mark.value is None:
-            committed.write(committed.high_watermark)  # makes the file here, where waiting holds up nobody else
-            mark.write(end, sync=True)
-            disk.sync_dir(directory)
-        mark.write(end)
+        _move_recovery_point(disk, directory, point, committed, end)
     for segment in segments:
         close(segment)
     committed.lack(end)
     directory_grown = not segments[-1].size
     epochs_file = disk.open(f"{directory}/{EPOCHS}", create=True)
     return Recovered(
-        segments, origin, epochs.cache, epochs_file, mark, committed, epochs_unsure, directory_grown, names
+        segments, log_start, epochs.cache, epochs_file, point, committed, epochs_unsure, directory_grown, names
     )
 
 
-def _retired(directory: str, bases: list[int], told: LogStartCheckpoint | None) -> list[int]:
+def _move_recovery_point(
+    disk: Disk, directory: str, point: OffsetCheckpoint, committed: HighWatermarkCheckpoint, end: int
+) -> None:
+    """Move the recovery point to the end of the log, whose files are synced. The names of the files are synced first,
+    since the recovery point covers them, too. Where it has no file yet that is made, and durable."""
+    if point.value is not None or end:
+        disk.sync_dir(directory)
+    if point.value is None:
+        committed.write(committed.high_watermark)  # makes the file here, where waiting delays nothing else
+        point.write(end, sync=True)
+        disk.sync_dir(directory)
+    point.write(end)
+
+
+def _retired(directory: str, bases: list[int], stored: LogStartCheckpoint | None) -> list[int]:
     """The segments that lie below the log's start. Raises ``CorruptLog`` where the first one above is gone."""
-    if told is None or (told.start not in bases and bases[0] < told.start):
+    if stored is None or (stored.start not in bases and bases[0] < stored.start):
         return []
-    if told.start not in bases:
-        raise CorruptLog(directory, f"the log begins at {told.start}, but its first segment at {bases[0]}")
-    return bases[: bases.index(told.start)]
+    if stored.start not in bases:
+        raise CorruptLog(directory, f"the log begins at {stored.start}, but its first segment at {bases[0]}")
+    return bases[: bases.index(stored.start)]
 
 
-def _origin(first: Segment, epochs: _Epochs) -> LogStartCheckpoint:
-    """Where the log begins, as far as its other files tell. A chain that is not known any more begins anew."""
+def _found_log_start(first: Segment, epochs: _Epochs) -> LogStartCheckpoint:
+    """Where the log begins, as far as its other files show. A chain that is not known any more begins anew."""
     if not first.base:
         return LogStartCheckpoint()
     summary = first.summary()
@@ -222,7 +236,7 @@ def _origin(first: Segment, epochs: _Epochs) -> LogStartCheckpoint:
 
 
 def _write(disk: Disk, path: str, data: bytes, *, anew: bool = True) -> None:
-    """Durably; not ``anew``: the same bytes are there already."""
+    """Write a file durably; not ``anew``: the same bytes are there already."""
     file = disk.open(path, create=True)
     try:
         if anew:
@@ -237,7 +251,7 @@ def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], seg
     """Remove what a crash has left over: it says nothing of this log. That is also the index of a segment that is
     gone, which might fit another one of the same length there, and the file for a repair, which would look like a
     hole when its segment has gone in order. What comes back with the next crash is removed with the next opening; but
-    it does not come back under a segment that the mark vouches for."""
+    it does not come back under a segment that the recovery point covers."""
     for base in retired:
         remove(disk, f"{directory}/{base:020d}.log")
     known = {segment.index_path for segment in segments}
@@ -249,27 +263,29 @@ def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], seg
 
 
 class _Epochs:
-    """The leader-epoch file, as the judge of the epochs in the batches."""
+    """The leader-epoch file, against which the epochs in the batches are held."""
 
-    def __init__(self, disk: Disk, directory: str, mark: int | None, told: LogStartCheckpoint | None) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, recovery_point: int | None, stored: LogStartCheckpoint | None
+    ) -> None:
         self._disk = disk
         self._path = f"{directory}/{EPOCHS}"
-        self._mark = mark
+        self._recovery_point = recovery_point
         self._data = read_cache(disk, self._path)
         self._seed = seed_of(directory)
         self.cache, self.whole = LeaderEpochCache.from_bytes(self._data, self._seed)
         """The file is there and undamaged: what it does not say is not so."""
-        if told is not None and told.last_epoch > self.cache.latest():  # the start was durable before this file
-            self.cache.truncate_to(told.start)
-            self.cache.assign(told.last_epoch, max(0, told.start - 1))
+        if stored is not None and stored.last_epoch > self.cache.latest():  # the start was durable before this file
+            self.cache.truncate_to(stored.start)
+            self.cache.assign(stored.last_epoch, max(0, stored.start - 1))
 
     def fault_of(self, header: BatchHeader) -> str | None:
         """Why the batch cannot be of the epoch that it names; None where it can."""
         cache, epoch, base = self.cache, header.leader_epoch, header.base_offset
         if cache.epoch_before(base + 1) == epoch:
             return None
-        told_by_headers = not self.whole and (self._mark is None or base < self._mark)
-        if told_by_headers and epoch > cache.latest() and base >= (cache.entries or [(0, 0)])[-1][1]:
+        are_from_headers = not self.whole and (self._recovery_point is None or base < self._recovery_point)
+        if are_from_headers and epoch > cache.latest() and base >= (cache.entries or [(0, 0)])[-1][1]:
             cache.assign(epoch, base)
             return None
         return f"batch at offset {base} names leader epoch {epoch}, which began elsewhere"
@@ -282,8 +298,8 @@ class _Epochs:
     def save(self, start: int, end: int, unsynced: bool) -> bool:
         """Forget what begins past the log's end or is older than its start, make the file say what the cache does.
         Durable where that changes it, and where the segments were ``unsynced``, too. Else what begins at or above the
-        mark is unsure, which is the answer: a former life may have failed to sync it, and no later sync of the file
-        would take it along, unless it is written again."""
+        recovery point is unsure, which is the answer: an earlier process may have failed to sync it, and no later
+        sync of the file would take it along, unless it is written again."""
         self.cache.truncate_to(end + 1)
         self.cache.advance_to(start)
         self.cache = LeaderEpochCache(self.cache.entries, self._seed)
@@ -292,8 +308,8 @@ class _Epochs:
             self._disk.write_atomic(self._path, data)
         if unsynced:
             _write(self._disk, self._path, data, anew=False)
-        sure = unsynced or data != self._data or self._mark is None
-        return not sure and self.cache.count_from(self._mark or 0) > 0
+        sure = unsynced or data != self._data or self._recovery_point is None
+        return not sure and self.cache.count_from(self._recovery_point or 0) > 0
 
 
 def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
@@ -306,32 +322,32 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
         raise CorruptLog(segment.path, f"at byte {segment.size}: {fault}")
     if segment.end_offset != end:
         raise CorruptLog(segment.path, f"ends at offset {segment.end_offset}, the next segment begins at {end}")
-    segment.seal()
+    segment.write_index_file()
     close(segment)
 
 
-def _check(segments: list[Segment], synced: int, tail: _EndCheck) -> tuple[int, bool]:
-    """Read whole segments, batch by batch, and cut at the first bad one, unless ``tail`` raises; how many segments
-    are left, and whether the last of them was cut. What lies above ``synced`` is written anew."""
+def _check(segments: list[Segment], synced: int, end_check: _EndCheck) -> tuple[int, bool]:
+    """Read whole segments, batch by batch, and cut at the first bad one, unless ``end_check`` raises; how many
+    segments are left, and whether the last of them was cut. What lies above ``synced`` is written anew."""
     end, chain = segments[0].base, segments[0].chain
     for number, segment in enumerate(segments):
         if segment.base != end:
-            tail.end_at(segments[number - 1 :], f"the next segment begins at {segment.base}")
+            end_check.check(segments[number - 1 :], f"the next segment begins at {segment.base}")
             return number, False
         segment.begin_at(chain)
-        fault = _fill(segment, synced, tail.epochs)
+        fault = _fill(segment, synced, end_check.epochs)
         end, chain = segment.end_offset, segment.chain
         if fault is not None:
-            tail.end_at(segments[number:], fault)
+            end_check.check(segments[number:], fault)
             segment.file.truncate(segment.size)
             return number + 1, True
-    tail.end_at(segments[-1:], None)
+    end_check.check(segments[-1:], None)
     return len(segments), False
 
 
 @dataclass(frozen=True, slots=True)
 class _EndCheck:
-    """Judges where the log is to end. ``promised``: below it everything was synced; ``settled``: from there on a tail
+    """Checks where the log is to end. ``promised``: below it everything was synced; ``settled``: from there on a tail
     file says what follows, and ``held`` what it holds; ``has_peers``: as for ``recover``."""
 
     epochs: _Epochs
@@ -340,7 +356,7 @@ class _EndCheck:
     held: Callable[[int], list[tuple[BatchHeader, Buffer]]]
     has_peers: bool
 
-    def end_at(self, segments: list[Segment], fault: str | None) -> None:
+    def check(self, segments: list[Segment], fault: str | None) -> None:
         """Raise ``CorruptLog`` or ``DoubtfulLog`` where the log must not be cut at the end of the first segment, as
         far as that is whole. ``fault``: of what follows; None where nothing does."""
         first = segments[0]
@@ -369,8 +385,8 @@ def _less(segment: Segment, promised: int, fault: str, doubt: DoubtfulLog | None
 
 
 def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _Epochs) -> None:
-    """Write the batches of the tail file at the end of the log. They tell their epochs themselves: another replica
-    has vouched for them."""
+    """Write the batches of the tail file at the end of the log. Their epochs are those in their headers: another
+    replica holds the same batches."""
     for header, batch in tail:
         if header.leader_epoch > epochs.cache.latest():
             epochs.cache.assign(header.leader_epoch, header.base_offset)
@@ -405,8 +421,8 @@ def _misplaced(segment: Segment, header: BatchHeader) -> str | None:
 
 def _drop(disk: Disk, segments: list[Segment], active: Segment, names: list[str]) -> None:
     """Remove the segments behind the cut, the newest first, and an index that the active segment has outgrown. What
-    was cut off must not come back: the directory is synced before the mark moves. Such an index may, since it tells
-    how long its segment is."""
+    was cut off must not come back: the directory is synced before the recovery point moves. Such an index may, since
+    it states how long its segment is."""
     for segment in reversed(segments):
         close(segment)
         segment.unlink()
