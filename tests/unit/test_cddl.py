@@ -25,7 +25,7 @@ from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
 from tidelog.wire.messages import ABSENT, ErrorInfo, Message
 from tidelog.wire.metadata_image import encode_delta, encode_image
-from tidelog.wire.schema import MAX_INT, default_of, hints, is_payload, optional_of
+from tidelog.wire.schema import MAX_INT, default_of, hints, is_payload, optional_of, typed_fields
 
 GOLDEN = Path(__file__).parent / "golden" / "messages.json"
 CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding="utf-8")
@@ -53,7 +53,7 @@ def header_of(message: Message) -> bytes:
 def example(cls: type, *, full: bool) -> Any:
     """An instance with every field that has no default, or with all of them set to something else."""
     values = {}
-    for field, hint in zip(dataclasses.fields(cls), hints(cls).values(), strict=True):
+    for field, hint in typed_fields(cls):
         if not is_payload(hint) and (full or default_of(field) is dataclasses.MISSING):
             values[field.name] = example_value(hint, f"{cls.__name__}.{field.name}", full=full)
         elif ABSENT in field.metadata:

@@ -189,11 +189,12 @@ def _decode_answer(
     return Decoded(decoder(cls)(header, payload), re=re)
 
 
-def _collect(base: type[Message]) -> list[type[Message]]:
-    return [c for c in vars(messages).values() if isinstance(c, type) and issubclass(c, base) and c is not base]
+def _collect() -> list[type[Message]]:
+    found = [c for c in vars(messages).values() if isinstance(c, type) and issubclass(c, Message)]
+    return [c for c in found if c not in messages.BASES]
 
 
-MESSAGES: tuple[type[Message], ...] = tuple(_collect(Message))
+MESSAGES: tuple[type[Message], ...] = tuple(_collect())
 """Every message class, requests and answers alike."""
 OPS: dict[str, type[Message]] = {cls.OP: cls for cls in MESSAGES if cls.OP}
 """Class of each ``op``."""

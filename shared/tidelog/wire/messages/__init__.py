@@ -24,8 +24,8 @@ the default is -1), ``bool``, ``str``, ``bytes``, ``dict[str, str]``, ``X | None
   is the request's ``ANSWER``;
 - a one-way message: ``{op, …}``.
 
-A request with ``client`` and ``sequence`` (from 1) is done at most once: the same again gets the same answer.
-``asker`` says who wants it, for the histories; a gateway sets it, whatever its client says.
+On the wire the fields follow in the order in which they are declared, those that can only be named (``kw_only``)
+after all others.
 
 Several parts share one payload: each part's ``size`` says how many bytes are its own, in the order of the parts.
 """
@@ -43,7 +43,19 @@ from tidelog.wire.messages.access import (
     RotateTicketKeys,
     TokenInfo,
 )
-from tidelog.wire.messages.base import ABSENT, Done, ErrorInfo, Hello, Message, Payload, Prove, Welcome
+from tidelog.wire.messages.base import (
+    ABSENT,
+    BASES,
+    AdminRequest,
+    Done,
+    ErrorInfo,
+    Hello,
+    Message,
+    Payload,
+    Prove,
+    SequencedRequest,
+    Welcome,
+)
 from tidelog.wire.messages.data import (
     CopyRead,
     Credit,
@@ -138,6 +150,7 @@ from tidelog.wire.messages.raft import (
     AddController,
     AppendEntries,
     AppendResult,
+    AskedRequest,
     ControllerInfo,
     ControllerMember,
     DescribeQuorum,
@@ -207,10 +220,12 @@ from tidelog.wire.messages.transactions import (
 
 __all__ = [
     "ABSENT",
+    "BASES",
     "AbortStaged",
     "AccessAnswer",
     "Acked",
     "AddController",
+    "AdminRequest",
     "AllocateProducerIds",
     "AlterAcls",
     "AlterIsr",
@@ -220,6 +235,7 @@ __all__ = [
     "AlterTopic",
     "AppendEntries",
     "AppendResult",
+    "AskedRequest",
     "BeginTransaction",
     "CancelReassignment",
     "CommitOffsets",
@@ -346,6 +362,7 @@ __all__ = [
     "ScrubStatus",
     "Seal",
     "SealPart",
+    "SequencedRequest",
     "ServerInfo",
     "SetReadOnly",
     "SettleTransaction",

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidelog.types import Acl, Quota
-from tidelog.wire.messages.base import Done, Message
+from tidelog.wire.messages.base import AdminRequest, Done, Message, SequencedRequest
 from tidelog.wire.messages.metadata import TopicCreated
 
 
 @dataclass(frozen=True, slots=True)
-class PutToken(Message):
+class PutToken(SequencedRequest):
     """There is a bearer token with this SHA-256 (hexadecimal) now; its owner has made it. ``lifetime_ms`` -1: it
     never expires. With ``replaces`` another token ends, in ``grace_ms``, and this one has the same principal."""
 
@@ -23,28 +23,24 @@ class PutToken(Message):
     lifetime_ms: int = -1
     replaces: str = ""
     grace_ms: int = 0
-    client: str = ""
-    sequence: int = 0
-    spared: tuple[str, ...] = ()
+    spared: tuple[str, ...] = field(default=(), kw_only=True)
     """Principals that the request must not be about: the superusers, where who asks is none. For gateways to say."""
 
 
 @dataclass(frozen=True, slots=True)
-class RevokeTokens(Message):
+class RevokeTokens(SequencedRequest):
     """A token ends now, and with it the connections that were opened with it; or all of a principal."""
 
     OP: ClassVar[str] = "revoke_tokens"
     ANSWER: ClassVar[type[Message]] = Done
     token_id: str = ""
     principal: str = ""
-    client: str = ""
-    sequence: int = 0
-    spared: tuple[str, ...] = ()
+    spared: tuple[str, ...] = field(default=(), kw_only=True)
     """As in ``PutToken``."""
 
 
 @dataclass(frozen=True, slots=True)
-class AlterAcls(Message):
+class AlterAcls(SequencedRequest):
     """These rules are gone, then those are there. A rule that is there or gone already is no fault. With
     ``drop_inherited`` nobody has ``security`` any more but by a rule that says so; since feature level 5."""
 
@@ -52,34 +48,27 @@ class AlterAcls(Message):
     ANSWER: ClassVar[type[Message]] = Done
     add: tuple[Acl, ...] = ()
     remove: tuple[Acl, ...] = ()
-    client: str = ""
-    sequence: int = 0
-    drop_inherited: bool = False
+    drop_inherited: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class AlterQuotas(Message):
+class AlterQuotas(SequencedRequest):
     """What these principals may have from now on; all -1: whatever it likes."""
 
     OP: ClassVar[str] = "alter_quotas"
     ANSWER: ClassVar[type[Message]] = Done
     quotas: tuple[Quota, ...] = ()
-    client: str = ""
-    sequence: int = 0
-    spared: tuple[str, ...] = ()
+    spared: tuple[str, ...] = field(default=(), kw_only=True)
     """As in ``PutToken``."""
 
 
 @dataclass(frozen=True, slots=True)
-class RotateTicketKeys(Message):
+class RotateTicketKeys(AdminRequest):
     """The cluster is to sign producer tickets with a new key (``tidelog.tickets``). Tickets of the key before stay
     valid, those of older keys do not. Since feature level 4."""
 
     OP: ClassVar[str] = "rotate_ticket_keys"
     ANSWER: ClassVar[type[Message]] = Done
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +101,8 @@ class DescribeAccess(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareAudit(Message):
+class PrepareAudit(SequencedRequest):
     """A gateway wants the topic ``__audit``; it is created where there is none yet."""
 
     OP: ClassVar[str] = "prepare_audit"
     ANSWER: ClassVar[type[Message]] = TopicCreated
-    client: str = ""
-    sequence: int = 0

@@ -24,6 +24,27 @@ class Message:
     """Class of the answer; None for one-way messages and answers."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequencedRequest(Message):
+    """Base of requests that the controllers do at most once: the same ``client`` and ``sequence`` (from 1) again gets
+    the same answer. Without them the request is done each time. A gateway sets both where its client does not."""
+
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminRequest(SequencedRequest):
+    """Base of requests to change the cluster whose history names who asked: the ``asker``. A gateway sets it,
+    whatever its client says."""
+
+    asker: str = ""
+
+
+BASES = (Message, SequencedRequest, AdminRequest)
+"""Classes of which there are no instances."""
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
     """Part: an error as it travels; see ``tidelog.errors``."""

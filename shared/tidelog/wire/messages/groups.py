@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tidelog.wire.messages.base import Done, Message
+from tidelog.wire.messages.base import Done, Message, SequencedRequest
 from tidelog.wire.messages.metadata import TopicCreated
 
 
@@ -221,10 +221,8 @@ class DeleteGroup(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareGroups(Message):
+class PrepareGroups(SequencedRequest):
     """A gateway wants the topic ``__groups``; it is created where there is none yet."""
 
     OP: ClassVar[str] = "prepare_groups"
     ANSWER: ClassVar[type[Message]] = TopicCreated
-    client: str = ""
-    sequence: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tidelog.wire.messages.base import Done, Message, Payload
+from tidelog.wire.messages.base import AdminRequest, Done, Message, Payload, SequencedRequest
 from tidelog.wire.messages.data import StableOffset
 
 
@@ -38,7 +38,7 @@ class TopicCreated(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopic(Message):
+class CreateTopic(AdminRequest):
     """Create a topic. ``config`` maps names of ``TopicConfig`` fields to texts."""
 
     OP: ClassVar[str] = "create_topic"
@@ -47,40 +47,31 @@ class CreateTopic(Message):
     partitions: int = 1
     replication_factor: int = 1
     config: dict[str, str] = field(default_factory=dict)
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
-    principal: str = field(default="", repr=False)
+    principal: str = field(default="", repr=False, kw_only=True)
     """Owner of the topic, as in ``JoinGroup``. The audit names it anyway."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopic(Message):
+class DeleteTopic(AdminRequest):
     """Delete the topic of this name and all its data."""
 
     OP: ClassVar[str] = "delete_topic"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTopic(Message):
+class AlterTopic(AdminRequest):
     """Change settings of a topic; those that are not named stay."""
 
     OP: ClassVar[str] = "alter_topic"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
     config: dict[str, str]
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class AlterLearners(Message):
+class AlterLearners(AdminRequest):
     """Set the learners of a partition: servers that copy its log without a part in commit rule or ISR."""
 
     OP: ClassVar[str] = "alter_learners"
@@ -88,13 +79,10 @@ class AlterLearners(Message):
     name: str
     partition: int
     learners: tuple[str, ...] = ()
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class GrowTopic(Message):
+class GrowTopic(AdminRequest):
     """Give a topic more partitions: ``partitions`` in all. Those that there are keep their records and numbers. New
     ones have as many replicas as most of those have."""
 
@@ -102,13 +90,10 @@ class GrowTopic(Message):
     ANSWER: ClassVar[type[Message]] = Done
     name: str
     partitions: int
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class SetReadOnly(Message):
+class SetReadOnly(AdminRequest):
     """Have the leaders of these partitions (none: all of the topic) take no batches, or take them again. Answered
     when it is so in the metadata: a leader that has not heard of it yet may take one more."""
 
@@ -117,13 +102,10 @@ class SetReadOnly(Message):
     name: str
     partitions: tuple[int, ...] = ()
     read_only: bool = True
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PauseTopic(Message):
+class PauseTopic(AdminRequest):
     """Have the servers close the logs of these partitions (none: all of the topic), and open them again with
     ``pause`` false. Answered as ``SetReadOnly``; what is committed stays."""
 
@@ -132,13 +114,10 @@ class PauseTopic(Message):
     name: str
     partitions: tuple[int, ...] = ()
     pause: bool = True
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class TransferLeader(Message):
+class TransferLeader(AdminRequest):
     """Have ``server``, which is in sync, lead a partition ("": the preferred replica). Answered when it has begun:
     the leader takes no more batches, and hands over when the other has everything; or it is given up after a while,
     with nothing lost. The metadata and the history say which."""
@@ -148,13 +127,10 @@ class TransferLeader(Message):
     name: str
     partition: int
     server: str = ""
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Reassign(Message):
+class Reassign(AdminRequest):
     """Have these servers be the replicas of a partition, the preferred leader first. Answered when it has begun: new
     ones copy as learners, join, and then the others go. Takes the place of a reassignment in progress."""
 
@@ -163,48 +139,36 @@ class Reassign(Message):
     name: str
     partition: int
     replicas: tuple[str, ...]
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class CancelReassignment(Message):
+class CancelReassignment(AdminRequest):
     """Go back to the replicas that there were when the reassignment began; one that waits for its turn is dropped."""
 
     OP: ClassVar[str] = "cancel_reassignment"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
     partition: int
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class DrainServer(Message):
+class DrainServer(AdminRequest):
     """Have a replica server lead nothing where another can, and get no new replicas, until ``drain`` is false."""
 
     OP: ClassVar[str] = "drain_server"
     ANSWER: ClassVar[type[Message]] = Done
     server: str
     drain: bool = True
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetServer(Message):
+class ForgetServer(AdminRequest):
     """A replica server that is down and has no copy of anything is none of the cluster any more. From feature level 2
     on."""
 
     OP: ClassVar[str] = "forget_server"
     ANSWER: ClassVar[type[Message]] = Done
     server: str
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +199,7 @@ class DescribeFeatures(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class RaiseLevel(Message):
+class RaiseLevel(AdminRequest):
     """Raise the cluster to this feature level, for good. ``UNSUPPORTED_LEVEL``, with the names of all processes that
     do not understand it or are not in touch; those that are ``left_behind`` may be down, and are refused until they
     understand it. ``dry_run``: only say whether it can be."""
@@ -245,9 +209,6 @@ class RaiseLevel(Message):
     level: int
     left_behind: tuple[str, ...] = ()
     dry_run: bool = False
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +258,7 @@ class PlanRebalance(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Rebalance(Message):
+class Rebalance(AdminRequest):
     """Do what ``plan_rebalance`` answers, a few reassignments per server at a time. Answered when all of it waits for
     its turn. ``cancel``: instead, nothing waits any more; what has begun goes on."""
 
@@ -305,12 +266,9 @@ class Rebalance(Message):
     ANSWER: ClassVar[type[Message]] = Done
     empty_drained: bool = False
     cancel: bool = False
-    client: str = ""
-    sequence: int = 0
-    asker: str = ""
-    weights: tuple[PartitionWeight, ...] = ()
+    weights: tuple[PartitionWeight, ...] = field(default=(), kw_only=True)
     """As in ``PlanRebalance``."""
-    unit: str = ""
+    unit: str = field(default="", kw_only=True)
     """As in ``PlanRebalance``."""
 
 
@@ -354,15 +312,13 @@ class ProducerIds(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocateProducerIds(Message):
+class AllocateProducerIds(SequencedRequest):
     """Reserve producer ids, through Raft."""
 
     OP: ClassVar[str] = "allocate_producer_ids"
     ANSWER: ClassVar[type[Message]] = ProducerIds
     count: int
-    client: str = ""
-    sequence: int = 0
-    share: int = -1
+    share: int = field(default=-1, kw_only=True)
     """Not -1: all of these ids are to belong to this share (``tidelog.types.share_of``)."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tidelog.wire.messages.base import Done, Message, Payload
+from tidelog.wire.messages.base import AdminRequest, Done, Message, Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,10 @@ class RemoveController(Message):
     ANSWER: ClassVar[type[Message]] = Done
     node: str
     asker: str = ""
+
+
+AskedRequest = AdminRequest | AddController | RemoveController
+"""Requests with an ``asker``."""
 
 
 @dataclass(frozen=True, slots=True)

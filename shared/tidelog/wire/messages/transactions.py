@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tidelog.wire.messages.base import Done, Message
+from tidelog.wire.messages.base import Done, Message, SequencedRequest
 from tidelog.wire.messages.groups import TopicShare
 from tidelog.wire.messages.metadata import TopicCreated
 
@@ -247,10 +247,8 @@ class WriteMarker(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareTransactions(Message):
+class PrepareTransactions(SequencedRequest):
     """A gateway wants the topic ``__transactions``; it is created where there is none yet."""
 
     OP: ClassVar[str] = "prepare_transactions"
     ANSWER: ClassVar[type[Message]] = TopicCreated
-    client: str = ""
-    sequence: int = 0
