@@ -190,7 +190,7 @@ PAGES = {
     "metrics.md": metrics,
     "operations.md": operations,
     "security.md": security,
-    "../shared/js/src/codes.js": codes_module,
+    "../shared/js/src/wire/error-codes.js": codes_module,
     "../deploy/prometheus/alerts.yml": ALERTS["page"],
     "../deploy/grafana/tidelog.json": BOARD["page"],
 }

@@ -20,8 +20,8 @@
  * `{grant: sub, bytes}`, `{stop: sub}`.
  */
 
-import { decodeBatch, hasRightCrc, split } from "./batch.js";
-import { BrokerError, CorruptBatch, ProtocolError, TidelogError, UnreadableBatch, fromInfo } from "./errors.js";
+import { decodeBatch, hasRightCrc, split } from "../wire/batch.js";
+import { BrokerError, CorruptBatch, ProtocolError, TidelogError, UnreadableBatch, fromInfo } from "../errors.js";
 
 /** One batch for the application: its records from `first` up to `end` (offsets). */
 export class Fetched {

@@ -1,7 +1,7 @@
 /** What a member of a group asks the group's coordinator: the requests, in the protocol's words. */
 
-import { keyOf } from "./membership.js";
-import * as words from "./words.js";
+import { keyOf } from "../core/group-member.js";
+import * as words from "../wire/messages.js";
 
 /** Longest wait for the end of it all when a member leaves. */
 export const LEAVE_TIMEOUT_S = 5;

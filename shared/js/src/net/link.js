@@ -6,10 +6,10 @@
  * noticed also by a consumer that merely waits.
  */
 
-import { Timer, now } from "./clock.js";
-import { decodePrefix, encodeMessage } from "./cbor.js";
-import { BrokerError, ProtocolError, TidelogError, TimedOut, Unreachable, fromInfo } from "./errors.js";
-import * as words from "./words.js";
+import { Timer, now } from "../clock.js";
+import { decodePrefix, encodeMessage } from "../wire/cbor.js";
+import { BrokerError, ProtocolError, TidelogError, TimedOut, Unreachable, fromInfo } from "../errors.js";
+import * as words from "../wire/messages.js";
 
 const SUBPROTOCOL = "tidelog.v1";
 const VERSION = 1;

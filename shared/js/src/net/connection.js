@@ -5,10 +5,10 @@
  * told again when it is there: what they do then (resend, resubscribe) is decided by their cores.
  */
 
-import { deferred, now, sleep } from "./clock.js";
-import { BrokerError, Closed, TimedOut, Unreachable } from "./errors.js";
+import { deferred, now, sleep } from "../clock.js";
+import { BrokerError, Closed, TimedOut, Unreachable } from "../errors.js";
 import { Link } from "./link.js";
-import * as words from "./words.js";
+import * as words from "../wire/messages.js";
 
 /** First pause after a round in which no gateway could be reached; doubles up to `BACKOFF_MAX_S`. */
 const BACKOFF_S = 0.05;

@@ -1,6 +1,6 @@
 /** A batch on its way: the records of one partition that leave together and share one fate. */
 
-import { HEADER_BYTES, encodeBatch, numbered } from "./batch.js";
+import { HEADER_BYTES, encodeBatch, numbered } from "../wire/batch.js";
 
 /** Bytes that a record costs in a batch besides key, value and headers, at most (CBOR heads, time). */
 const RECORD_OVERHEAD = 16;

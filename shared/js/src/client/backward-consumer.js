@@ -1,11 +1,11 @@
 /** A consumer that reads backwards, as an application sees it. */
 
-import { BackwardCore } from "./backward-core.js";
+import { BackwardCore } from "../core/backward-consumer.js";
 import { freshness } from "./consumer.js";
-import { Closed, TidelogError } from "./errors.js";
+import { Closed, TidelogError } from "../errors.js";
 import { creditOf } from "./options.js";
-import { RecordStream } from "./stream.js";
-import * as words from "./words.js";
+import { RecordStream } from "./record-stream.js";
+import * as words from "../wire/messages.js";
 
 /**
  * Iterate over it for records, the newest first per partition. It ends at its bound, and never waits for new records.

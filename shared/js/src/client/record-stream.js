@@ -1,7 +1,7 @@
 /** What every kind of consumer is for the application: an asynchronous iterable over records. */
 
-import { now, turn } from "./clock.js";
-import { TidelogError, UnreadableBatch } from "./errors.js";
+import { now, turn } from "../clock.js";
+import { TidelogError, UnreadableBatch } from "../errors.js";
 
 /** After so long without a wait others have their turn. */
 const BUSY_S = 0.01;

@@ -1,4 +1,4 @@
-/** A producer's *lane*: the state of one partition. What becomes of its batches decides `producer-core.js`. */
+/** A producer's *lane*: the state of one partition. `producer.js` decides what becomes of its batches. */
 
 export class Lane {
   open = null;

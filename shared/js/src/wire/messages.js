@@ -3,7 +3,7 @@
  * names in camelCase, checked, and set to their defaults where they were left out. What is not known is ignored.
  */
 
-import { ProtocolError } from "./errors.js";
+import { ProtocolError } from "../errors.js";
 
 const integer = kind("an integer", Number.isSafeInteger);
 const text = kind("a text", (value) => typeof value === "string");

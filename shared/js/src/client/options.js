@@ -1,7 +1,7 @@
 /** Settings of producers and consumers: names, defaults and meanings are those of the Python client. */
 
-import { CODECS } from "./batch.js";
-import { check } from "./errors.js";
+import { CODECS } from "../wire/batch.js";
+import { check } from "../errors.js";
 
 export const ACKS = { none: 0, leader: 1, all: 2 };
 /** Batches of an idempotent producer in flight on one partition, where the gateway does not announce how many. */

@@ -1,14 +1,14 @@
 /** How an application reads: consumers of every kind, and the offsets of places. `Log` has all of it. */
 
-import { BackwardConsumer } from "./backward.js";
-import { decodeBatch, split } from "./batch.js";
+import { BackwardConsumer } from "./backward-consumer.js";
+import { decodeBatch, split } from "../wire/batch.js";
 import { Consumer } from "./consumer.js";
-import { ConfigError, CorruptBatch } from "./errors.js";
-import { GroupConsumer } from "./group.js";
-import { Grouping } from "./grouping.js";
+import { ConfigError, CorruptBatch } from "../errors.js";
+import { GroupConsumer } from "./group-consumer.js";
+import { Grouping } from "./admin/groups.js";
 import { consumerOptions, creditOf, groupOptions } from "./options.js";
-import { checkPartitions, gather, kindOf, mapOf, positionOf } from "./places.js";
-import * as words from "./words.js";
+import { checkPartitions, gather, kindOf, mapOf, positionOf } from "./positions.js";
+import * as words from "../wire/messages.js";
 
 export class Consuming extends Grouping {
   #connection;

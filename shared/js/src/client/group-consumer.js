@@ -11,12 +11,12 @@
  * partition whose record or batch is in the application's hands is given up when that is done.
  */
 
-import { now, sleep } from "./clock.js";
-import { Coordinator, LEAVE_TIMEOUT_S } from "./coordinator.js";
-import { Desk } from "./desk.js";
-import { BrokerError, Closed, TidelogError } from "./errors.js";
-import { Membership, Share } from "./membership.js";
-import { positionOf } from "./places.js";
+import { now, sleep } from "../clock.js";
+import { Coordinator, LEAVE_TIMEOUT_S } from "../net/coordinator.js";
+import { Desk } from "./handed-out.js";
+import { BrokerError, Closed, TidelogError } from "../errors.js";
+import { Membership, Share } from "../core/group-member.js";
+import { positionOf } from "./positions.js";
 
 const LOST = ["UNKNOWN_MEMBER", "FENCED_GENERATION"];
 

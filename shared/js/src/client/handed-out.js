@@ -3,7 +3,7 @@
  * application has in its hands, of which it is not known yet whether it is done.
  */
 
-import { deferred } from "./clock.js";
+import { deferred } from "../clock.js";
 
 export class Desk {
   #open;

@@ -7,7 +7,7 @@
 
 import * as cbor from "./cbor.js";
 import { crc32c } from "./crc32c.js";
-import { CorruptBatch, TidelogError } from "./errors.js";
+import { CorruptBatch, TidelogError } from "../errors.js";
 import * as lz4 from "./lz4.js";
 
 export const HEADER_BYTES = 64;

@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { CODES, ProtocolError, TidelogError } from "../../shared/js/tidelog.js";
-import { decode, decodePrefix, encode } from "../../shared/js/src/cbor.js";
+import { decode, decodePrefix, encode } from "../../shared/js/src/wire/cbor.js";
 import { fromInfo } from "../../shared/js/src/errors.js";
-import * as words from "../../shared/js/src/words.js";
+import * as words from "../../shared/js/src/wire/messages.js";
 import { fromHex, vectors } from "./vectors.js";
 
 const shapeOf = (name) => words.NOTICES[name] ?? words[name];

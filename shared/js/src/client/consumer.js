@@ -1,12 +1,12 @@
 /** A consumer as an application sees it. */
 
-import { deferred, now } from "./clock.js";
-import { ConsumerCore } from "./consumer-core.js";
-import { BrokerError, Closed } from "./errors.js";
+import { deferred, now } from "../clock.js";
+import { ConsumerCore } from "../core/consumer.js";
+import { BrokerError, Closed } from "../errors.js";
 import { creditOf } from "./options.js";
-import { namedBy } from "./places.js";
-import { RecordStream } from "./stream.js";
-import * as words from "./words.js";
+import { namedBy } from "./positions.js";
+import { RecordStream } from "./record-stream.js";
+import * as words from "../wire/messages.js";
 
 /**
  * Iterate over it for records, in order per partition. Made by `Log.consume`. The places to start are looked up by

@@ -14,9 +14,9 @@
  * asked for, what is left is handed out, and then OFFSET_OUT_OF_RANGE says from where on they are missing.
  */
 
-import { split } from "./batch.js";
-import { Fetched, located } from "./consumer-core.js";
-import { BrokerError, TidelogError } from "./errors.js";
+import { split } from "../wire/batch.js";
+import { Fetched, located } from "./consumer.js";
+import { BrokerError, TidelogError } from "../errors.js";
 
 /** A window is at most so many times as wide as the one above it. */
 const GROWTH = 4;

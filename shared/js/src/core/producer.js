@@ -28,11 +28,11 @@
  * A lane is looked at when something happened to it (`#due`), or its time has come (`#timers`): there may be thousands.
  */
 
-import { MAX_RECORDS } from "./batch.js";
-import { BrokerError, TimedOut, Unreachable, fromInfo, pauseS } from "./errors.js";
-import { Lane } from "./lane.js";
-import { ACKS, mostInFlight } from "./options.js";
-import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
+import { MAX_RECORDS } from "../wire/batch.js";
+import { BrokerError, TimedOut, Unreachable, fromInfo, pauseS } from "../errors.js";
+import { Lane } from "./producer-lane.js";
+import { ACKS, mostInFlight } from "../client/options.js";
+import { BATCH_OVERHEAD, Batch } from "./batch.js";
 
 /** A produce message is closed when it has this much, */
 const MESSAGE_BYTES = 1 << 20;

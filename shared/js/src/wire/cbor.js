@@ -7,7 +7,7 @@
  * read as views of the data, not copied. Maps are read without prototype: no key is special.
  */
 
-import { ProtocolError } from "./errors.js";
+import { ProtocolError } from "../errors.js";
 
 /** Deepest nesting of maps and arrays. */
 const MAX_DEPTH = 8;

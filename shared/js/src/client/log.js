@@ -1,12 +1,12 @@
 /** The cluster as an application sees it: topics and records. Made by `connect`. */
 
-import { now } from "./clock.js";
-import { Consuming } from "./consuming.js";
-import { BrokerError, TimedOut } from "./errors.js";
+import { now } from "../clock.js";
+import { Consuming } from "./consumers.js";
+import { BrokerError, TimedOut } from "../errors.js";
 import { producerOptions } from "./options.js";
-import { checkPartitions, gather } from "./places.js";
+import { checkPartitions, gather } from "./positions.js";
 import { Producer } from "./producer.js";
-import * as words from "./words.js";
+import * as words from "../wire/messages.js";
 
 /** A server that cannot tell what it holds is asked again for so long. */
 const DIGEST_PATIENCE_S = 3;

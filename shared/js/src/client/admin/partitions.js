@@ -1,8 +1,8 @@
 /** What a client can do about where partitions are, who leads them, and whether they serve. `Log` has all of it. */
 
-import { now, sleep } from "./clock.js";
-import { BrokerError, TimedOut } from "./errors.js";
-import * as words from "./words.js";
+import { now, sleep } from "../../clock.js";
+import { BrokerError, TimedOut } from "../../errors.js";
+import * as words from "../../wire/messages.js";
 
 /** Longest wait for the end of a transfer; the controllers give it up before. */
 const TRANSFER_TIMEOUT_S = 30;

@@ -1,12 +1,12 @@
 /** A producer as an application sees it: it adds records to the core and sends what the core says. */
 
-import { Timer, deferred, now, turn, wallMs } from "./clock.js";
-import { BrokerError, Closed, ConfigError, DeliveryFailed, TidelogError } from "./errors.js";
-import { recordSize } from "./outgoing.js";
-import { Partitioner } from "./partitioner.js";
-import { ProducerCore } from "./producer-core.js";
-import { headersOf, bytesOf } from "./records.js";
-import * as words from "./words.js";
+import { Timer, deferred, now, turn, wallMs } from "../clock.js";
+import { BrokerError, Closed, ConfigError, DeliveryFailed, TidelogError } from "../errors.js";
+import { recordSize } from "../core/batch.js";
+import { Partitioner } from "../core/partitioner.js";
+import { ProducerCore } from "../core/producer.js";
+import { headersOf, bytesOf } from "../wire/records.js";
+import * as words from "../wire/messages.js";
 
 /** Records that `submit` takes before it lets others have their turn. */
 const TURN_EVERY = 256;

@@ -1,8 +1,8 @@
 /** What a client can do about who may do what: tokens, rules, quotas (docs/security.md). `Log` has all of it. */
 
-import { ConfigError } from "./errors.js";
-import { Moving } from "./moving.js";
-import * as words from "./words.js";
+import { ConfigError } from "../../errors.js";
+import { Moving } from "./partitions.js";
+import * as words from "../../wire/messages.js";
 
 const TOKEN_BYTES = 32;
 const ID_BYTES = 8;

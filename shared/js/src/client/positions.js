@@ -1,6 +1,6 @@
 /** Places in a log: `earliest`, `latest`, an offset, a Date, or a Map or object of partition to offset or position. */
 
-import { BrokerError, ConfigError } from "./errors.js";
+import { BrokerError, ConfigError } from "../errors.js";
 
 /** `{leaderEpoch, offset}` of an offset or position. Throws `ConfigError`. */
 export function positionOf(at) {

@@ -1,8 +1,8 @@
 /** What a client can ask of consumer groups without being a member. `Log` has all of it. */
 
-import { mapOf, positionOf } from "./places.js";
-import { Securing } from "./securing.js";
-import * as words from "./words.js";
+import { mapOf, positionOf } from "../positions.js";
+import { Securing } from "./access.js";
+import * as words from "../../wire/messages.js";
 
 export class Grouping extends Securing {
   /** Every group: `{group, state, members, coordinator}`. */
