@@ -5,10 +5,10 @@ import test from "node:test";
 import { CODES, ProtocolError, TidelogError } from "../../shared/js/tidelog.js";
 import { decode, decodePrefix, encode } from "../../shared/js/src/wire/cbor.js";
 import { fromInfo } from "../../shared/js/src/errors.js";
-import * as words from "../../shared/js/src/wire/messages.js";
+import * as messages from "../../shared/js/src/wire/messages.js";
 import { fromHex, vectors } from "./vectors.js";
 
-const shapeOf = (name) => words.NOTICES[name] ?? words[name];
+const shapeOf = (name) => messages.NOTICES[name] ?? messages[name];
 
 for (const { shape, hex, value } of vectors.answers) {
   test(`it reads ${shape}`, () => {
@@ -24,7 +24,7 @@ test("a field that is missing or of another kind is refused by its name", () => 
     ...{ cluster: "c", index: 1, servers: [] },
     topics: [{ topic_id: "5f", name: "t", config: {}, partitions: [{ ...info, ...change }] }],
   });
-  const read = (change) => words.metadataAnswer.read(decode(encode(answer(change))), "answer");
+  const read = (change) => messages.metadataAnswer.read(decode(encode(answer(change))), "answer");
   assert.equal(read({}).topics[0].partitions[0].leaderEpoch, 0);
   assert.throws(() => read({ leader: undefined }), /answer.topics\[0\].partitions\[0\] lacks leader/);
   assert.throws(() => read({ epoch: "1" }), /partitions\[0\].epoch is not an integer/);
@@ -34,9 +34,9 @@ test("a field that is missing or of another kind is refused by its name", () => 
 });
 
 test("an answer's empty lists belong to who got them", () => {
-  const first = words.rebalancePlan.read({}, "answer");
+  const first = messages.rebalancePlan.read({}, "answer");
   first.moves.push("mine");
-  assert.deepEqual(words.rebalancePlan.read({}, "answer").moves, []);
+  assert.deepEqual(messages.rebalancePlan.read({}, "answer").moves, []);
 });
 
 test("an error is told by its code", () => {

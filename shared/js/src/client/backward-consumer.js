@@ -5,7 +5,8 @@ import { freshness } from "./consumer.js";
 import { Closed, TidelogError } from "../errors.js";
 import { creditOf } from "./options.js";
 import { RecordStream } from "./record-stream.js";
-import * as words from "../wire/messages.js";
+import * as messages from "../wire/messages.js";
+import { unless } from "../wire/shapes.js";
 
 /**
  * Iterate over it for records, the newest first per partition. It ends at its bound, and never waits for new records.
@@ -91,13 +92,13 @@ export class BackwardConsumer extends RecordStream {
           topic_id: this.topicId,
           partition: look.partition,
           offset: look.offset,
-          last_epoch: words.unless(-1, look.lastEpoch),
-          max_bytes: words.unless(1 << 20, look.maxBytes),
-          any_replica: words.unless(false, this.#options.readFrom === "any"),
+          last_epoch: unless(-1, look.lastEpoch),
+          max_bytes: unless(1 << 20, look.maxBytes),
+          any_replica: unless(false, this.#options.readFrom === "any"),
           ...freshness(this.#options),
         };
         try {
-          this.#core.onBatches(look, (await this.#connection.call(request, words.readAnswer)).payload);
+          this.#core.onBatches(look, (await this.#connection.call(request, messages.readAnswer)).payload);
         } catch (error) {
           if (!(error instanceof TidelogError) || error.retriable || error instanceof Closed) errors.push(error);
           else this.#core.onError(look, error);

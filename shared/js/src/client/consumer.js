@@ -6,7 +6,8 @@ import { BrokerError, Closed } from "../errors.js";
 import { creditOf } from "./options.js";
 import { namedBy } from "./positions.js";
 import { RecordStream } from "./record-stream.js";
-import * as words from "../wire/messages.js";
+import * as messages from "../wire/messages.js";
+import { unless } from "../wire/shapes.js";
 
 /**
  * Iterate over it for records, in order per partition. Made by `Log.consume`. The places to start are looked up by
@@ -214,11 +215,11 @@ export class Consumer extends RecordStream {
       partition,
       offset: position.offset,
       credit,
-      last_epoch: words.unless(-1, position.leaderEpoch),
-      read_from: words.unless("leader", this.#options.readFrom),
+      last_epoch: unless(-1, position.leaderEpoch),
+      read_from: unless("leader", this.#options.readFrom),
       ...freshness(this.#options),
     };
-    link.call(request, words.done, requestTimeoutS).catch((error) => {
+    link.call(request, messages.done, requestTimeoutS).catch((error) => {
       this.#core.onRefused(sub, error, now());
       this.#wake();
     });
@@ -232,7 +233,7 @@ export class Consumer extends RecordStream {
 /** How fresh what is read must be, as fields of a request. */
 export function freshness({ consistency, maxStalenessS }) {
   return {
-    consistency: words.unless("eventual", consistency),
+    consistency: unless("eventual", consistency),
     max_staleness_ms: maxStalenessS === null ? undefined : Math.floor(maxStalenessS * 1000),
   };
 }

@@ -8,7 +8,7 @@ import { GroupConsumer } from "./group-consumer.js";
 import { Grouping } from "./admin/groups.js";
 import { consumerOptions, creditOf, groupOptions } from "./options.js";
 import { checkPartitions, gather, kindOf, mapOf, positionOf } from "./positions.js";
-import * as words from "../wire/messages.js";
+import * as messages from "../wire/messages.js";
 
 export class Consuming extends Grouping {
   #connection;
@@ -81,7 +81,7 @@ export class Consuming extends Grouping {
     return gather(checkPartitions(topic, partitions), async (partition) => {
       const request = { op: "list_offset", topic_id: topic.topicId, partition, at: kind };
       if (kind === "timestamp") request.timestamp_ms = timestampMs;
-      const answer = await this.ask(request, words.offsetAnswer);
+      const answer = await this.ask(request, messages.offsetAnswer);
       const early = answer.timestampMs >= 0 && answer.timestampMs < timestampMs;
       return early ? this.#withinBatch(topic.topicId, partition, answer, timestampMs) : answer;
     });
@@ -93,7 +93,7 @@ export class Consuming extends Grouping {
    */
   async #withinBatch(topicId, partition, answer, timestampMs) {
     const request = { op: "read", topic_id: topicId, partition, offset: answer.offset, max_bytes: 1 };
-    const { payload } = await this.ask(request, words.readAnswer);
+    const { payload } = await this.ask(request, messages.readAnswer);
     try {
       for (const [, batch] of split(payload)) {
         for (const record of decodeBatch(batch, { codecs: this.#codecs })) {

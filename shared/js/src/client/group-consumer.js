@@ -4,7 +4,7 @@
  * One task keeps the membership alive (`#run`): it joins, heartbeats, commits now and then. What the answers change is done
  * beside it, so that it never waits for an application or a partition: `#begin` finds out where the group has come to, and
  * `#giveUp` brings to an end what goes. A partition that is owned is a `Share`, a new one each time that it is assigned; it
- * has a consumer of its own, which reads ahead; its batches wait on the `Desk`.
+ * has a consumer of its own, which reads ahead; its batches wait in `HandedOut`.
  *
  * **At least once.** A record counts as done when the application asks for the next, or commits; only what is done is
  * committed: from time to time, before a partition is given up, and at the end (`autoCommitS` null: by `commit` alone). A
@@ -13,7 +13,7 @@
 
 import { now, sleep } from "../clock.js";
 import { Coordinator, LEAVE_TIMEOUT_S } from "../net/coordinator.js";
-import { Desk } from "./handed-out.js";
+import { HandedOut } from "./handed-out.js";
 import { BrokerError, Closed, TidelogError } from "../errors.js";
 import { Membership, Share } from "../core/group-member.js";
 import { positionOf } from "./positions.js";
@@ -29,7 +29,7 @@ export class GroupConsumer {
   #places;
   /** By key: all that is owned, with what is being given up. */
   #shares = new Map();
-  #desk;
+  #handedOut;
   #kick = new AbortController();
   #running = null;
   #commits = Promise.resolve();
@@ -48,7 +48,7 @@ export class GroupConsumer {
     this.#coordinator = new Coordinator(connection, topics, options);
     this.#membership = new Membership(options.sessionTimeoutS);
     this.#places = places;
-    this.#desk = new Desk((share, position) => places.open(share, position, this.#shares.size), () => this.#allowed());
+    this.#handedOut = new HandedOut((share, position) => places.open(share, position, this.#shares.size), () => this.#allowed());
   }
 
   // --- for applications ---
@@ -57,12 +57,12 @@ export class GroupConsumer {
   async *[Symbol.asyncIterator]() {
     try {
       for (;;) {
-        this.#desk.comeBack();
-        if (this.#desk.hasRest && this.#membership.isSilent(now())) {
+        this.#handedOut.comeBack();
+        if (this.#handedOut.hasRest && this.#membership.isSilent(now())) {
           await this.#allowed();
-          this.#desk.comeBack();
+          this.#handedOut.comeBack();
         }
-        yield await this.#desk.next();
+        yield await this.#handedOut.next();
       }
     } finally {
       await this.close();
@@ -71,8 +71,8 @@ export class GroupConsumer {
 
   /** The records of the next batch. Not to be mixed with iteration in the middle of a batch. */
   async nextRecords() {
-    this.#desk.comeBack();
-    return this.#desk.nextBatch();
+    this.#handedOut.comeBack();
+    return this.#handedOut.nextBatch();
   }
 
   /** What this member owns and is not giving up: `[{topicId, topic, partition}]`. */
@@ -87,17 +87,17 @@ export class GroupConsumer {
 
   /** Where what was handed out ends, which is what `commit` commits: `[{topicId, topic, partition, leaderEpoch, offset}]`. */
   get positions() {
-    return this.#kept.filter((share) => share.done).map((share) => ({ ...named(share), ...this.#desk.reached(share) }));
+    return this.#kept.filter((share) => share.done).map((share) => ({ ...named(share), ...this.#handedOut.reached(share) }));
   }
 
   /** Batches that were passed over since they cannot be decoded (`onUnreadable: "skip"`). */
   get skippedBatches() {
-    return this.#desk.skippedBatches;
+    return this.#handedOut.skippedBatches;
   }
 
   /** Offsets of these batches that were to be read. */
   get skippedOffsets() {
-    return this.#desk.skippedOffsets;
+    return this.#handedOut.skippedOffsets;
   }
 
   /** Of what is owned, that of which nothing is handed out now. */
@@ -116,7 +116,7 @@ export class GroupConsumer {
    * `UNKNOWN_MEMBER` where it is no member any more.
    */
   async commit() {
-    this.#desk.settle();
+    this.#handedOut.settle();
     await this.#commit([...this.#shares.values()]);
   }
 
@@ -126,13 +126,13 @@ export class GroupConsumer {
    */
   async pause(...partitions) {
     await this.open();
-    for (const share of this.#chosen(partitions)) this.#desk.pause(share);
+    for (const share of this.#chosen(partitions)) this.#handedOut.pause(share);
   }
 
   /** Hand these out again, none named: all. */
   async resume(...partitions) {
     await this.open();
-    for (const share of this.#chosen(partitions)) this.#desk.resume(share);
+    for (const share of this.#chosen(partitions)) this.#handedOut.resume(share);
   }
 
   /**
@@ -145,7 +145,7 @@ export class GroupConsumer {
     const chosen = this.#chosen(Array.isArray(where) ? where : partitions);
     const find = async (share, at) => (Array.isArray(where) ? positionOf(where[at]) : this.#places.locate(share, where));
     const found = await Promise.all(chosen.map(find));
-    chosen.forEach((share, at) => share.gone || this.#desk.move(share, found[at]));
+    chosen.forEach((share, at) => share.gone || this.#handedOut.move(share, found[at]));
   }
 
   /** Commit what is done (where that is done by itself), and leave the group. What the application had in its hands is another member's to do again. */
@@ -153,7 +153,7 @@ export class GroupConsumer {
     if (this.#closed) return;
     this.#closed = true;
     this.#connection.detach(this);
-    this.#desk.wake();
+    this.#handedOut.wake();
     this.#kick.abort();
     await Promise.race([this.#running, sleep(LEAVE_TIMEOUT_S)]);
     const shares = [...this.#shares.values()];
@@ -186,7 +186,7 @@ export class GroupConsumer {
       if (this.#failure) throw this.#failure;
       this.#running ??= this.#start();
       if (!this.#membership.isSilent(now())) return;
-      await this.#desk.news;
+      await this.#handedOut.news;
     }
   }
 
@@ -199,7 +199,7 @@ export class GroupConsumer {
 
   #fail(error) {
     this.#failure ??= error;
-    this.#desk.wake();
+    this.#handedOut.wake();
   }
 
   /** Be a member until the end, or an error that stays. */
@@ -229,7 +229,7 @@ export class GroupConsumer {
     const sentAt = now();
     this.#membership.onJoined(await this.#coordinator.join(), sentAt);
     this.#settle();
-    this.#desk.wake();
+    this.#handedOut.wake();
   }
 
   async #heartbeat() {
@@ -240,7 +240,7 @@ export class GroupConsumer {
     if (life !== this.#life) return; // it tells of what was lost meanwhile
     this.#membership.onAnswer(answer, sentAt);
     this.#settle();
-    this.#desk.wake();
+    this.#handedOut.wake();
   }
 
   /** Begin to give up what is to be given up, and to take what is new. */
@@ -262,7 +262,7 @@ export class GroupConsumer {
     while (kept().length && !(await this.#locate(kept()))) await sleep(this.#options.backoffS);
     if (kept().length) await this.#commit(kept()).catch(ignoreTold); // nothing that comes after is passed over by whoever is next
     if (kept().length) await this.#options.onAssigned(kept().map(named));
-    for (const share of kept()) this.#desk.feed(share);
+    for (const share of kept()) this.#handedOut.feed(share);
   }
 
   /** Where these begin; false: it cannot be told now. */
@@ -286,7 +286,7 @@ export class GroupConsumer {
   async #giveUp(shares) {
     await this.#drop(shares);
     const isOver = () => this.#closed || shares.some((share) => share.lost);
-    await this.#desk.wait(shares);
+    await this.#handedOut.wait(shares);
     if (!isOver()) await this.#options.onRevoked(shares.map(named));
     if (!isOver() && this.#options.autoCommitS !== null) await this.#commit(shares).catch(ignoreTold);
     if (isOver()) return;
@@ -312,7 +312,7 @@ export class GroupConsumer {
     this.#shares.clear();
     for (const share of shares) share.lost = true;
     this.#drop(shares).catch((error) => this.#fail(error));
-    this.#desk.lose();
+    this.#handedOut.lose();
     if (assignment.length) this.#tellLost(assignment).catch((error) => this.#fail(error));
     this.#beat();
   }
@@ -380,7 +380,7 @@ export class GroupConsumer {
 
   /** The gateway is gone (called by the connection): requests find the next one by themselves. */
   onLinkDown() {
-    this.#desk.wake();
+    this.#handedOut.wake();
   }
 }
 

@@ -5,7 +5,7 @@
 
 import { deferred } from "../clock.js";
 
-export class Desk {
+export class HandedOut {
   #open;
   #allowed;
   #ready = [];

@@ -6,7 +6,8 @@ import { BrokerError, TimedOut } from "../errors.js";
 import { producerOptions } from "./options.js";
 import { checkPartitions, gather } from "./positions.js";
 import { Producer } from "./producer.js";
-import * as words from "../wire/messages.js";
+import * as messages from "../wire/messages.js";
+import { some, unless } from "../wire/shapes.js";
 
 /** A server that cannot tell what it holds is asked again for so long. */
 const DIGEST_PATIENCE_S = 3;
@@ -54,11 +55,11 @@ export class Log extends Consuming {
     const request = {
       op: "create_topic",
       name,
-      partitions: words.unless(1, partitions),
-      replication_factor: words.unless(1, replicationFactor),
+      partitions: unless(1, partitions),
+      replication_factor: unless(1, replicationFactor),
       config: Object.keys(config).length ? texts(config) : undefined,
     };
-    const { topicId } = await this.ask(request, words.topicCreated, { again: false });
+    const { topicId } = await this.ask(request, messages.topicCreated, { again: false });
     const deadline = now() + this.#connection.requestTimeoutS;
     return this.poll(
       async () => (await this.#topics([name])).find((topic) => topic.topicId === topicId && topic.partitions.every((p) => p.leader)),
@@ -70,7 +71,7 @@ export class Log extends Consuming {
 
   /** Delete a topic and all its records. Rejects with `UNKNOWN_TOPIC`. */
   async deleteTopic(name) {
-    await this.ask({ op: "delete_topic", name }, words.done, { again: false });
+    await this.ask({ op: "delete_topic", name }, messages.done, { again: false });
   }
 
   /** Change settings of a topic; those that are not named stay. Rejects with `UNKNOWN_TOPIC`, `INVALID_CONFIG`. */
@@ -80,7 +81,7 @@ export class Log extends Consuming {
 
   /** Which servers copy a partition's log without being replicas of it; none ends that. */
   async setLearners(topic, partition, learners) {
-    await this.ask({ op: "alter_learners", name: topic, partition, learners: words.some([...learners]) });
+    await this.ask({ op: "alter_learners", name: topic, partition, learners: some([...learners]) });
   }
 
   /** Every topic. */
@@ -108,18 +109,18 @@ export class Log extends Consuming {
   async histories(topic, partitions) {
     return gather(checkPartitions(topic, partitions), async (partition) => {
       const request = { op: "history", topic_id: topic.topicId, partition };
-      return (await this.ask(request, words.historyAnswer)).entries;
+      return (await this.ask(request, messages.historyAnswer)).entries;
     });
   }
 
   /** Cluster, servers and topics as the gateway knows them. */
   async status() {
-    return this.ask({ op: "metadata", all_topics: true }, words.metadataAnswer);
+    return this.ask({ op: "metadata", all_topics: true }, messages.metadataAnswer);
   }
 
   /** The controllers, and which is the active one. */
   async quorum() {
-    return this.ask({ op: "describe_quorum" }, words.quorumAnswer);
+    return this.ask({ op: "describe_quorum" }, messages.quorumAnswer);
   }
 
   /**
@@ -127,7 +128,7 @@ export class Log extends Consuming {
    * its version and its clock.
    */
   async metrics(node = "") {
-    return this.ask({ op: "describe_metrics", node: words.unless("", node) }, words.metricsAnswer, { again: false });
+    return this.ask({ op: "describe_metrics", node: unless("", node) }, messages.metricsAnswer, { again: false });
   }
 
   /** Take a running controller into the group, as a learner first. */
@@ -137,7 +138,7 @@ export class Log extends Consuming {
 
   /** Take a controller out of the group. */
   async removeController(node) {
-    await this.ask({ op: "remove_controller", node }, words.done, { again: false });
+    await this.ask({ op: "remove_controller", node }, messages.done, { again: false });
   }
 
   /**
@@ -145,8 +146,8 @@ export class Log extends Consuming {
    * nodes as they are now. Rejects with `UNSUPPORTED` everywhere else.
    */
   async play(node = "", act = "") {
-    const request = { op: "play", node: words.unless("", node), act: words.unless("", act) };
-    return (await this.ask(request, words.playAnswer, { again: false })).nodes;
+    const request = { op: "play", node: unless("", node), act: unless("", act) };
+    return (await this.ask(request, messages.playAnswer, { again: false })).nodes;
   }
 
   /**
@@ -154,7 +155,7 @@ export class Log extends Consuming {
    * what it was, in order, the newest 2,000.
    */
   async playedMessages(act) {
-    return (await this.ask({ op: "play", act }, words.playAnswer, { again: false })).messages;
+    return (await this.ask({ op: "play", act }, messages.playAnswer, { again: false })).messages;
   }
 
   // --- records ---
@@ -168,15 +169,15 @@ export class Log extends Consuming {
 
   /** Bounds of the log of one replica, and its hash chain at each of up to 64 offsets. */
   async digest(topicId, partition, node, offsets = []) {
-    const request = { op: "digest", node, topic_id: topicId, partition, offsets: words.some([...offsets]) };
-    return this.ask(request, words.digestAnswer, { patienceS: DIGEST_PATIENCE_S });
+    const request = { op: "digest", node, topic_id: topicId, partition, offsets: some([...offsets]) };
+    return this.ask(request, messages.digestAnswer, { patienceS: DIGEST_PATIENCE_S });
   }
 
   // --- how ---
 
   async #topics(topics, offsets = false) {
-    const request = { op: "metadata", topics, offsets: words.unless(false, offsets) };
-    return (await this.ask(request, words.metadataAnswer)).topics;
+    const request = { op: "metadata", topics, offsets: unless(false, offsets) };
+    return (await this.ask(request, messages.metadataAnswer)).topics;
   }
 }
 

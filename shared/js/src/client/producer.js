@@ -6,7 +6,7 @@ import { recordSize } from "../core/batch.js";
 import { Partitioner } from "../core/partitioner.js";
 import { ProducerCore } from "../core/producer.js";
 import { headersOf, bytesOf } from "../wire/records.js";
-import * as words from "../wire/messages.js";
+import * as messages from "../wire/messages.js";
 
 /** Records that `submit` takes before it lets others have their turn. */
 const TURN_EVERY = 256;
@@ -268,7 +268,7 @@ export class Producer {
   #lookForOpen(link) {
     this.#looking = true;
     link
-      .call({ op: "metadata", topics: [this.topic] }, words.metadataAnswer, this.options.requestTimeoutS)
+      .call({ op: "metadata", topics: [this.topic] }, messages.metadataAnswer, this.options.requestTimeoutS)
       .then(
         ({ topics: [topic] }) => {
           const count = this.#partitioner.partitions;
@@ -297,7 +297,7 @@ export class Producer {
   #askForId(link) {
     this.#asking = true;
     link
-      .call({ op: "init_producer" }, words.producerId, this.options.requestTimeoutS)
+      .call({ op: "init_producer" }, messages.producerId, this.options.requestTimeoutS)
       .then(
         ({ producerId, ticket, window }) => {
           if (this.#closed && this.#core.isIdle) return; // nothing will be sent any more

@@ -8,7 +8,7 @@
 import { deferred, now, sleep } from "../clock.js";
 import { BrokerError, Closed, TimedOut, Unreachable } from "../errors.js";
 import { Link } from "./link.js";
-import * as words from "../wire/messages.js";
+import * as messages from "../wire/messages.js";
 
 /** First pause after a round in which no gateway could be reached; doubles up to `BACKOFF_MAX_S`. */
 const BACKOFF_S = 0.05;
@@ -149,7 +149,7 @@ export class Connection {
    * tried again after a lost link. Errors that may pass are waited out, for `patienceS` at most. Rejects with
    * `BrokerError`, `TimedOut`, `Unreachable` or `Closed`.
    */
-  async call(request, shape = words.done, { again = true, timeoutS = this.requestTimeoutS, patienceS = Infinity } = {}) {
+  async call(request, shape = messages.done, { again = true, timeoutS = this.requestTimeoutS, patienceS = Infinity } = {}) {
     const deadline = now() + timeoutS;
     const patientUntil = Math.min(deadline, now() + patienceS);
     let last = null; // why the last try was refused: it has the cause, and a time-out of the next try has not
@@ -189,7 +189,7 @@ export class Connection {
   releaseProducer(producerId) {
     if (!this.#tickets.delete(producerId) || !this.link) return;
     const request = { op: "release_producer", producer_id: producerId };
-    this.link.call(request, words.done, this.requestTimeoutS).catch(() => null);
+    this.link.call(request, messages.done, this.requestTimeoutS).catch(() => null);
   }
 
   /**
@@ -199,7 +199,7 @@ export class Connection {
   #present(link, producerId) {
     const ticket = this.#tickets.get(producerId);
     const request = { op: "use_producer", producer_id: producerId, producer_epoch: 0, ticket };
-    link.call(request, words.producerTicket, this.requestTimeoutS).then(
+    link.call(request, messages.producerTicket, this.requestTimeoutS).then(
       (answer) => {
         if (answer.ticket && this.#tickets.get(producerId) === ticket) this.#tickets.set(producerId, answer.ticket);
       },
@@ -242,7 +242,7 @@ export class Connection {
   /** End a subscription; what still arrives for it is dropped. */
   stopSub(sub) {
     if (!this.#subs.delete(sub) || !this.link) return;
-    this.link.call({ op: "unsubscribe", sub }, words.done, this.requestTimeoutS).catch(() => null);
+    this.link.call({ op: "unsubscribe", sub }, messages.done, this.requestTimeoutS).catch(() => null);
   }
 
   #onNotice(op, message) {

@@ -1,7 +1,8 @@
-/** What a member of a group asks the group's coordinator: the requests, in the protocol's words. */
+/** What a member of a group asks the group's coordinator: the requests, in the protocol's messages. */
 
 import { keyOf } from "../core/group-member.js";
-import * as words from "../wire/messages.js";
+import * as messages from "../wire/messages.js";
+import { some, unless } from "../wire/shapes.js";
 
 /** Longest wait for the end of it all when a member leaves. */
 export const LEAVE_TIMEOUT_S = 5;
@@ -24,17 +25,17 @@ export class Coordinator {
       op: "join_group",
       ...this.#who,
       topics: this.#topics,
-      assignor: words.unless("", assignor),
-      session_timeout_ms: words.unless(45_000, Math.round(1000 * sessionTimeoutS)),
-      rebalance_timeout_ms: words.unless(60_000, Math.round(1000 * rebalanceTimeoutS)),
+      assignor: unless("", assignor),
+      session_timeout_ms: unless(45_000, Math.round(1000 * sessionTimeoutS)),
+      rebalance_timeout_ms: unless(60_000, Math.round(1000 * rebalanceTimeoutS)),
     };
-    return this.#connection.call(request, words.joinGroupAnswer);
+    return this.#connection.call(request, messages.joinGroupAnswer);
   }
 
   async heartbeat({ generation, owned, heartbeatS }) {
-    const request = { op: "group_heartbeat", ...this.#who, generation, owned: words.some(owned) };
+    const request = { op: "group_heartbeat", ...this.#who, generation, owned: some(owned) };
     const timeoutS = Math.max(heartbeatS, this.#options.sessionTimeoutS / 3);
-    return this.#connection.call(request, words.groupHeartbeatAnswer, { timeoutS });
+    return this.#connection.call(request, messages.groupHeartbeatAnswer, { timeoutS });
   }
 
   /** How far the group has come in these: a Map by key, without those where it has come nowhere. */
@@ -44,7 +45,7 @@ export class Coordinator {
       partitions: shares.filter((share) => share.topicId === topicId).map(({ partition }) => partition),
     }));
     const request = { op: "fetch_offsets", group: this.#options.group, parts };
-    const { positions } = await this.#connection.call(request, words.fetchOffsetsAnswer);
+    const { positions } = await this.#connection.call(request, messages.fetchOffsetsAnswer);
     return new Map(
       positions.map(({ topicId, partition, leaderEpoch, offset }) => [keyOf(topicId, partition), { leaderEpoch, offset }]),
     );
@@ -56,20 +57,20 @@ export class Coordinator {
       op: "commit_offsets",
       ...this.#who,
       positions: positions.map(([{ topicId, partition }, { offset, leaderEpoch }]) => {
-        return { topic_id: topicId, partition, offset, leader_epoch: words.unless(-1, leaderEpoch) };
+        return { topic_id: topicId, partition, offset, leader_epoch: unless(-1, leaderEpoch) };
       }),
-      generation: words.unless(-1, generation),
+      generation: unless(-1, generation),
     };
     await this.#connection.call(request);
   }
 
   async leave() {
     const { group, member } = this.#who;
-    await this.#connection.call({ op: "leave_group", group, member }, words.done, { timeoutS: LEAVE_TIMEOUT_S });
+    await this.#connection.call({ op: "leave_group", group, member }, messages.done, { timeoutS: LEAVE_TIMEOUT_S });
   }
 
   get #who() {
-    return { group: this.#options.group, member: this.#member, instance: words.unless("", this.#options.instance) };
+    return { group: this.#options.group, member: this.#member, instance: unless("", this.#options.instance) };
   }
 }
 

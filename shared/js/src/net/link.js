@@ -9,7 +9,8 @@
 import { Timer, now } from "../clock.js";
 import { decodePrefix, encodeMessage } from "../wire/cbor.js";
 import { BrokerError, ProtocolError, TidelogError, TimedOut, Unreachable, fromInfo } from "../errors.js";
-import * as words from "../wire/messages.js";
+import * as messages from "../wire/messages.js";
+import { unless } from "../wire/shapes.js";
 
 const SUBPROTOCOL = "tidelog.v1";
 const VERSION = 1;
@@ -96,8 +97,8 @@ export class Link {
       });
       this.#onClose = () => {};
       if (this.#socket.protocol !== SUBPROTOCOL) throw new Unreachable(`${this.url}: it does not speak ${SUBPROTOCOL}`);
-      const hello = { op: "hello", version: VERSION, role: "client", node: "client", token: words.unless("", this.#token) };
-      this.peer = await this.call(hello, words.welcome, 2 * OPEN_TIMEOUT_S);
+      const hello = { op: "hello", version: VERSION, role: "client", node: "client", token: unless("", this.#token) };
+      this.peer = await this.call(hello, messages.welcome, 2 * OPEN_TIMEOUT_S);
       if (this.peer.version !== VERSION) {
         throw new ProtocolError(`the server speaks version ${this.peer.version}, not ${VERSION}`);
       }
@@ -144,7 +145,7 @@ export class Link {
     if (header === null || typeof header !== "object") throw new ProtocolError("the header is no map");
     header.payload = end < data.length ? decodePrefix(data.subarray(end), 1)[0] : new Uint8Array();
     if (header.re === undefined) {
-      const shape = Object.hasOwn(words.NOTICES, header.op) && words.NOTICES[header.op];
+      const shape = Object.hasOwn(messages.NOTICES, header.op) && messages.NOTICES[header.op];
       if (shape) this.#onNotice(header.op, shape.read(header, header.op));
       return;
     }
@@ -153,7 +154,7 @@ export class Link {
     this.#pending.delete(header.re);
     clearTimeout(pending.timer);
     try {
-      if (header.error !== undefined) pending.reject(fromInfo(words.errorInfo.read(header.error, "error")));
+      if (header.error !== undefined) pending.reject(fromInfo(messages.errorInfo.read(header.error, "error")));
       else pending.resolve(pending.shape.read(header, `the answer to ${pending.what}`));
     } catch (error) {
       pending.reject(error);
@@ -165,7 +166,7 @@ export class Link {
     const quiet = now() - this.#heardAt;
     if (quiet >= SILENCE_S / 3 && !this.#asked) {
       this.#asked = true;
-      this.call({ op: "metadata" }, words.metadataAnswer, (SILENCE_S * 2) / 3).then(
+      this.call({ op: "metadata" }, messages.metadataAnswer, (SILENCE_S * 2) / 3).then(
         () => (this.#asked = false),
         (error) => {
           this.#asked = false;

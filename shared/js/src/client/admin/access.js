@@ -2,7 +2,8 @@
 
 import { ConfigError } from "../../errors.js";
 import { Moving } from "./partitions.js";
-import * as words from "../../wire/messages.js";
+import * as messages from "../../wire/messages.js";
+import { some, unless } from "../../wire/shapes.js";
 
 const TOKEN_BYTES = 32;
 const ID_BYTES = 8;
@@ -18,18 +19,18 @@ export class Securing extends Moving {
 
   /** A new token of the same principal; the former ends `graceS` later. Rejects with `UNKNOWN_TOKEN`. */
   async rotateToken(tokenId, { graceS = 0, lifetimeS = null } = {}) {
-    const graceMs = words.unless(0, Math.round(graceS * 1000));
+    const graceMs = unless(0, Math.round(graceS * 1000));
     return this.#putToken({ replaces: tokenId, grace_ms: graceMs, lifetime_ms: lifetimeMs(lifetimeS) });
   }
 
   /** It ends now, and so do the connections that were opened with it. Rejects with `UNKNOWN_TOKEN`. */
   async revokeToken(tokenId) {
-    await this.ask({ op: "revoke_tokens", token_id: tokenId }, words.done, { again: false });
+    await this.ask({ op: "revoke_tokens", token_id: tokenId }, messages.done, { again: false });
   }
 
   /** The same for all tokens of a principal. */
   async revokeTokensOf(principal) {
-    await this.ask({ op: "revoke_tokens", principal }, words.done, { again: false });
+    await this.ask({ op: "revoke_tokens", principal }, messages.done, { again: false });
   }
 
   /**
@@ -37,7 +38,7 @@ export class Securing extends Moving {
    * rotation. Rejects with `UNSUPPORTED_LEVEL` below feature level 4.
    */
   async rotateTicketKeys() {
-    await this.ask({ op: "rotate_ticket_keys" }, words.done, { again: false });
+    await this.ask({ op: "rotate_ticket_keys" }, messages.done, { again: false });
   }
 
   /**
@@ -45,7 +46,7 @@ export class Securing extends Moving {
    * with `INVALID_CONFIG`.
    */
   async alterAcls({ add = [], remove = [] } = {}) {
-    await this.ask({ op: "alter_acls", add: words.some([...add].map(rule)), remove: words.some([...remove].map(rule)) });
+    await this.ask({ op: "alter_acls", add: some([...add].map(rule)), remove: some([...remove].map(rule)) });
   }
 
   /**
@@ -61,12 +62,12 @@ export class Securing extends Moving {
    * left out, or -1, is not bounded. Rejects with `INVALID_CONFIG`.
    */
   async alterQuotas(quotas) {
-    await this.ask({ op: "alter_quotas", quotas: words.some([...quotas].map(quota)) });
+    await this.ask({ op: "alter_quotas", quotas: some([...quotas].map(quota)) });
   }
 
   /** `tokens` (without what would help to use them), `acls`, `quotas`, and `heirs`: who inherits `security`. */
   async access() {
-    return this.ask({ op: "describe_access" }, words.accessAnswer);
+    return this.ask({ op: "describe_access" }, messages.accessAnswer);
   }
 
   async #putToken(wish) {
@@ -74,7 +75,7 @@ export class Securing extends Moving {
     const [id, secret] = [ID_BYTES, TOKEN_BYTES].map((size) => crypto.getRandomValues(new Uint8Array(size)));
     const token = `tide_${toHex(id)}_${toBase64Url(secret)}`;
     const digest = toHex(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(token))));
-    await this.ask({ op: "put_token", token_id: toHex(id), digest, ...wish }, words.done, { again: false });
+    await this.ask({ op: "put_token", token_id: toHex(id), digest, ...wish }, messages.done, { again: false });
     return token;
   }
 }
@@ -102,15 +103,15 @@ function lifetimeMs(lifetimeS) {
 }
 
 function rule({ principal, operation, resource, deny = false }) {
-  return { principal, operation, resource, deny: words.unless(false, deny) };
+  return { principal, operation, resource, deny: unless(false, deny) };
 }
 
 function quota({ principal, bytesInS = -1, bytesOutS = -1, requestsS = -1, connections = -1 }) {
   return {
     principal,
-    bytes_in_s: words.unless(-1, bytesInS),
-    bytes_out_s: words.unless(-1, bytesOutS),
-    requests_s: words.unless(-1, requestsS),
-    connections: words.unless(-1, connections),
+    bytes_in_s: unless(-1, bytesInS),
+    bytes_out_s: unless(-1, bytesOutS),
+    requests_s: unless(-1, requestsS),
+    connections: unless(-1, connections),
   };
 }

@@ -2,17 +2,18 @@
 
 import { mapOf, positionOf } from "../positions.js";
 import { Securing } from "./access.js";
-import * as words from "../../wire/messages.js";
+import * as messages from "../../wire/messages.js";
+import { unless } from "../../wire/shapes.js";
 
 export class Grouping extends Securing {
   /** Every group: `{group, state, members, coordinator}`. */
   async groups() {
-    return (await this.ask({ op: "list_groups" }, words.listGroupsAnswer)).groups;
+    return (await this.ask({ op: "list_groups" }, messages.listGroupsAnswer)).groups;
   }
 
   /** Who is in a group, who has what, and how far it has come. Rejects with `UNKNOWN_GROUP`. */
   async describeGroup(group) {
-    return this.ask({ op: "describe_group", group }, words.describeGroupAnswer);
+    return this.ask({ op: "describe_group", group }, messages.describeGroupAnswer);
   }
 
   /** Forget a group without members, and its positions. Rejects with `UNKNOWN_GROUP`, `GROUP_NOT_EMPTY`. */
@@ -26,7 +27,7 @@ export class Grouping extends Securing {
    */
   async fetchOffsets(group, topic) {
     const { topicId } = await this.describe(topic);
-    const { positions } = await this.ask({ op: "fetch_offsets", group }, words.fetchOffsetsAnswer);
+    const { positions } = await this.ask({ op: "fetch_offsets", group }, messages.fetchOffsetsAnswer);
     const found = positions.filter((position) => position.topicId === topicId);
     return new Map(found.map(({ partition, offset, leaderEpoch }) => [partition, { leaderEpoch, offset }]));
   }
@@ -42,7 +43,7 @@ export class Grouping extends Securing {
       op: "commit_offsets",
       group,
       positions: given.map(([partition, { offset, leaderEpoch }]) => {
-        return { topic_id: topicId, partition, offset, leader_epoch: words.unless(-1, leaderEpoch) };
+        return { topic_id: topicId, partition, offset, leader_epoch: unless(-1, leaderEpoch) };
       }),
     };
     await this.ask(request);

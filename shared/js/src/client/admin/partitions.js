@@ -2,7 +2,8 @@
 
 import { now, sleep } from "../../clock.js";
 import { BrokerError, TimedOut } from "../../errors.js";
-import * as words from "../../wire/messages.js";
+import * as messages from "../../wire/messages.js";
+import { some, unless } from "../../wire/shapes.js";
 
 /** Longest wait for the end of a transfer; the controllers give it up before. */
 const TRANSFER_TIMEOUT_S = 30;
@@ -18,13 +19,13 @@ export class Moving {
   }
 
   /** A request of the protocol and its answer. */
-  ask(request, shape = words.done, options = {}) {
+  ask(request, shape = messages.done, options = {}) {
     return this.#ask(request, shape, options);
   }
 
   /** Give a topic more partitions, so many in all. Rejects with `UNKNOWN_TOPIC`, `INVALID_CONFIG`. */
   async growTopic(name, partitions) {
-    await this.ask({ op: "grow_topic", name, partitions }, words.done, { again: false });
+    await this.ask({ op: "grow_topic", name, partitions }, messages.done, { again: false });
   }
 
   /**
@@ -32,18 +33,18 @@ export class Moving {
    * reads go on. Rejects with `UNKNOWN_TOPIC`, `FORBIDDEN` for the cluster's own topics.
    */
   async setReadOnly(topic, partitions = [], { readOnly = true } = {}) {
-    const request = { op: "set_read_only", name: topic, partitions: words.some([...partitions]) };
-    await this.ask({ ...request, read_only: words.unless(true, readOnly) });
+    const request = { op: "set_read_only", name: topic, partitions: some([...partitions]) };
+    await this.ask({ ...request, read_only: unless(true, readOnly) });
   }
 
   /** Have the servers close these partitions (none: all), which keep what they hold (`TOPIC_PAUSED`). */
   async pause(topic, partitions = []) {
-    await this.ask({ op: "pause_topic", name: topic, partitions: words.some([...partitions]) });
+    await this.ask({ op: "pause_topic", name: topic, partitions: some([...partitions]) });
   }
 
   /** End a pause: leaders are elected anew. */
   async resume(topic, partitions = []) {
-    await this.ask({ op: "pause_topic", name: topic, partitions: words.some([...partitions]), pause: false });
+    await this.ask({ op: "pause_topic", name: topic, partitions: some([...partitions]), pause: false });
   }
 
   /**
@@ -54,8 +55,8 @@ export class Moving {
   async transfer(topic, partition, server = "") {
     const asked = await this.#partition(topic, partition);
     const wanted = server || asked.replicas[0];
-    const request = { op: "transfer_leader", name: topic, partition, server: words.unless("", server) };
-    await this.ask(request, words.done, { again: false });
+    const request = { op: "transfer_leader", name: topic, partition, server: unless("", server) };
+    await this.ask(request, messages.done, { again: false });
     const deadline = now() + TRANSFER_TIMEOUT_S;
     let found;
     return this.poll(
@@ -82,18 +83,18 @@ export class Moving {
 
   /** Go back to the replicas that there were; one that waits for its turn is dropped. */
   async cancelReassignment(topic, partition) {
-    await this.ask({ op: "cancel_reassignment", name: topic, partition }, words.done, { again: false });
+    await this.ask({ op: "cancel_reassignment", name: topic, partition }, messages.done, { again: false });
   }
 
   /** Reassignments that would spread the replicas over racks and servers; none is begun. */
   async planRebalance({ emptyDrained = false } = {}) {
-    const request = { op: "plan_rebalance", empty_drained: words.unless(false, emptyDrained) };
-    return (await this.ask(request, words.rebalancePlan)).moves;
+    const request = { op: "plan_rebalance", empty_drained: unless(false, emptyDrained) };
+    return (await this.ask(request, messages.rebalancePlan)).moves;
   }
 
   /** Do what `planRebalance` says, a few reassignments per server at a time; resolves when all of it waits for its turn. */
   async rebalance({ emptyDrained = false } = {}) {
-    await this.ask({ op: "rebalance", empty_drained: words.unless(false, emptyDrained) });
+    await this.ask({ op: "rebalance", empty_drained: unless(false, emptyDrained) });
   }
 
   /** Drop all that waits for its turn; what has begun goes on. */
@@ -103,12 +104,12 @@ export class Moving {
 
   /** Reassignments of rebalances that wait for their turn, in that order. */
   async waitingMoves() {
-    return (await this.ask({ op: "plan_rebalance" }, words.rebalancePlan)).waiting;
+    return (await this.ask({ op: "plan_rebalance" }, messages.rebalancePlan)).waiting;
   }
 
   /** Have a server lead nothing where another can, and get no new replicas; `drain` false: have it take part again. */
   async drain(server, drain = true) {
-    await this.ask({ op: "drain_server", server, drain: words.unless(true, drain) });
+    await this.ask({ op: "drain_server", server, drain: unless(true, drain) });
   }
 
   /** Look again and again until there is something; `orThrow` may end it. */
