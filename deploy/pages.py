@@ -35,6 +35,8 @@ ADVICE = runpy.run_path(str(Path(__file__).resolve().parent / "advice.py"))["ADV
 ALERTS = runpy.run_path(str(Path(__file__).resolve().parent / "alerts.py"))
 BOARD = runpy.run_path(str(Path(__file__).resolve().parent / "board.py"))
 """What watches a cluster: others."""
+MESSAGES = runpy.run_path(str(Path(__file__).resolve().parent / "js_messages.py"))
+"""What the JavaScript client reads."""
 BOUNDS_BEGIN, BOUNDS_END = "<!-- generated: bounds of requests -->", "<!-- end of what is generated -->"
 LINES_BEGIN, LINES_END = "<!-- generated: lines of the logs -->", "<!-- end of what is generated -->"
 METRICS_HEAD = Path(__file__).resolve().parent / "metrics.md"
@@ -190,7 +192,8 @@ PAGES = {
     "metrics.md": metrics,
     "operations.md": operations,
     "security.md": security,
-    "../shared/js/src/codes.js": codes_module,
+    "../shared/js/src/wire/error-codes.js": codes_module,
+    "../shared/js/src/wire/messages.js": MESSAGES["page"],
     "../deploy/prometheus/alerts.yml": ALERTS["page"],
     "../deploy/grafana/tidelog.json": BOARD["page"],
 }

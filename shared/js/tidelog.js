@@ -13,12 +13,12 @@
  */
 
 import { now } from "./src/clock.js";
-import { Connection } from "./src/connection.js";
+import { Connection } from "./src/net/connection.js";
 import { ConfigError, check } from "./src/errors.js";
-import { Log } from "./src/log.js";
-import { unknown } from "./src/options.js";
+import { Log } from "./src/client/log.js";
+import { unknown } from "./src/client/options.js";
 
-export { CODES } from "./src/codes.js";
+export { CODES } from "./src/wire/error-codes.js";
 export {
   BrokerError,
   Closed,
@@ -31,12 +31,12 @@ export {
   Unreachable,
   UnreadableBatch,
 } from "./src/errors.js";
-export { BackwardConsumer } from "./src/backward.js";
-export { Consumer } from "./src/consumer.js";
-export { GroupConsumer } from "./src/group.js";
-export { Log } from "./src/log.js";
-export { Pending, Producer } from "./src/producer.js";
-export { partitionOf } from "./src/partitioner.js";
+export { BackwardConsumer } from "./src/client/backward-consumer.js";
+export { Consumer } from "./src/client/consumer.js";
+export { GroupConsumer } from "./src/client/group-consumer.js";
+export { Log } from "./src/client/log.js";
+export { Pending, Producer } from "./src/client/producer.js";
+export { partitionOf } from "./src/core/partitioner.js";
 
 const DEFAULT_URL = "ws://127.0.0.1:9292";
 const OPTIONS = { connectTimeoutS: 10, requestTimeoutS: 30, token: "", codecs: {}, WebSocket: undefined };

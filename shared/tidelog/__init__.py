@@ -10,7 +10,7 @@
 are imported when they are first used: ``import tidelog`` is cheap.
 
 The package also holds what the services share. Start reading at ``client/log.py`` (the client API),
-``client/core/producer.py`` and ``client/core/consumer.py`` (what a client decides) and ``wire/messages.py`` (every
+``client/core/producer.py`` and ``client/core/consumer.py`` (what a client decides) and ``wire/messages/`` (every
 message). The terms are explained in ``docs/vocabulary.md``.
 """
 

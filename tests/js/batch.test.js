@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import zlib from "node:zlib";
-import { crc32c } from "../../shared/js/src/crc32c.js";
-import { decodeBatch, encodeBatch, split } from "../../shared/js/src/batch.js";
-import { decompress } from "../../shared/js/src/lz4.js";
+import { crc32c } from "../../shared/js/src/wire/crc32c.js";
+import { decodeBatch, encodeBatch, split } from "../../shared/js/src/wire/batch.js";
+import { decompress } from "../../shared/js/src/wire/lz4.js";
 import { CorruptBatch, partitionOf } from "../../shared/js/tidelog.js";
-import { murmur2 } from "../../shared/js/src/partitioner.js";
+import { murmur2 } from "../../shared/js/src/core/partitioner.js";
 import { fromHex, toHex, vectors } from "./vectors.js";
 
 /** Node has zstd from 22.15 on; elsewhere those vectors are read by nobody. */

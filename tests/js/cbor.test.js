@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { decode, decodePrefix, encode, encodeMessage } from "../../shared/js/src/cbor.js";
+import { decode, decodePrefix, encode, encodeMessage } from "../../shared/js/src/wire/cbor.js";
 import { ProtocolError } from "../../shared/js/tidelog.js";
 import { fromHex, toHex, vectors } from "./vectors.js";
 

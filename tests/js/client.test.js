@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { readHeader } from "../../shared/js/src/batch.js";
+import { readHeader } from "../../shared/js/src/wire/batch.js";
 import * as tidelog from "../../shared/js/tidelog.js";
 import { FakeCluster, Refusal } from "./fake-gateway.js";
 

@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Closed, TidelogError, TimedOut, BrokerError } from "../../shared/js/tidelog.js";
-import { BackwardCore } from "../../shared/js/src/backward-core.js";
-import { ConsumerCore } from "../../shared/js/src/consumer-core.js";
+import { BackwardCore } from "../../shared/js/src/core/backward-consumer.js";
+import { ConsumerCore } from "../../shared/js/src/core/consumer.js";
 import { fromInfo } from "../../shared/js/src/errors.js";
-import { producerOptions } from "../../shared/js/src/options.js";
-import { recordSize } from "../../shared/js/src/outgoing.js";
-import { ProducerCore } from "../../shared/js/src/producer-core.js";
-import { NOTICES, errorInfo } from "../../shared/js/src/words.js";
+import { producerOptions } from "../../shared/js/src/client/options.js";
+import { recordSize } from "../../shared/js/src/core/batch.js";
+import { ProducerCore } from "../../shared/js/src/core/producer.js";
+import { NOTICES, errorInfo } from "../../shared/js/src/wire/messages.js";
 import { fromHex, toHex, vectors } from "./vectors.js";
 
 for (const [life, { options, steps }] of vectors.producers.entries()) {

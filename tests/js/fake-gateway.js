@@ -4,8 +4,8 @@
  */
 
 import { appendFileSync } from "node:fs";
-import { checkBatch, decodeBatch, encodeBatch, readHeader, split } from "../../shared/js/src/batch.js";
-import { decode, decodePrefix, encodeMessage } from "../../shared/js/src/cbor.js";
+import { checkBatch, decodeBatch, encodeBatch, readHeader, split } from "../../shared/js/src/wire/batch.js";
+import { decode, decodePrefix, encodeMessage } from "../../shared/js/src/wire/cbor.js";
 import { toHex } from "./vectors.js";
 
 export class Refusal extends Error {

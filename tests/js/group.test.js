@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Membership } from "../../shared/js/src/membership.js";
+import { Membership } from "../../shared/js/src/core/group-member.js";
 import * as tidelog from "../../shared/js/tidelog.js";
 import { FakeCluster, Refusal } from "./fake-gateway.js";
 

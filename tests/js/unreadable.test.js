@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { encodeBatch } from "../../shared/js/src/batch.js";
-import { crc32c } from "../../shared/js/src/crc32c.js";
+import { encodeBatch } from "../../shared/js/src/wire/batch.js";
+import { crc32c } from "../../shared/js/src/wire/crc32c.js";
 import * as tidelog from "../../shared/js/tidelog.js";
 import { FakeCluster } from "./fake-gateway.js";
 

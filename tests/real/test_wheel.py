@@ -77,7 +77,11 @@ def installed(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPat
 def test_all_that_belongs_to_a_package_is_in_the_wheel(distributions: tuple[Path, Path]) -> None:
     listed = subprocess.run(["git", "ls-files", *BUILD["packages"]], cwd=ROOT, capture_output=True, check=False)
     files = [ROOT / line for line in listed.stdout.decode().splitlines()]
-    files = [path for link in files for path in ([link] if link.is_file() else sorted(link.glob("*")))]
+    files = [
+        path
+        for link in files
+        for path in ([link] if link.is_file() else sorted(filter(Path.is_file, link.rglob("*"))))
+    ]
     tops = [ROOT / package for package in BUILD["packages"]]
     expected = {str(path.relative_to(top.parent)) for path in files for top in tops if path.is_relative_to(top)}
     made = contents(distributions[1])

@@ -254,7 +254,8 @@ class Transactor(Client):
             done(last)
         elif leader is None:
             if topic is None:
-                self._prepare(PrepareGroups(self.name, 2) if of_group else PrepareTransactions(self.name, 1))
+                kind, sequence = (PrepareGroups, 2) if of_group else (PrepareTransactions, 1)
+                self._prepare(kind(client=self.name, sequence=sequence))
             self.loop.after(2 * PAUSE_S, lambda: self._ask(message, tries - 1, done, last))
         else:
             self.call(leader, message, CALL_S, lambda answer: self._on_answer(message, tries, done, answer))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 from typing import Any
 
 from hypothesis import strategies as st
 from tidelog.errors import CODES
-from tidelog.wire.schema import MAX_INT, hints, is_payload, lowest_of, optional_of
+from tidelog.wire.schema import MAX_INT, is_payload, lowest_of, optional_of, typed_fields
 
 CHOICES: dict[str, tuple[object, ...]] = {
     "Hello.role": ("client", "gateway", "replica", "controller"),
@@ -42,7 +41,7 @@ def instances(cls: type) -> st.SearchStrategy[Any]:
         cls,
         **{
             field.name: values(hint, lowest_of(field), f"{cls.__name__}.{field.name}")
-            for field, hint in zip(dataclasses.fields(cls), hints(cls).values(), strict=True)
+            for field, hint in typed_fields(cls)
             if not is_payload(hint)
         },
     )

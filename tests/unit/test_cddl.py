@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import typing
 from functools import cache
@@ -24,8 +25,9 @@ from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
 from tidelog.wire.messages import ABSENT, ErrorInfo, Message
 from tidelog.wire.metadata_image import encode_delta, encode_image
-from tidelog.wire.schema import MAX_INT, default_of, hints, is_payload, optional_of
+from tidelog.wire.schema import MAX_INT, default_of, hints, is_payload, optional_of, typed_fields
 
+GOLDEN = Path(__file__).parent / "golden" / "messages.json"
 CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding="utf-8")
 
 by_class = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
@@ -51,7 +53,7 @@ def header_of(message: Message) -> bytes:
 def example(cls: type, *, full: bool) -> Any:
     """An instance with every field that has no default, or with all of them set to something else."""
     values = {}
-    for field, hint in zip(dataclasses.fields(cls), hints(cls).values(), strict=True):
+    for field, hint in typed_fields(cls):
         if not is_payload(hint) and (full or default_of(field) is dataclasses.MISSING):
             values[field.name] = example_value(hint, f"{cls.__name__}.{field.name}", full=full)
         elif ABSENT in field.metadata:
@@ -80,6 +82,18 @@ def test_examples_are_as_the_file_says(cls: type[Message]) -> None:
         header = header_of(message)
         schema(rule_name(cls)).validate_cbor(header)
         assert codec.decode(header, answers=lambda _: cls).message == message
+
+
+def golden(cls: type[Message]) -> list[str]:
+    """The headers of both examples, in hexadecimal."""
+    return [header_of(example(cls, full=full)).hex() for full in (False, True)]
+
+
+@by_class
+def test_golden_messages_are_still_what_is_written(cls: type[Message]) -> None:
+    """To the byte, with the fields in the same order. When a message has got a field, ``python test_cddl.py`` writes
+    the file anew."""
+    assert golden(cls) == json.loads(GOLDEN.read_text())[cls.__name__]
 
 
 @by_class
@@ -222,3 +236,7 @@ def test_raft_entries_and_batch_bodies() -> None:
     schema("batch-body").validate_cbor(bytes(thin[SPARSE_HEADER_BYTES:]))
     schema("batch-body").validate_cbor(bytes(thin_batch(decode_columns(batch), batch, [], 9)[SPARSE_HEADER_BYTES:]))
     schema("batch-body").validate_cbor(bytes(encode_control("epoch")[64:]))
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps({cls.__name__: golden(cls) for cls in MESSAGES}, indent=1, sort_keys=True) + "\n")

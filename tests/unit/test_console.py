@@ -54,4 +54,4 @@ def test_nothing_is_ever_made_html_and_modules_are_short_enough_to_read(path: Pa
 def test_the_client_is_served_whole() -> None:
     shared = Path(__file__).resolve().parents[2] / "shared" / "js"
     served = {path.removeprefix("/console/client/") for path in PAGES if path.startswith("/console/client/")}
-    assert served == {"tidelog.js", *(f"src/{path.name}" for path in shared.glob("src/*.js"))}
+    assert served == {"tidelog.js", *(str(path.relative_to(shared)) for path in shared.glob("src/**/*.js"))}

@@ -155,7 +155,7 @@ def test_the_newest_two_are_kept_oldest_first(count: int) -> None:
 
 def test_a_rotation_that_is_asked_for_again_is_done_once() -> None:
     net = founded()
-    wish = RotateTicketKeys("g1/abc", 7)
+    wish = RotateTicketKeys(client="g1/abc", sequence=7)
     for _ in range(2):
         assert net.answer(net.link(net.elect()), wish) == Done()
     assert len(keys(net)) == 2 and keys(net)[0].key_id == 2

@@ -39,6 +39,7 @@ from tidelog.types import (
 )
 from tidelog.wire.messages import (
     AddController,
+    AdminRequest,
     AllocateProducerIds,
     AlterIsr,
     AlterLearners,
@@ -67,6 +68,7 @@ from tidelog.wire.messages import (
     ReportLoss,
     RotateTicketKeys,
     Seal,
+    SequencedRequest,
     SetReadOnly,
     Watch,
 )
@@ -234,18 +236,18 @@ class Controller(Consensus):
             return command
         if not isinstance(command, Command):
             return answer_to(source, id, command)
-        asker = getattr(message, "asker", "")
-        command = replace(command, asker=asker) if asker else command
+        if isinstance(message, AdminRequest) and message.asker:
+            command = replace(command, asker=message.asker)
         return self._propose(command, now, source, id, request, message.ANSWER)
 
     def _request_id(self, message: Message) -> RequestId | TidelogError | None:
         """Under which name a request is to be done once; None: it has none. Or why it is refused."""
-        client, sequence = getattr(message, "client", ""), getattr(message, "sequence", 0)
-        if not client or not sequence:
+        if not isinstance(message, SequencedRequest) or not message.client or not message.sequence:
             return None
-        if len(client.encode()) > LONGEST_NAME:
+        if len(message.client.encode()) > LONGEST_NAME:
             return refuse("MALFORMED", f"a client's name has at most {LONGEST_NAME} bytes")
-        return RequestId(client, sequence, digest_of(message) if self.state.level >= REQUEST_DIGESTS else b"")
+        digest = digest_of(message) if self.state.level >= REQUEST_DIGESTS else b""
+        return RequestId(message.client, message.sequence, digest)
 
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
         """Nobody watches or waits on that link any more. What was proposed may still be applied. A server that

@@ -30,7 +30,7 @@ from tidelog.runtime import logs
 from tidelog.sansio.counters import LATENCIES_S, Histogram, count
 from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import NodeId
-from tidelog.wire.messages import Hello, Message, QuorumAnswer
+from tidelog.wire.messages import AskedRequest, Hello, Message, QuorumAnswer
 
 from tidelog_controller.active.timeline_writer import ToServer
 from tidelog_controller.controller import Controller, ControllerEffect
@@ -163,8 +163,8 @@ class ControllerShell:
     def on_refused(self, link: Link, message: Message, error: TidelogError) -> None:
         """A hello, or a message of a kind that the peer's role may not send, came no further than the link."""
         peer = message if isinstance(message, Hello) else link.peer
-        if hasattr(message, "asker"):
-            message = replace(message, asker="")  # type: ignore[call-arg]  # only gateways are believed for whom they ask
+        if isinstance(message, AskedRequest):
+            message = replace(message, asker="")  # only gateways are believed for whom they ask
         self._note_refused(message, error, f"{peer.node} at {link.remote}")
 
     def _note_refused(self, message: Message, error: TidelogError, peer: str) -> None:

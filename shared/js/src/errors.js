@@ -1,9 +1,9 @@
 /**
  * Errors: what a program asks is `code`, `retriable` and `unknownOutcome`, never a text. The codes and their meanings
- * are those of docs/errors.md (`codes.js` is written from the same table by `make pages`).
+ * are those of docs/errors.md (`wire/error-codes.js` is written from the same table by `make pages`).
  */
 
-import { CODES } from "./codes.js";
+import { CODES } from "./wire/error-codes.js";
 
 /** No server makes anyone wait longer. */
 const MAX_PAUSE_MS = 60_000;

@@ -8,11 +8,11 @@ The table says what the request may cost beyond that. A test fails for an op tha
 from __future__ import annotations
 
 import typing
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, is_dataclass
 
 from tidelog.wire.codec import OPS, Limits
 from tidelog.wire.messages import Message
-from tidelog.wire.schema import default_of, hints
+from tidelog.wire.schema import default_of, hints, typed_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +175,7 @@ def _items_of(part: type) -> int:
     """The fewest CBOR items, none of which is shorter than a byte, that a part has."""
     if not is_dataclass(part):
         return 1
-    required = [
-        hint for field, hint in zip(fields(part), hints(part).values(), strict=True) if default_of(field) is MISSING
-    ]
+    required = [hint for field, hint in typed_fields(part) if default_of(field) is MISSING]
     return 1 + sum(1 + (_items_of(hint) if isinstance(hint, type) else 1) for hint in required)
 
 

@@ -1,4 +1,4 @@
-"""Messages to bytes and back: a typed codec, compiled from the annotations in ``messages.py``.
+"""Messages to bytes and back: a typed codec, compiled from the annotations in ``messages/``.
 
 Theory. On the wire a message is a CBOR sequence (RFC 8742) of one or two items: a map with text keys, the
 header, and, when the message has bulk bytes, one definite byte string, the payload. Only the header passes
@@ -164,7 +164,7 @@ def payload_view(payload: Payload) -> memoryview:
 
 
 def to_map(part: Any) -> dict[str, Any]:
-    """A part (any dataclass whose fields have the types of ``messages.py``) as the map that it is on the wire."""
+    """A part (any dataclass whose fields have the types of ``messages``) as the map that it is on the wire."""
     made: dict[str, Any] = encoder(type(part))(part)
     return made
 
@@ -189,11 +189,12 @@ def _decode_answer(
     return Decoded(decoder(cls)(header, payload), re=re)
 
 
-def _collect(base: type[Message]) -> list[type[Message]]:
-    return [c for c in vars(messages).values() if isinstance(c, type) and issubclass(c, base) and c is not base]
+def _collect() -> list[type[Message]]:
+    found = [c for c in vars(messages).values() if isinstance(c, type) and issubclass(c, Message)]
+    return [c for c in found if c not in messages.BASES]
 
 
-MESSAGES: tuple[type[Message], ...] = tuple(_collect(Message))
+MESSAGES: tuple[type[Message], ...] = tuple(_collect())
 """Every message class, requests and answers alike."""
 OPS: dict[str, type[Message]] = {cls.OP: cls for cls in MESSAGES if cls.OP}
 """Class of each ``op``."""

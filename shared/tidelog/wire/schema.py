@@ -65,10 +65,16 @@ def decoder(cls: type) -> _Decoder:
     return made
 
 
+def typed_fields(cls: type) -> list[tuple[Field[Any], Any]]:
+    """The fields of a message or part class in their order on the wire, each with its type, resolved. Fields that can
+    only be named follow all others, so that those of a base class do not come first."""
+    resolved = typing.get_type_hints(cls)
+    return [(field, resolved[field.name]) for field in sorted(fields(cls), key=lambda field: field.kw_only is True)]
+
+
 def hints(cls: type) -> dict[str, Any]:
     """Field names of a message or part class and their types, resolved."""
-    resolved = typing.get_type_hints(cls)
-    return {field.name: resolved[field.name] for field in fields(cls)}
+    return {field.name: hint for field, hint in typed_fields(cls)}
 
 
 def is_payload(hint: Any) -> bool:
@@ -104,7 +110,7 @@ def _compile_encoder(cls: type) -> _Encoder:
     always: list[str] = []
     sometimes: list[str] = []
     payload = "b''"
-    for number, (field, hint) in enumerate(zip(fields(cls), hints(cls).values(), strict=True)):
+    for number, (field, hint) in enumerate(typed_fields(cls)):
         value = f"x.{field.name}"
         if is_payload(hint):
             payload = value
@@ -168,12 +174,13 @@ def _compile_decoder(cls: type) -> _Decoder:
     defaults: list[str] = []
     counted = _header_keys(cls)
     may_be_absent = takes_payload = False
-    for number, (field, hint) in enumerate(zip(fields(cls), hints(cls).values(), strict=True)):
+    for number, (field, hint) in enumerate(typed_fields(cls)):
         v = f"v{number}"
-        arguments.append(v)
+        name = f"{field.name}=" if field.kw_only else ""
+        arguments.append(name + v)
         if is_payload(hint):
             takes_payload = True
-            arguments[-1] = "b'' if payload is None else payload"
+            arguments[-1] = name + "b'' if payload is None else payload"
             defaults.append(arguments[-1])
             continue
         default = default_of(field)
@@ -181,12 +188,12 @@ def _compile_decoder(cls: type) -> _Decoder:
             counted += 1
             may_be_absent = may_be_absent or optional_of(hint) is not None  # which means None
             required += [f"    {v} = get({field.name!r})", *_decode_lines(v, hint, field, names, number)]
-            defaults.append(v)
+            defaults.append(arguments[-1])
         else:
             names[f"default{number}"] = default
             optional += [f"    {v} = get({field.name!r}, default{number})"]
             optional += _decode_lines(v, hint, field, names, number)
-            defaults.append("{}" if hint == dict[str, str] else f"default{number}")
+            defaults.append(name + ("{}" if hint == dict[str, str] else f"default{number}"))
     lines = ["    if type(m) is not dict: diagnose(cls, m, payload)", "    get = m.get", *required]
     if not takes_payload and issubclass(cls, Message):
         lines.append("    if payload is not None: diagnose(cls, m, payload)")
@@ -266,12 +273,12 @@ def _diagnose(cls: type, m: object, payload: object) -> None:
         raise fault(f"{label}: not a map")
     missing = [
         field.name
-        for field, hint in zip(fields(cls), hints(cls).values(), strict=True)
+        for field, hint in typed_fields(cls)
         if field.name not in m and default_of(field) is MISSING and not is_payload(hint)
     ]
     if missing:
         raise fault(f"{label}: missing {', '.join(missing)}")
-    for field, hint in zip(fields(cls), hints(cls).values(), strict=True):
+    for field, hint in typed_fields(cls):
         if field.name in m and not is_payload(hint) and not _fits(m[field.name], hint, lowest_of(field)):
             raise fault(f"{label}: {field.name} is not {_describe(hint, lowest_of(field))}")
     raise fault(f"{label}: takes no payload" if payload is not None else f"{label}: malformed")

@@ -36,7 +36,8 @@ _HEADERS = (
 @cache
 def console_pages() -> Pages:
     """The console's pages by their paths; ``/`` and the path without its slash lead to it."""
-    files = [path for folder in ("*", "client/*", "client/src/*") for path in sorted(_FILES.glob(folder))]
+    folders = ("*", "client/*", "client/src/**/*")  # a pattern with ** alone does not follow the link to src
+    files = [path for folder in folders for path in sorted(_FILES.glob(folder))]
     pages = {f"{PATH}{path.relative_to(_FILES)}": _read(path) for path in files if path.suffix in _TYPES}
     there = Page(b"", status=302, headers=(("location", PATH),))
     pages |= {PATH: pages.pop(f"{PATH}index.html"), PATH.rstrip("/"): there, "/": there}

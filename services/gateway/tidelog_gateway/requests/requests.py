@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 from tidelog.acl import ANONYMOUS, share_of_principal
@@ -28,6 +28,7 @@ from tidelog.wire.messages import (
     AlterLearners,
     AlterQuotas,
     AlterTopic,
+    AskedRequest,
     BeginTransaction,
     CancelReassignment,
     CommitOffsets,
@@ -72,6 +73,7 @@ from tidelog.wire.messages import (
     RevokeTokens,
     RotateTicketKeys,
     ScrubServer,
+    SequencedRequest,
     SetReadOnly,
     SettleTransaction,
     TaskProducer,
@@ -215,8 +217,8 @@ class ClientRequests:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
         if isinstance(message, PutToken | RevokeTokens | AlterQuotas):
             message = replace(message, spared=view.spared)
-        if hasattr(message, "asker"):
-            message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
+        if isinstance(message, AskedRequest):
+            message = replace(message, asker=asker_of(link, view))
         if isinstance(message, OWNED):
             owners = self._shell.cluster.image.level >= OWNERS
             message = replace(message, principal=view.principal if owners else "")
@@ -307,16 +309,15 @@ class ClientRequests:
         principal's own, also where the client does not number its requests: so nobody's requests push those of
         others out of what the controllers remember. ``principal`` None: the gateway asks for itself. Raises
         ``MALFORMED``."""
-        given: str | None = getattr(message, "client", None)
-        if given is None:
+        if not isinstance(message, SequencedRequest):
             return message
-        if len(given.encode()) > LONGEST_ID:
+        if len(message.client.encode()) > LONGEST_ID:
             raise refuse("MALFORMED", f"the id that a client gives itself has at most {LONGEST_ID} bytes")
-        sequence = message.sequence if given else 0  # type: ignore[attr-defined]
-        name: dict[str, Any] = {"client": self._client, "sequence": sequence or next(self._sequences)}
+        sequence = message.sequence if message.client else 0
+        client = self._client
         if principal is not None:
-            name["client"] = name_of_client(principal, given if sequence else self._client)
-        return replace(message, **name)
+            client = name_of_client(principal, message.client if sequence else self._client)
+        return replace(message, client=client, sequence=sequence or next(self._sequences))
 
     async def _answer(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
         controllers = self._shell.controllers

@@ -1,0 +1,187 @@
+/** The cluster as an application sees it: topics and records. Made by `connect`. */
+
+import { now } from "../clock.js";
+import { Consuming } from "./consumers.js";
+import { BrokerError, TimedOut } from "../errors.js";
+import { producerOptions } from "./options.js";
+import { checkPartitions, gather } from "./positions.js";
+import { Producer } from "./producer.js";
+import * as messages from "../wire/messages.js";
+import { some, unless } from "../wire/shapes.js";
+
+/** A server that cannot tell what it holds is asked again for so long. */
+const DIGEST_PATIENCE_S = 3;
+
+/** A connected client; may be used by many at a time. */
+export class Log extends Consuming {
+  #connection;
+  #codecs;
+  #running;
+
+  constructor(connection, codecs) {
+    super(connection, codecs);
+    this.#connection = connection;
+    this.#codecs = codecs;
+    this.#running = connection.run();
+  }
+
+  /**
+   * End: what producers have accepted is acknowledged first, or reported (`DeliveryFailed`); consumers are closed.
+   */
+  async close() {
+    const failures = [];
+    for (const attached of this.#connection.attached) {
+      await attached.close().catch((error) => failures.push(error));
+    }
+    this.#connection.close();
+    await this.#running;
+    if (failures.length) throw failures[0];
+  }
+
+  /** The gateway that we are connected to: its `url`, `node` and `cluster`; null while there is none. */
+  get gateway() {
+    const { link } = this.#connection;
+    if (!link || link.closed) return null;
+    return { url: link.url, node: link.peer.node, cluster: link.peer.cluster };
+  }
+
+  // --- topics ---
+
+  /**
+   * Create a topic, and wait until its partitions have leaders. `config`: topic settings by their names in
+   * docs/configuration.md. Rejects with `TOPIC_EXISTS`, `INVALID_TOPIC`, `INVALID_CONFIG`, `INVALID_REPLICATION_FACTOR`.
+   */
+  async createTopic(name, { partitions = 1, replicationFactor = 1, config = {} } = {}) {
+    const request = {
+      op: "create_topic",
+      name,
+      partitions: unless(1, partitions),
+      replication_factor: unless(1, replicationFactor),
+      config: Object.keys(config).length ? texts(config) : undefined,
+    };
+    const { topicId } = await this.ask(request, messages.topicCreated, { again: false });
+    const deadline = now() + this.#connection.requestTimeoutS;
+    return this.poll(
+      async () => (await this.#topics([name])).find((topic) => topic.topicId === topicId && topic.partitions.every((p) => p.leader)),
+      () => {
+        if (now() > deadline) throw new TimedOut(`${name} was created, but not all of its partitions have a leader yet`);
+      },
+    );
+  }
+
+  /** Delete a topic and all its records. Rejects with `UNKNOWN_TOPIC`. */
+  async deleteTopic(name) {
+    await this.ask({ op: "delete_topic", name }, messages.done, { again: false });
+  }
+
+  /** Change settings of a topic; those that are not named stay. Rejects with `UNKNOWN_TOPIC`, `INVALID_CONFIG`. */
+  async configureTopic(name, config) {
+    await this.ask({ op: "alter_topic", name, config: texts(config) });
+  }
+
+  /** Which servers copy a partition's log without being replicas of it; none ends that. */
+  async setLearners(topic, partition, learners) {
+    await this.ask({ op: "alter_learners", name: topic, partition, learners: some([...learners]) });
+  }
+
+  /** Every topic. */
+  async topics() {
+    return (await this.status()).topics;
+  }
+
+  /**
+   * One topic; `offsets`: with log start and high watermark of each partition, asked from the leaders. Rejects with
+   * `UNKNOWN_TOPIC`.
+   */
+  async describe(topic, { offsets = false } = {}) {
+    const found = (await this.#topics([topic], offsets)).find(({ name }) => name === topic);
+    if (found) return found;
+    throw new BrokerError(`there is no topic ${topic}`, { code: "UNKNOWN_TOPIC", detail: { topic } });
+  }
+
+  /** Every change of a partition's leader, ISR and replicas that is remembered, oldest first, with its cause. */
+  async history(topic, partition) {
+    const found = await this.describe(topic);
+    return (await this.histories(found, [partition])).get(partition);
+  }
+
+  /** `history` of many partitions at a time: a Map. */
+  async histories(topic, partitions) {
+    return gather(checkPartitions(topic, partitions), async (partition) => {
+      const request = { op: "history", topic_id: topic.topicId, partition };
+      return (await this.ask(request, messages.historyAnswer)).entries;
+    });
+  }
+
+  /** Cluster, servers and topics as the gateway knows them. */
+  async status() {
+    return this.ask({ op: "metadata", all_topics: true }, messages.metadataAnswer);
+  }
+
+  /** The controllers, and which is the active one. */
+  async quorum() {
+    return this.ask({ op: "describe_quorum" }, messages.quorumAnswer);
+  }
+
+  /**
+   * What a replica server counts, the active controller, or (no name) this gateway: its page in Prometheus' text format,
+   * its version and its clock.
+   */
+  async metrics(node = "") {
+    return this.ask({ op: "describe_metrics", node: unless("", node) }, messages.metricsAnswer, { again: false });
+  }
+
+  /** Take a running controller into the group, as a learner first. */
+  async addController(node, url) {
+    await this.ask({ op: "add_controller", node, url });
+  }
+
+  /** Take a controller out of the group. */
+  async removeController(node) {
+    await this.ask({ op: "remove_controller", node }, messages.done, { again: false });
+  }
+
+  /**
+   * Have something happen to a node of a cluster that `tidelog dev` runs: `kill`, `pause`, `cut` or `heal`; "": nothing. The
+   * nodes as they are now. Rejects with `UNSUPPORTED` everywhere else.
+   */
+  async play(node = "", act = "") {
+    const request = { op: "play", node: unless("", node), act: unless("", act) };
+    return (await this.ask(request, messages.playAnswer, { again: false })).nodes;
+  }
+
+  /**
+   * Of a cluster that `tidelog dev` runs: `record`: hear from now on what its services say to each other; `stop`: no more, and
+   * what it was, in order, the newest 2,000.
+   */
+  async playedMessages(act) {
+    return (await this.ask({ op: "play", act }, messages.playAnswer, { again: false })).messages;
+  }
+
+  // --- records ---
+
+  /** A producer for one topic; close it to know that all was acknowledged. Rejects with `UNKNOWN_TOPIC`. */
+  async producer(topic, options = {}) {
+    const complete = producerOptions(options);
+    const found = await this.describe(topic);
+    return new Producer(this.#connection, found, complete, this.#codecs);
+  }
+
+  /** Bounds of the log of one replica, and its hash chain at each of up to 64 offsets. */
+  async digest(topicId, partition, node, offsets = []) {
+    const request = { op: "digest", node, topic_id: topicId, partition, offsets: some([...offsets]) };
+    return this.ask(request, messages.digestAnswer, { patienceS: DIGEST_PATIENCE_S });
+  }
+
+  // --- how ---
+
+  async #topics(topics, offsets = false) {
+    const request = { op: "metadata", topics, offsets: unless(false, offsets) };
+    return (await this.ask(request, messages.metadataAnswer)).topics;
+  }
+}
+
+/** Settings as the wire has them. */
+function texts(config) {
+  return Object.fromEntries(Object.entries(config).map(([name, value]) => [name, String(value)]));
+}

@@ -1,0 +1,263 @@
+/**
+ * One client's connection to the gateways: whichever of them can be reached, one at a time, again and again.
+ *
+ * Producers and consumers register here. When the link is lost they are told, the next gateway is tried, and they are
+ * told again when it is there: what they do then (resend, resubscribe) is decided by their cores.
+ */
+
+import { deferred, now, sleep } from "../clock.js";
+import { BrokerError, Closed, TimedOut, Unreachable } from "../errors.js";
+import { Link } from "./link.js";
+import * as messages from "../wire/messages.js";
+
+/** First pause after a round in which no gateway could be reached; doubles up to `BACKOFF_MAX_S`. */
+const BACKOFF_S = 0.05;
+const BACKOFF_MAX_S = 1;
+/** No use to try again: somebody must do something first. */
+const REFUSED = ["UNAUTHENTICATED", "FORBIDDEN"];
+/** Pause before a request is tried again after an error that may pass. */
+const RETRY_S = 0.05;
+
+export class Connection {
+  /** The open link, or null. */
+  link = null;
+  /** Why the last try to connect failed, or the last link ended. */
+  error = null;
+  downSince = now();
+  #WebSocket;
+  #token;
+  /** The last link that was tried. */
+  #opening = null;
+  /** Gateways that did not want us, since a link was up. */
+  #refusals = new Map();
+  #stop = new AbortController();
+  #changed = new AbortController();
+  #numbers = 0;
+  #ids = 0;
+  #attached = new Set();
+  #acked = new Map();
+  #subs = new Map();
+  /** By producer id that is written under: its ticket. */
+  #tickets = new Map();
+
+  constructor(urls, { requestTimeoutS, token = "", WebSocket }) {
+    this.urls = urls;
+    this.requestTimeoutS = requestTimeoutS;
+    this.#token = token;
+    this.#WebSocket = WebSocket;
+  }
+
+  get closed() {
+    return this.#stop.signal.aborted;
+  }
+
+  // --- keeping the link ---
+
+  /** Connect, and connect again to the next gateway whenever the link is lost; until `close`. */
+  async run() {
+    let pause = BACKOFF_S;
+    let failed = 0;
+    for (let turn = 0; !this.closed; turn++) {
+      if (await this.#use(this.urls[turn % this.urls.length])) {
+        failed = 0;
+        pause = BACKOFF_S;
+      } else if (++failed % this.urls.length === 0) {
+        await sleep(pause, this.#stop.signal);
+        pause = Math.min(2 * pause, BACKOFF_MAX_S);
+      }
+    }
+  }
+
+  /** End for good: what waits ends `CLOSED`. */
+  close() {
+    this.#stop.abort();
+    this.#opening?.close(new Closed("the client was closed"));
+    this.#noteChange();
+  }
+
+  /** Use this gateway until the link is lost; false when it could not be reached. */
+  async #use(url) {
+    const ended = deferred();
+    let link;
+    try {
+      link = this.#opening = new Link(this.#WebSocket, url, this.#token, (op, message) => this.#onNotice(op, message));
+      await link.open(ended.resolve);
+    } catch (error) {
+      this.error = error;
+      this.#refusals.delete(url);
+      if (REFUSED.includes(error.code)) this.#refusals.set(url, error);
+      this.#noteChange();
+      return false;
+    }
+    this.#up(link);
+    await ended.promise;
+    this.#down(link);
+    return true;
+  }
+
+  #up(link) {
+    this.link = link;
+    this.#refusals.clear();
+    for (const producerId of this.#tickets.keys()) this.#present(link, producerId);
+    for (const attached of this.attached) attached.onLinkUp();
+    this.#noteChange();
+  }
+
+  #down(link) {
+    this.link = null;
+    this.error = link.error;
+    this.downSince = now();
+    this.#acked.clear();
+    this.#subs.clear();
+    for (const attached of this.attached) attached.onLinkDown();
+    this.#noteChange();
+  }
+
+  #noteChange() {
+    const changed = this.#changed;
+    this.#changed = new AbortController();
+    changed.abort();
+  }
+
+  /** The error for "there is no link, and it took too long". */
+  unreachable() {
+    return new Unreachable(`no gateway can be reached (${this.urls.join(", ")}); last error: ${this.error}`);
+  }
+
+  /**
+   * The open link, when there is one. Rejects with `Unreachable` at the deadline, or at once with what all gateways
+   * refuse us for who we are.
+   */
+  async waitUp(deadline) {
+    for (;;) {
+      if (this.closed) throw new Closed("the client was closed");
+      if (this.link && !this.link.closed) return this.link;
+      if (this.#refusals.size === new Set(this.urls).size) {
+        const { code, message } = [...this.#refusals.values()].at(-1);
+        throw new BrokerError(message, { code });
+      }
+      const left = deadline - now();
+      if (left <= 0) throw this.unreachable();
+      await sleep(left, this.#changed.signal);
+    }
+  }
+
+  // --- requests ---
+
+  /**
+   * Send a request and wait for its answer, on as many links as it takes. `again`: doing it twice does no harm, so it is
+   * tried again after a lost link. Errors that may pass are waited out, for `patienceS` at most. Rejects with
+   * `BrokerError`, `TimedOut`, `Unreachable` or `Closed`.
+   */
+  async call(request, shape = messages.done, { again = true, timeoutS = this.requestTimeoutS, patienceS = Infinity } = {}) {
+    const deadline = now() + timeoutS;
+    const patientUntil = Math.min(deadline, now() + patienceS);
+    let last = null; // why the last try was refused: it has the cause, and a time-out of the next try has not
+    for (;;) {
+      const link = await this.waitUp(deadline);
+      try {
+        return await link.call(request, shape, Math.max(0.001, deadline - now()));
+      } catch (error) {
+        if (this.closed) throw new Closed("the client was closed");
+        if (error instanceof TimedOut) throw (again && last) || error;
+        if (error instanceof Unreachable) {
+          if (again) continue;
+          throw error;
+        }
+        const hopeless = !error.retriable || (error.unknownOutcome && !again);
+        const pause = Math.max(RETRY_S, error.pauseS);
+        if (hopeless || now() + pause >= patientUntil) throw error;
+        last = error;
+        await sleep(pause, this.#stop.signal);
+      }
+    }
+  }
+
+  // --- producer ids ---
+
+  /**
+   * Batches under this producer id will be sent, at epoch 0: present the ticket on this link, and on every later one
+   * before anything else is sent. A ticket "": the cluster needs none.
+   */
+  useProducer(producerId, ticket) {
+    if (!ticket) return;
+    this.#tickets.set(producerId, ticket);
+    if (this.link) this.#present(this.link, producerId);
+  }
+
+  /** Nothing more will be sent under this producer id. */
+  releaseProducer(producerId) {
+    if (!this.#tickets.delete(producerId) || !this.link) return;
+    const request = { op: "release_producer", producer_id: producerId };
+    this.link.call(request, messages.done, this.requestTimeoutS).catch(() => null);
+  }
+
+  /**
+   * Batches that follow need not wait for the answer. It brings a ticket that is valid for longer. A ticket that is
+   * refused makes the batches be refused, too: their producers decide what to do.
+   */
+  #present(link, producerId) {
+    const ticket = this.#tickets.get(producerId);
+    const request = { op: "use_producer", producer_id: producerId, producer_epoch: 0, ticket };
+    link.call(request, messages.producerTicket, this.requestTimeoutS).then(
+      (answer) => {
+        if (answer.ticket && this.#tickets.get(producerId) === ticket) this.#tickets.set(producerId, answer.ticket);
+      },
+      () => null,
+    );
+  }
+
+  // --- who listens ---
+
+  /** From now on this producer or consumer is told of links. */
+  attach(attached) {
+    this.#attached.add(attached);
+    if (this.link) attached.onLinkUp();
+  }
+
+  /** Who is told, at the moment. */
+  get attached() {
+    return [...this.#attached];
+  }
+
+  /** It wants to hear no more. */
+  detach(attached) {
+    this.#attached.delete(attached);
+  }
+
+  /** A number for a batch of this producer, by which its ack names it. */
+  nextId(producer) {
+    const id = ++this.#ids;
+    this.#acked.set(id, producer);
+    return id;
+  }
+
+  /** A number for a new subscription of this consumer. */
+  addSub(consumer) {
+    const sub = ++this.#numbers;
+    this.#subs.set(sub, consumer);
+    return sub;
+  }
+
+  /** End a subscription; what still arrives for it is dropped. */
+  stopSub(sub) {
+    if (!this.#subs.delete(sub) || !this.link) return;
+    this.link.call({ op: "unsubscribe", sub }, messages.done, this.requestTimeoutS).catch(() => null);
+  }
+
+  #onNotice(op, message) {
+    if (op === "delivery") {
+      this.#subs.get(message.sub)?.onDelivery(message);
+      return;
+    }
+    const byProducer = new Map();
+    for (const ack of message.acks) {
+      const producer = this.#acked.get(ack.id);
+      this.#acked.delete(ack.id);
+      if (!this.#attached.has(producer)) continue;
+      if (!byProducer.has(producer)) byProducer.set(producer, []);
+      byProducer.get(producer).push(ack);
+    }
+    for (const [producer, acks] of byProducer) producer.onAcks(acks);
+  }
+}
