@@ -178,7 +178,7 @@ def test_a_read_that_is_left_early_closes_its_connection() -> None:
         next(reading)
         reading.close()
         with tidelog.sync.connect(url) as log:
-            log.topics()
+            log.topics.list()
             assert len(cluster.links) == 1
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
+from collections.abc import Iterator
+from typing import get_type_hints
 
 import pytest
 import tidelog.sync
@@ -67,13 +70,37 @@ def test_an_unknown_topic_is_an_error_at_once() -> None:
 
 def test_topics_and_offsets() -> None:
     with served() as (_, url), tidelog.sync.connect(url) as log:
-        topic = log.create_topic("new", partitions=2)
-        assert log.describe("new") == topic
-        assert len(log.topics()) == 2
-        assert log.list_offset("new", 1).offset == 0
-        assert {p: a.offset for p, a in log.list_offsets(topic, "earliest", [0, 1]).items()} == {0: 0, 1: 0}
-        log.delete_topic("new")
-        assert len(log.status().topics) == 1
+        topic = log.topics.create("new", partitions=2)
+        assert log.topics.describe("new") == topic
+        assert len(log.topics.list()) == 2
+        assert log.partitions.list_offset("new", 1).offset == 0
+        found = log.partitions.list_offsets(topic, "earliest", [0, 1])
+        assert {p: a.offset for p, a in found.items()} == {0: 0, 1: 0}
+        log.topics.delete("new")
+        assert len(log.cluster.status().topics) == 1
+
+
+def test_a_generator_is_used_up_in_the_thread_of_the_caller() -> None:
+    threads: list[threading.Thread] = []
+
+    def numbers() -> Iterator[int]:
+        threads.append(threading.current_thread())
+        yield from (0, 1)
+
+    with served(partitions=2) as (_, url), tidelog.sync.connect(url) as log:
+        topic = log.topics.describe("orders")
+        assert set(log.partitions.list_offsets(topic, "latest", numbers())) == {0, 1}
+    assert threads == [threading.current_thread()]
+
+
+def test_the_blocking_face_has_the_signatures_of_the_asynchronous_one() -> None:
+    for name, ours in get_type_hints(tidelog.sync.Log).items():
+        theirs = get_type_hints(tidelog.Log)[name]
+        methods = {each for each, member in vars(theirs).items() if inspect.iscoroutinefunction(member)}
+        assert {each for each in vars(ours) if not each.startswith("_")} == {m for m in methods if m[0] != "_"}
+        for each in vars(ours).keys() & methods:
+            assert inspect.signature(getattr(ours, each)) == inspect.signature(getattr(theirs, each))
+            assert not inspect.iscoroutinefunction(getattr(ours, each))
 
 
 def test_positions_and_batches() -> None:
@@ -118,7 +145,7 @@ def test_after_close_everything_says_closed() -> None:
         with tidelog.sync.connect(url) as log:
             consumer = log.consume("orders", start="earliest")
         with pytest.raises(Closed):
-            log.topics()
+            log.topics.list()
         with pytest.raises(Closed):
             next(consumer)
         log.close()
@@ -137,7 +164,7 @@ def test_a_fork_connects_anew_and_leaves_the_parent_alone() -> None:
             status = 1
             try:
                 try:
-                    log.topics()
+                    log.topics.list()
                 except Closed as error:
                     assert "connect again after a fork" in str(error)
                     log.close()

@@ -84,7 +84,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         kept = {}
         with looking.in_words():
             for topic in sorted({key.topic for key in begin}):
-                for partition, position in self._log.fetch_offsets(self.options.group, topic).items():
+                for partition, position in self._log.groups.fetch_offsets(self.options.group, topic).items():
                     kept.update({key: position for key in begin if (key.topic, key.partition) == (topic, partition)})
         return kept
 
@@ -231,7 +231,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         try:
             for topic in sorted({key.topic for key in mark.at}):
                 positions = {key.partition: at for key, at in mark.at.items() if key.topic == topic}
-                self._log.reset_group(self.options.group, topic, positions)
+                self._log.groups.reset(self.options.group, topic, positions)
         except TidelogError as error:
             if not error.retriable:
                 raise SourceError(

@@ -121,7 +121,7 @@ class _Reading:
 
     def _extent(self) -> Extent:
         wanted = self._wanted
-        topic = self._client.describe(wanted.topic)
+        topic = self._client.topics.describe(wanted.topic)
         if topic.topic_id != wanted.topic_id:
             raise topic_changed(wanted.topic)
         return looking.extents_of(self._client, topic, [wanted.partition])[0]

@@ -153,7 +153,7 @@ class _Sending:
         self._log.use_producer(producer.id, producer.epoch, producer.ticket)
 
     async def look(self, topic: str) -> TopicLimits:
-        found = await self._log.describe(topic)
+        found = await self._log.topics.describe(topic)
         self._topics[topic] = found
         return TopicLimits(len(found.partitions), int(found.config.get("max_batch_bytes", 1 << 20)))
 

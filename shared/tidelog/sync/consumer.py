@@ -13,9 +13,9 @@ from tidelog.batch.format import Record
 from tidelog.client import backward_consumer as backward
 from tidelog.client import consumer
 from tidelog.client import group_consumer as group
-from tidelog.client.consumer import Where
 from tidelog.client.core.consumer import Fetched
 from tidelog.client.group_consumer import Share, Start
+from tidelog.client.lookups import Where
 from tidelog.client.rebalance_listener import Hook, Hooks
 from tidelog.client.record_stream import RecordStream
 from tidelog.errors import TimedOut
