@@ -17,9 +17,9 @@ from tidelog.client.group_consumer import GroupConsumer
 from tidelog.client.lookups import describe_topic
 from tidelog.client.loop import Work
 from tidelog.client.options import ProducerOptions
-from tidelog.client.producer import Ack, Headers, Pending, Producer, WallClock, make_producer
+from tidelog.client.producer import Ack, Pending, Producer, WallClock, make_producer
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import GROUPS, Position
+from tidelog.types import GROUPS, Headers, Position
 from tidelog.wire.messages import (
     BeginTransaction,
     CommitOffsets,

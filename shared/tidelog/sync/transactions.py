@@ -9,11 +9,11 @@ from typing import Any, Self
 
 from tidelog.client import producer as async_producer
 from tidelog.client import transactions as transacting
-from tidelog.client.producer import Ack, Headers
+from tidelog.client.producer import Ack
 from tidelog.sync.consumer import GroupConsumer
 from tidelog.sync.portal import Portal
 from tidelog.sync.producer import Feed, Pending
-from tidelog.types import Position
+from tidelog.types import Headers, Position
 
 Opening = AbstractAsyncContextManager[transacting.Transaction]
 
