@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from tidelog.client.old_names import CALLED, OLD_NAMES
+from tidelog.client.admin.old_names import CALLED, OLD_NAMES
 
 MODULES = ("tidelog", "tidelog.aio", "tidelog.sync", "tidelog.tracing")
 HEAD = (

@@ -193,7 +193,7 @@ PAGES = {
     "operations.md": operations,
     "security.md": security,
     "../shared/js/src/codes.js": codes_module,
-    "../shared/tidelog/sync/admin.pyi": STUBS["stub"],
+    "../shared/tidelog/sync/faces.pyi": STUBS["stub"],
     "../deploy/prometheus/alerts.yml": ALERTS["page"],
     "../deploy/grafana/tidelog.json": BOARD["page"],
 }

@@ -1,4 +1,4 @@
-"""The stub of the blocking client's administration (``shared/tidelog/sync/admin.pyi``), from the asynchronous one."""
+"""The stub of the blocking faces (``shared/tidelog/sync/faces.pyi``), from the asynchronous classes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from tidelog.client.admin import access, cluster, groups, partitions, topics, transactions
-from tidelog.sync import admin
+from tidelog.sync import faces
 
-SOURCES = (topics, partitions, groups, transactions, access, cluster)
-HEAD = '"""The blocking face of administration. Generated from the code by `make pages`."""'
+HEAD = '"""The blocking faces of consumers and of administration. Generated from the code by `make pages`."""'
 RUFF = str(Path(sys.executable).parent / "ruff")
+PLACE = Path(__file__).resolve().parent.parent / "shared" / "tidelog" / "sync" / "faces.pyi"
 
 Imports = dict[str, set[str]]
 """What the stub imports, by module."""
@@ -22,40 +21,48 @@ Imports = dict[str, set[str]]
 
 def stub() -> str:
     """Return the whole stub."""
-    imports: Imports = {"tidelog.sync.portal": {"Portal"}, "typing": {"Any"}}
-    classes = [_class(module, imports) for module in SOURCES]
-    there = {name for name, thing in vars(admin).items() if isinstance(thing, type)}
-    assert there == {each.name for each in classes}, "deploy/stubs.py knows other modules"
+    imports: Imports = {"typing": {"Any"}}
+    made = [thing for thing in vars(faces).values() if inspect.isclass(thing) and thing.__module__ == faces.__name__]
+    classes = [ast.unparse(_class(each, imports)) for each in made]
     lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in imports.items() if names]
-    text = "\n".join([HEAD, *sorted(lines), *map(ast.unparse, classes)])
-    return _ruff("format", text=_ruff("check", "--select=I", "--fix-only", text=text))
+    text = "\n".join([HEAD, *sorted(lines), *classes])
+    return _ruff("format", text=_ruff("check", "--select=I,F401", "--fix-only", text=text))
 
 
-def _class(module: ModuleType, imports: Imports) -> ast.ClassDef:
-    """The blocking face of what a module administers. Adds to ``imports`` what its signatures name."""
-    tree = ast.parse(inspect.getsource(module))
-    (face,) = (each for each in tree.body if isinstance(each, ast.ClassDef) and each.name.endswith("Admin"))
-    methods = [each for each in face.body if isinstance(each, ast.AsyncFunctionDef) and not each.name.startswith("_")]
-    (init,) = ast.parse("def __init__(self, portal: Portal, inner: Any) -> None: ...").body
-    face.body = [face.body[0], init, *map(_method, methods)]
-    names = {each.id for each in ast.walk(face) if isinstance(each, ast.Name)}
-    for each in tree.body:
-        if isinstance(each, ast.ImportFrom) and each.module is not None:
-            imports.setdefault(each.module, set()).update(names & {alias.name for alias in each.names})
-        elif isinstance(each, ast.ClassDef) and each.name in names:
-            imports.setdefault(module.__name__, set()).add(each.name)
-    imports.pop("__future__", None)
-    return face
+def _class(made: type, imports: Imports) -> ast.ClassDef:
+    """A blocking face, with the signatures of the asynchronous class. Adds to ``imports`` what these name."""
+    face, base = made._face, made.__mro__[1]  # type: ignore[attr-defined]
+    tree = ast.parse(inspect.getsource(sys.modules[face.__module__]))
+    (node,) = (each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == face.__name__)
+    functions = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    about = ast.Expr(ast.Constant(made.__doc__))
+    node.body = [about, *(_method(each) for each in functions if each.name in vars(made))]
+    node.bases = [ast.Name(base.__name__ + ("[Any]" if getattr(base, "__parameters__", ()) else ""))]
+    imports.setdefault(base.__module__, set()).add(base.__name__)
+    _add_imports(sys.modules[face.__module__], tree, node, imports)
+    return node
 
 
-def _method(method: ast.AsyncFunctionDef) -> ast.FunctionDef:
+def _method(method: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
     """Its signature and its docstring."""
-    return ast.FunctionDef(method.name, method.args, [method.body[0]], [], method.returns, lineno=0)
+    about, marks = [method.body[0]], method.decorator_list
+    return ast.FunctionDef(method.name, method.args, about, marks, method.returns, lineno=0)
+
+
+def _add_imports(module: ModuleType, tree: ast.Module, node: ast.ClassDef, imports: Imports) -> None:
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    for each in tree.body:
+        if isinstance(each, ast.ImportFrom) and each.module not in (None, "__future__"):
+            imports.setdefault(str(each.module), set()).update(names & {alias.name for alias in each.names})
+        elif isinstance(each, ast.ClassDef) and each is not node and each.name in names:
+            imports.setdefault(module.__name__, set()).add(each.name)
+        elif isinstance(each, ast.Assign) and (named := {ast.unparse(target) for target in each.targets} & names):
+            imports.setdefault(module.__name__, set()).update(named)
 
 
 def _ruff(*command: str, text: str) -> str:
     done = subprocess.run(
-        [RUFF, *command, "--quiet", "--no-cache", "--stdin-filename=admin.pyi", "-"],
+        [RUFF, *command, "--quiet", "--no-cache", "--stdin-filename", str(PLACE), "-"],
         input=text,
         capture_output=True,
         text=True,

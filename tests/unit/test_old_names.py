@@ -9,7 +9,7 @@ import tidelog
 import tidelog.sync
 from fake_gateway import FakeCluster
 from serving import served
-from tidelog.client.old_names import CALLED, OLD_NAMES
+from tidelog.client.admin.old_names import CALLED, OLD_NAMES
 
 FACES: tuple[Any, ...] = (tidelog.Log, tidelog.sync.Log)
 

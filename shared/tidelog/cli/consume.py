@@ -18,8 +18,7 @@ from tidelog.cli.completion import topic_names
 from tidelog.cli.explain.describe import parse_moment
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import json_text, say
-from tidelog.client.consumers import Reading
-from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE
+from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE, Reading
 from tidelog.client.record_stream import RecordStream
 from tidelog.errors import TidelogError
 from tidelog.printable import escaped

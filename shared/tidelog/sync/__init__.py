@@ -25,26 +25,28 @@ from tidelog.client import backward_consumer as async_backward
 from tidelog.client import consumer as async_consumer
 from tidelog.client import group_consumer as async_group
 from tidelog.client import trio_loop
-from tidelog.client.consumers import Reading
+from tidelog.client.admin.old_names import keep_old_names
 from tidelog.client.group_consumer import Start
 from tidelog.client.log import DEFAULT_URL, NO_FILES
 from tidelog.client.lookups import Where
-from tidelog.client.old_names import keep_old_names
-from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
+from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions, Reading
 from tidelog.client.rebalance_listener import NO_HOOKS, Hooks
 from tidelog.client.transactions import TIMEOUT_S
 from tidelog.net.tls import TlsOptions
-from tidelog.sync.admin import (
+from tidelog.sync.faces import (
     AccessAdmin,
+    BackwardConsumer,
     ClusterAdmin,
+    Consumer,
     GroupAdmin,
+    GroupConsumer,
     PartitionAdmin,
     TopicAdmin,
     TransactionAdmin,
 )
-from tidelog.sync.consumer import BackwardConsumer, Consumer, GroupConsumer, in_threads
 from tidelog.sync.portal import Portal
 from tidelog.sync.producer import Pending, Producer
+from tidelog.sync.records import in_threads
 from tidelog.sync.transactions import Transaction
 
 if TYPE_CHECKING:

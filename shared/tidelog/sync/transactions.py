@@ -10,7 +10,7 @@ from typing import Any, Self
 from tidelog.client import producer as async_producer
 from tidelog.client import transactions as transacting
 from tidelog.client.producer import Ack
-from tidelog.sync.consumer import GroupConsumer
+from tidelog.sync.faces import GroupConsumer
 from tidelog.sync.portal import Portal
 from tidelog.sync.producer import Feed, Pending
 from tidelog.types import Headers, Position
@@ -63,7 +63,7 @@ class Transaction(Feed):
         self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
     ) -> None:
         """Have the group come so far if the transaction is committed; see ``tidelog.Transaction.commit_offsets``."""
-        whose = group if isinstance(group, str) else group._tell()
+        whose = group if isinstance(group, str) else group._current()
         self._portal.run(self._inner.commit_offsets, whose, positions)
 
     @property

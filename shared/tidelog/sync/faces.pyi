@@ -1,4 +1,4 @@
-"""The blocking face of administration. Generated from the code by `make pages`."""
+"""The blocking faces of consumers and of administration. Generated from the code by `make pages`."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
@@ -7,8 +7,10 @@ from typing import Any
 from tidelog.client.admin.copy_comparison import ignore
 from tidelog.client.admin.groups import GroupProgress
 from tidelog.client.admin.replica_comparison import Comparison
+from tidelog.client.group_consumer import Share, Start
 from tidelog.client.lookups import Where
-from tidelog.sync.portal import Portal
+from tidelog.sync.face import Face
+from tidelog.sync.records import MemberRecords, Records
 from tidelog.types import Acl, Position, Quota
 from tidelog.wire.messages import (
     AccessAnswer,
@@ -33,10 +35,103 @@ from tidelog.wire.messages import (
     TransactionInfo,
 )
 
-class TopicAdmin:
+class Consumer(Records[Any]):
+    """Iterate over it for records, in order per partition; ``next_records`` gives a whole batch at a time. The places
+    to start are looked up at the first record, or by ``with``. Made by ``Log.consume``.
+
+    It reads ahead within its credit. When the gateway is lost it goes on at the next, without loss or repetition;
+    after ``request_timeout_s`` without one it raises ``Unreachable``. An offset that is not in the log any more is
+    an error, never a silent jump. An iteration may simply be left: a consumer that nobody holds is unsubscribed.
+    """
+
+    @property
+    def positions(self) -> dict[int, Position]:
+        """Per partition: the leader epoch of the last record that was handed out, and the offset after it. What a
+        later ``consume(start=positions)`` goes on from."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What has arrived and was not handed out."""
+
+    @property
+    def paused(self) -> list[int]:
+        """Partitions of which nothing is handed out now."""
+
+    def pause(self, *partitions: int) -> None:
+        """Hand nothing of these partitions out until they are resumed, none named: of any. The others go on; what has
+        arrived stays, within the credit. Raises ``UNKNOWN_TOPIC`` for a partition that is not read."""
+
+    def resume(self, *partitions: int) -> None:
+        """Hand these partitions out again, none named: all."""
+
+    def seek(self, where: Where, *partitions: int) -> None:
+        """Go on there: with these partitions; none named: with those that ``where`` names, or all. What was read
+        ahead is dropped. Also the way on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch``
+        (there: to its ``next_offset``). Ends stay."""
+
+class BackwardConsumer(Records[Any]):
+    """Iterate over it for records, the newest first per partition. It ends at its bound, and never waits for new
+    records. Made by ``Log.consume(reverse=True)``.
+
+    It looks at all partitions at a time, each time at no more than ``partition_bytes`` of each, or one batch.
+    """
+
+    @property
+    def positions(self) -> dict[int, Position]:
+        """Per partition: the offset of the last record that was handed out, where a later one goes on below."""
+
+class GroupConsumer(MemberRecords):
+    """Iterate over it for records of the partitions that this member of the group owns; they come and go, those that
+    stay are not disturbed. Made by ``Log.consume(group=…)``; best used with ``with``.
+
+    A partition begins where the group has come to; one that has no position yet at ``start``, which is committed at
+    once. What the application has *finished*, that is asked for the next record after, is committed every
+    ``auto_commit_s``, before a partition is given up, and at the end. So each record is processed at least once. A
+    partition is given up when the application asks for the next record, or has committed the one in hand: until then
+    that is its own.
+
+    The iterator raises ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` where the committed position is not in the log:
+    nothing is reset (``seek`` and ``tidelog groups reset`` do); and ``FENCED_INSTANCE``, ``GROUP_FULL``,
+    ``INVALID_GROUP``. After ``UnreadableBatch`` the position of the group stays before that batch until ``seek``;
+    with ``on_unreadable="skip"`` it moves on behind the batch.
+    """
+
+    @property
+    def assignment(self) -> list[tuple[str, int]]:
+        """(topic, partition) of all that is owned and not being given up."""
+
+    @property
+    def generation(self) -> int:
+        """The member's generation; -1 before it has joined."""
+
+    @property
+    def positions(self) -> dict[tuple[str, int], Position]:
+        """Per (topic, partition): where what was handed out ends, which is what ``commit`` commits."""
+
+    @property
+    def paused(self) -> list[tuple[str, int]]:
+        """(topic, partition) of what is owned and not handed out now."""
+
+    def commit(self) -> None:
+        """Commit all that was handed out, the last record included: the application is done with it, so a partition
+        that is to be given up may go. Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION`` or ``FENCED_INSTANCE`` where
+        others own the partitions by now, and process the records again."""
+
+    def pause(self, *partitions: Share) -> None:
+        """Hand nothing of these (topic, partition) out until they are resumed or go to another member; none named: of
+        all that is owned now. The others go on. Raises ``UNKNOWN_TOPIC`` for what is not owned."""
+
+    def resume(self, *partitions: Share) -> None:
+        """Hand these out again, none named: all."""
+
+    def seek(self, where: Start | Mapping[Share, int | Position], *partitions: Share) -> None:
+        """Go on there with these partitions; none named: with all that are owned, or as a mapping like ``positions``
+        says. It is what is committed next. Also the way on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and
+        ``UnreadableBatch`` (there: to its ``next_offset``)."""
+
+class TopicAdmin(Face):
     """Create, describe, change and delete topics: ``log.topics``."""
 
-    def __init__(self, portal: Portal, inner: Any) -> None: ...
     def create(
         self,
         name: str,
@@ -66,10 +161,9 @@ class TopicAdmin:
         """Describe one topic; ``offsets``: with log start and high watermark of each partition, asked from the
         leaders. Raises ``UNKNOWN_TOPIC``."""
 
-class PartitionAdmin:
+class PartitionAdmin(Face):
     """Move, pause, look up and compare partitions: ``log.partitions``."""
 
-    def __init__(self, portal: Portal, inner: Any) -> None: ...
     def transfer(self, topic: str, partition: int, server: str = "") -> PartitionInfo:
         """Have a server that is in sync lead a partition; none: the preferred replica. Returns when it does. Raises
         ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``NOT_REPLICA``, ``NOT_IN_SYNC``, ``OFFLINE``; ``TimedOut`` where it
@@ -169,10 +263,9 @@ class PartitionAdmin:
         batches below all their high watermarks (``tidelog.client.admin.copy_comparison``). ``max_bytes_per_s``: how
         fast each copy is read; 0: no limit. ``on_records`` is called with the number of further records compared."""
 
-class GroupAdmin:
+class GroupAdmin(Face):
     """Describe, reset and delete consumer groups: ``log.groups``."""
 
-    def __init__(self, portal: Portal, inner: Any) -> None: ...
     def list(self) -> tuple[GroupInfo, ...]:
         """Every consumer group, by name."""
 
@@ -194,10 +287,9 @@ class GroupAdmin:
     def delete(self, group: str) -> None:
         """Forget a group and its positions. Raises ``UNKNOWN_GROUP``, ``GROUP_NOT_EMPTY``."""
 
-class TransactionAdmin:
+class TransactionAdmin(Face):
     """Describe and end transactions, whoever has them: ``log.transactions``."""
 
-    def __init__(self, portal: Portal, inner: Any) -> None: ...
     def list(self) -> tuple[TransactionInfo, ...]:
         """Every transaction that is not at its end, by application."""
 
@@ -215,10 +307,9 @@ class TransactionAdmin:
         Raises ``INVALID_TRANSACTION`` where a coordinator has it, ``UNKNOWN_TRANSACTION`` where readers do not wait
         for it. Takes the right to administer the cluster."""
 
-class AccessAdmin:
+class AccessAdmin(Face):
     """Change tokens, rules and quotas: ``log.access``."""
 
-    def __init__(self, portal: Portal, inner: Any) -> None: ...
     def create_token(self, principal: str, lifetime_s: float | None = None) -> str:
         """A new bearer token of a principal. It is made here and nowhere kept: the cluster knows its SHA-256 only.
         ``lifetime_s`` None: it never expires. Raises ``INVALID_CONFIG``."""
@@ -249,10 +340,9 @@ class AccessAdmin:
     def describe(self) -> AccessAnswer:
         """Describe tokens (without what would help to use them), rules and quotas."""
 
-class ClusterAdmin:
+class ClusterAdmin(Face):
     """Describe the cluster, and change its servers, controllers and feature level: ``log.cluster``."""
 
-    def __init__(self, portal: Portal, inner: Any) -> None: ...
     def status(self, *, offsets: bool = False) -> MetadataAnswer:
         """Cluster, servers and topics as the gateway knows them; ``offsets``: with what the leaders tell of each
         partition."""
