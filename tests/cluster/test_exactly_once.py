@@ -17,10 +17,11 @@ from tidelog.client.trio_loop import connect
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
 import pyarrow as pa
-from tidelog.spark import sink, task_input
+from tidelog.spark import sink
 from tidelog.spark.errors import SourceError
 from tidelog.spark.sink import TidelogStreamWriter, Written
-from tidelog.spark.write_options import parse
+from tidelog.spark.write import task_input
+from tidelog.spark.write.options import parse
 
 from cluster.harness import running
 from cluster.test_transactions import seen, seen_at_last

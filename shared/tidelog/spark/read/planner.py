@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidelog.errors import TidelogError
-from tidelog.spark.data_loss import Extent
 from tidelog.spark.errors import SourceError, translated
 from tidelog.spark.option_parsers import AtTime, Offsets, Place
 from tidelog.spark.options import HowToConnect, ReadOptions
-from tidelog.spark.ranges import check_named
+from tidelog.spark.read.data_loss import Extent
+from tidelog.spark.read.ranges import check_named
 from tidelog.types import INTERNAL_PREFIX
 
 if TYPE_CHECKING:
