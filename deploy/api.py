@@ -8,9 +8,12 @@ import importlib
 import inspect
 import re
 import textwrap
+import typing
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
+
+from tidelog.client.admin.old_names import CALLED, OLD_NAMES
 
 MODULES = ("tidelog", "tidelog.aio", "tidelog.sync", "tidelog.tracing")
 HEAD = (
@@ -20,8 +23,14 @@ HEAD = (
     "Programs that show them at work: [trio](examples/orders_trio.py), [asyncio](examples/tickets_asyncio.py), "
     "[threads](examples/lines_sync.py). For browsers and Node: [JavaScript](javascript.md)."
 )
-OURS = "(called by the "
-"""Said of methods that are public, but not for applications."""
+HIDDEN = ("(called by the ", "The old name of ")
+"""Said of methods that are public, but not for applications, or not for new ones."""
+OLD_HEAD = (
+    "## Old names\n\n"
+    "Before administration stood behind attributes, these methods belonged to `Log` itself. The old names work for "
+    "one more release, and emit `DeprecationWarning`. Type checkers do not know them.\n\n"
+    "| before | now |\n|---|---|"
+)
 
 
 def page() -> str:
@@ -30,7 +39,12 @@ def page() -> str:
     parts = [HEAD]
     for name in MODULES:
         parts += _module(importlib.import_module(name), seen)
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, _old_names()]) + "\n"
+
+
+def _old_names() -> str:
+    names = OLD_NAMES | {old: f"{old}.{new}" for old, new in CALLED.items()}
+    return "\n".join([OLD_HEAD, *(f"| `log.{old}()` | `log.{new}()` |" for old, new in names.items())])
 
 
 def _module(module: ModuleType, seen: dict[int, str]) -> Iterator[str]:
@@ -58,6 +72,18 @@ def _class(full: str, kind: type) -> Iterator[str]:
             yield f"#### {kind.__name__}.{name}\n\n{_text(member)}"
         else:
             yield f"#### {kind.__name__}.{name}\n\n{_signature(name, member)}\n\n{_text(member)}"
+    for name, part in _parts(kind):
+        yield f"#### {kind.__name__}.{name}\n\n{_text(part)}"
+        for method, member in _members(part):
+            yield f"##### {kind.__name__}.{name}.{method}\n\n{_signature(method, member)}\n\n{_text(member)}"
+
+
+def _parts(kind: type) -> Iterator[tuple[str, type]]:
+    """Attributes that are objects with methods of their own: administration."""
+    if not dataclasses.is_dataclass(kind) and "__annotations__" in vars(kind) and not issubclass(kind, tuple):
+        for name, part in typing.get_type_hints(kind).items():
+            if isinstance(part, type) and part.__module__.startswith("tidelog.") and not name.startswith("_"):
+                yield name, part
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
@@ -71,7 +97,8 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
     for name, member in found.items():
         plain = member.__func__ if isinstance(member, staticmethod | classmethod) else member
         text = inspect.getdoc(plain) or ""
-        if (inspect.isfunction(plain) or isinstance(plain, property)) and text and OURS not in text:
+        shown = text and not any(mark in text for mark in HIDDEN)
+        if shown and (inspect.isfunction(plain) or isinstance(plain, property)):
             yield name, plain
 
 

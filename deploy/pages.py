@@ -31,6 +31,8 @@ COMMANDS = runpy.run_path(str(Path(__file__).resolve().parent / "commands.py"))
 """The reference of the command: another."""
 INVARIANTS = runpy.run_path(str(Path(__file__).resolve().parent / "invariants.py"))
 """The index of invariants and rules: a third."""
+STUBS = runpy.run_path(str(Path(__file__).resolve().parent / "stubs.py"))
+"""What type checkers read of the blocking client: a fourth."""
 ADVICE = runpy.run_path(str(Path(__file__).resolve().parent / "advice.py"))["ADVICE"]
 ALERTS = runpy.run_path(str(Path(__file__).resolve().parent / "alerts.py"))
 BOARD = runpy.run_path(str(Path(__file__).resolve().parent / "board.py"))
@@ -194,6 +196,7 @@ PAGES = {
     "security.md": security,
     "../shared/js/src/wire/error-codes.js": codes_module,
     "../shared/js/src/wire/messages.js": MESSAGES["page"],
+    "../shared/tidelog/sync/faces.pyi": STUBS["stub"],
     "../deploy/prometheus/alerts.yml": ALERTS["page"],
     "../deploy/grafana/tidelog.json": BOARD["page"],
 }

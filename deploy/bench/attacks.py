@@ -125,7 +125,7 @@ async def measure(cluster: LocalCluster, nodes: list[str], rounds: int, only: st
     """Every attack on these nodes."""
     costs = []
     async with tidelog.connect(cluster.gateways()) as log, trio.open_nursery() as nursery:
-        await log.create_topic(TOPIC, partitions=1, replication_factor=3)
+        await log.topics.create(TOPIC, partitions=1, replication_factor=3)
         bystander = Bystander(TOPIC)
         nursery.start_soon(bystander.produce, log)
         for node in nodes:

@@ -61,7 +61,7 @@ class Bench:
         topic = f"bench-{self.flush}-{name}"
         config = {"flush": self.flush, "max_batch_bytes": str(2 << 20)}
         async with tidelog.connect(self.cluster.gateways()) as log:
-            await log.create_topic(topic, partitions=PARTITIONS, replication_factor=3, config=config)
+            await log.topics.create(topic, partitions=PARTITIONS, replication_factor=3, config=config)
         return topic
 
 
@@ -229,7 +229,7 @@ async def consume(bench: Bench, topic: str, decoded: bool) -> Row:
     """Everything of a topic through the gateway: decoded to records, or batches as they came."""
     count = size = 0
     async with tidelog.connect(bench.cluster.gateways()) as log:
-        high_watermarks = (await log.describe(topic, offsets=True)).partitions
+        high_watermarks = (await log.topics.describe(topic, offsets=True)).partitions
         if not sum(state.high_watermark for state in high_watermarks):
             batch, _ = opaque_batch(128 << 10)
             number = max(PARTITIONS, bench.fill_bytes // len(batch))

@@ -38,8 +38,8 @@ START_S = 1.0
 
 async def fill(log: Log, megabytes: int) -> None:
     """The topics, and what there is to read."""
-    await log.create_topic(TOPIC, partitions=1, replication_factor=3)
-    await log.create_topic(HISTORY, partitions=PARTITIONS, replication_factor=3)
+    await log.topics.create(TOPIC, partitions=1, replication_factor=3)
+    await log.topics.create(HISTORY, partitions=PARTITIONS, replication_factor=3)
     async with log.producer(HISTORY) as producer:
         for number in range(megabytes * 1000):
             await producer.submit(os.urandom(RECORD_BYTES), partition=number // 100 % PARTITIONS)

@@ -59,7 +59,7 @@ async def one_case(bench: Bench, name: str, number: int) -> Row:
     topic = await bench.create_topic(f"{name}-{number}")
     row = await cases(False)[name](bench, topic)
     async with tidelog.connect(bench.cluster.gateways()) as log:
-        await log.delete_topic(topic)
+        await log.topics.delete(topic)
     return row
 
 

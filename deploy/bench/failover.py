@@ -114,7 +114,7 @@ class Failover:
     async def run(self, cases: list[str]) -> None:
         """All runs of these cases, in turn."""
         async with self._log() as log, trio.open_nursery() as nursery:
-            await log.create_topic(TOPIC, partitions=1, replication_factor=3)
+            await log.topics.create(TOPIC, partitions=1, replication_factor=3)
             nursery.start_soon(self.acks.produce, log, RATE)
             for case in cases:
                 runs = self.runs_of[case] = []
@@ -129,15 +129,15 @@ class Failover:
     async def healthy(self, minutes: float, rate: float) -> list[str]:
         """So long under load without a fault; the changes of the partition meanwhile, in words."""
         async with self._log() as log, trio.open_nursery() as nursery:
-            await log.create_topic(TOPIC, partitions=1, replication_factor=3)
+            await log.topics.create(TOPIC, partitions=1, replication_factor=3)
             await self._until_healthy(log)
             epoch = await self._epoch(log)
-            term = (await log.quorum()).term
+            term = (await log.cluster.quorum()).term
             nursery.start_soon(self.acks.produce, log, rate)
             for _ in track(range(int(minutes * 60)), "healthy", console=CONSOLE, transient=True):
                 await trio.sleep(1)
             changes = await self._changes_since(log, epoch)
-            if (now := (await log.quorum()).term) != term:
+            if (now := (await log.cluster.quorum()).term) != term:
                 changes.append(f"the controllers' term went from {term} to {now}")
             nursery.cancel_scope.cancel()
         return changes
@@ -147,18 +147,18 @@ class Failover:
 
     async def _until_healthy(self, log: Log) -> None:
         while True:
-            (partition,) = (await log.describe(TOPIC)).partitions
-            servers = (await log.status()).servers
+            (partition,) = (await log.topics.describe(TOPIC)).partitions
+            servers = (await log.cluster.status()).servers
             whole = partition.leader and len(partition.isr) == 3 and not any(server.fenced for server in servers)
-            quorum = await log.quorum()
+            quorum = await log.cluster.quorum()
             if whole and all(controller.match >= quorum.commit_index for controller in quorum.controllers):
                 return
             await trio.sleep(0.05)
 
     async def _measure(self, log: Log, fault: Callable[[HostCluster, str, str], None]) -> Run:
         epoch = await self._epoch(log)
-        leader = (await log.describe(TOPIC)).partitions[0].leader
-        active = (await log.quorum()).active
+        leader = (await log.topics.describe(TOPIC)).partitions[0].leader
+        active = (await log.cluster.quorum()).active
         began = trio.current_time()
         await trio.to_thread.run_sync(fault, self.cluster, leader, active)
         await trio.sleep_until(began + WATCH_S)
@@ -167,11 +167,11 @@ class Failover:
         return Run(round(gap, 3), await self._changes_since(log, epoch))
 
     async def _epoch(self, log: Log) -> int:
-        return (await log.history(TOPIC, 0))[-1].epoch
+        return (await log.partitions.history(TOPIC, 0))[-1].epoch
 
     async def _changes_since(self, log: Log, epoch: int) -> list[str]:
         """The partition's changes after this partition epoch, in words."""
-        history = await log.history(TOPIC, 0)
+        history = await log.partitions.history(TOPIC, 0)
         return [f"{entry.event}: {entry.cause}" for entry in history if entry.epoch > epoch]
 
     def _heal(self) -> None:

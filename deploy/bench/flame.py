@@ -216,7 +216,7 @@ def sampled(pid: int, file: Path, rate: int) -> Iterator[None]:
 async def leader(cluster: LocalCluster, topic: str) -> str:
     """Who leads the first partition."""
     async with tidelog.connect(cluster.gateways()) as log:
-        return str((await log.describe(topic)).partitions[0].leader)
+        return str((await log.topics.describe(topic)).partitions[0].leader)
 
 
 def profile(bench: Bench, name: str, rate: int, folder: Path) -> tuple[Row, dict[str, Stacks]]:

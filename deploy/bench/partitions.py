@@ -84,7 +84,7 @@ class Bench:
             names = [f"t{number}" for number in range(-(-self.partitions // PER_TOPIC))]
             for number, name in enumerate(names):
                 count = min(PER_TOPIC, self.partitions - number * PER_TOPIC)
-                await log.create_topic(name, partitions=count, replication_factor=self.servers)
+                await log.topics.create(name, partitions=count, replication_factor=self.servers)
             await self._wait_open(0, began)
             await self._tell("created", began, before)
             if self.records:

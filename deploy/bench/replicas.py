@@ -62,7 +62,7 @@ async def create(cluster: LocalCluster, topic: str, partitions: int, replicas: i
     """A topic with flush ``os``: the disk of the machine is not what is measured here."""
     settings = {"flush": "os", "max_batch_bytes": str(2 << 20), **config}
     async with tidelog.connect(cluster.gateways()) as log:
-        await log.create_topic(topic, partitions=partitions, replication_factor=replicas, config=settings)
+        await log.topics.create(topic, partitions=partitions, replication_factor=replicas, config=settings)
 
 
 async def fill(cluster: LocalCluster, topic: str, size: int) -> float:
@@ -96,7 +96,7 @@ async def in_sync(cluster: LocalCluster, topic: str, members: int) -> None:
     async with tidelog.connect(cluster.gateways()) as log:
 
         async def enough() -> bool:
-            return all(len(p.isr) >= members for p in (await log.describe(topic)).partitions)
+            return all(len(p.isr) >= members for p in (await log.topics.describe(topic)).partitions)
 
         await until(enough)
 
@@ -117,11 +117,11 @@ async def catch_up(cluster: LocalCluster, size: int) -> list[Row]:
 async def _restart(cluster: LocalCluster, node: str) -> None:
     """Until the server has registered again."""
     async with tidelog.connect(cluster.gateways()) as log:
-        before = {server.node: server.broker_epoch for server in (await log.status()).servers}
+        before = {server.node: server.broker_epoch for server in (await log.cluster.status()).servers}
         cluster.restart(node)
 
         async def registered() -> bool:
-            return {s.node: s.broker_epoch for s in (await log.status()).servers}[node] != before[node]
+            return {s.node: s.broker_epoch for s in (await log.cluster.status()).servers}[node] != before[node]
 
         await until(registered)
 
@@ -184,7 +184,7 @@ async def recovery(cluster: LocalCluster, size: int) -> list[Row]:
         mb = await fill_one(cluster, topic, size)
         seconds = await time_restart(cluster, topic)
         async with tidelog.connect(cluster.gateways()) as log:
-            await log.delete_topic(topic)
+            await log.topics.delete(topic)
         figures = {"MB": mb, "s": seconds, "s/GB more than empty": (seconds - start_s) / mb * 1e3}
         rows.append(Row(f"restart after kill -9, {name}", figures))
     return rows
@@ -193,16 +193,16 @@ async def recovery(cluster: LocalCluster, size: int) -> list[Row]:
 async def time_restart(cluster: LocalCluster, topic: str) -> float:
     """Kill and start the leader of the topic's only partition; until it answers again where the log ends."""
     async with tidelog.connect(cluster.gateways()) as log:
-        (partition,) = (await log.describe(topic)).partitions
+        (partition,) = (await log.topics.describe(topic)).partitions
         cluster.kill(partition.leader)
         began = time.monotonic()
         cluster.restart(partition.leader)
 
         async def elected() -> bool:
-            return (await log.describe(topic)).partitions[0].leader_epoch != partition.leader_epoch
+            return (await log.topics.describe(topic)).partitions[0].leader_epoch != partition.leader_epoch
 
         await until(elected)
-        await log.list_offset(topic, 0, "latest")
+        await log.partitions.list_offset(topic, 0, "latest")
         return time.monotonic() - began
 
 
@@ -270,7 +270,7 @@ async def read_for_a_while(url: str, topic: str) -> None:
     print how many bytes of batches were read."""
     size = 0
     async with tidelog.connect([url]) as log:
-        await log.describe(topic)
+        await log.topics.describe(topic)
         print("connected", flush=True)
         await trio.to_thread.run_sync(sys.stdin.readline)
         with trio.move_on_after(BUSY_S):

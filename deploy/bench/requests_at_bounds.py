@@ -182,7 +182,7 @@ async def attacker(url: str) -> AsyncIterator[Link]:
 
 async def prepare(log: Log, url: str, topics: int, groups: int) -> None:
     """Topics, and groups that have a position."""
-    topic_id = (await log.create_topic(TOPIC, partitions=1, replication_factor=3)).topic_id
+    topic_id = (await log.topics.create(TOPIC, partitions=1, replication_factor=3)).topic_id
     limiter = trio.CapacityLimiter(20)
 
     async def commit(link: Link, number: int) -> None:
@@ -191,7 +191,7 @@ async def prepare(log: Log, url: str, topics: int, groups: int) -> None:
 
     async with attacker(url) as link, trio.open_nursery() as nursery:
         for number in range(topics):
-            await log.create_topic(f"topic-{number}", partitions=4, replication_factor=3)
+            await log.topics.create(f"topic-{number}", partitions=4, replication_factor=3)
         for number in range(groups):
             nursery.start_soon(commit, link, number)
 

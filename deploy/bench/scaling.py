@@ -187,7 +187,7 @@ async def records(run: Run) -> list[Table]:
                 | {"CPU, ms/MB": row["CPU, ms"] * 1e3 / size}
                 | {"read, records/s": per_s, "read, MB/s": per_s * size / 1e6}
             )
-            await log.delete_topic(topic)
+            await log.topics.delete(topic)
     return [table]
 
 
@@ -212,7 +212,7 @@ async def recovery(run: Run) -> list[Table]:
         more_s = seconds - empty_s
         table.add({"MB": mb, "s": seconds, "s more than empty": more_s, "ms/MB more than empty": more_s * 1e3 / mb})
         async with run.connect() as log:
-            await log.delete_topic(topic)
+            await log.topics.delete(topic)
     return [table]
 
 

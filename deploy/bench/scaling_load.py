@@ -54,9 +54,9 @@ class Run:
             while there < partitions:
                 before, there = there, min(there + STEP, partitions)
                 if before:
-                    await log.grow_topic(topic, there)
+                    await log.topics.grow(topic, there)
                 else:
-                    await log.create_topic(topic, partitions=there, replication_factor=3, config=config)
+                    await log.topics.create(topic, partitions=there, replication_factor=3, config=config)
                 await replicas.until(partial(self._knows, log, topic, there))
                 async with log.producer(
                     topic, PATIENT
@@ -64,7 +64,7 @@ class Run:
                     await producer.send(b"", partition=there - 1)
 
     async def _knows(self, log: tidelog.Log, topic: str, partitions: int) -> bool:
-        return len((await log.describe(topic)).partitions) == partitions
+        return len((await log.topics.describe(topic)).partitions) == partitions
 
     def memory(self) -> dict[str, float]:
         """MB of each process."""

@@ -114,7 +114,7 @@ class Bench:
 
     def _create(self, topic: str, partitions: int) -> None:
         with tidelog.sync.connect(self._gateway) as log:
-            log.create_topic(topic, partitions=partitions, replication_factor=3, config={"flush": "os"})
+            log.topics.create(topic, partitions=partitions, replication_factor=3, config={"flush": "os"})
 
     def _parquet(self) -> DataFrame:
         return self._spark.read.parquet(str(self._folder / "rows"))

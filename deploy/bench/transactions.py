@@ -58,7 +58,7 @@ def spread(seconds: list[float]) -> dict[str, float]:
 
 async def create(log: Log, topic: str, partitions: int, flush: str) -> None:
     """A topic, and the coordinators, which the first transaction creates."""
-    await log.create_topic(topic, partitions=partitions, replication_factor=3, config={"flush": flush})
+    await log.topics.create(topic, partitions=partitions, replication_factor=3, config={"flush": flush})
     async with log.transaction("first") as tx:
         await tx.send(topic, RECORD)
 

@@ -113,7 +113,7 @@ async def create(cluster: LocalCluster, name: str, flush: str, validate: bool) -
     topic = f"{name}-{'checked' if validate else 'trusted'}"
     config = {"flush": flush, "max_batch_bytes": str(2 << 20), "validate_batches": str(validate).lower()}
     async with tidelog.connect(cluster.gateways()) as log:
-        await log.create_topic(topic, partitions=PARTITIONS, replication_factor=3, config=config)
+        await log.topics.create(topic, partitions=PARTITIONS, replication_factor=3, config=config)
     return topic
 
 
@@ -143,7 +143,7 @@ async def measure(
             found[validate].append(await sample(cluster, topics[validate], encode, IN_FLIGHT[size], seconds))
     async with tidelog.connect(cluster.gateways()) as log:
         for topic in topics.values():
-            await log.delete_topic(topic)
+            await log.topics.delete(topic)
     return found[True], found[False]
 
 

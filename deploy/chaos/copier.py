@@ -62,7 +62,7 @@ class Copier:
     async def create(self, log: Log) -> None:
         """Create the topic of the copies."""
         config = CONFIG | {"retention_bytes": self._retention_bytes}
-        await log.create_topic(COPIES, partitions=len(PLACES), replication_factor=3, config=config)
+        await log.topics.create(COPIES, partitions=len(PLACES), replication_factor=3, config=config)
 
     async def run(self) -> None:
         """Until it has finished; cancelled, it is killed."""

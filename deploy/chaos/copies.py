@@ -28,7 +28,9 @@ async def judge(log: Log, target: str, sources: list[tuple[str, int]], copied: C
     for index, (topic, partition) in enumerate(sources):
         wanted = [(f"{topic}/{partition}/{offset}", value) for offset, _, value in await _rows(log, topic, partition)]
         copies = [((key or b"").decode(), value) for _, key, value in await _rows(log, target, index)]
-        starts = [(await log.list_offset(*at, "earliest")).offset for at in ((topic, partition), (target, index))]
+        starts = [
+            (await log.partitions.list_offset(*at, "earliest")).offset for at in ((topic, partition), (target, index))
+        ]
         copied.rows += len(copies)
         copied.faults += compare(f"{target}/{index}", wanted, copies, *starts)
 

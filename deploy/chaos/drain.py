@@ -14,12 +14,12 @@ async def drain(log: Log, recorder: Recorder) -> None:
         for partition in range(partitions):
             for isolation in ("committed", "uncommitted"):
                 await _drain(log, recorder, topic, partition, isolation)
-    for partition, position in (await log.fetch_offsets(GROUP, RECORDS)).items():
+    for partition, position in (await log.groups.fetch_offsets(GROUP, RECORDS)).items():
         recorder.group_at(GROUP, f"{RECORDS}/{partition}", position.offset)
 
 
 async def _drain(log: Log, recorder: Recorder, topic: str, partition: int, isolation: str) -> None:
-    start = (await log.list_offset(topic, partition, "earliest")).offset
+    start = (await log.partitions.list_offset(topic, partition, "earliest")).offset
     process, place = f"drain {isolation}", f"{topic}/{partition}"
     rows: list[Record] = []
     control: list[int] = []

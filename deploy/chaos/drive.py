@@ -245,7 +245,7 @@ class Drive:
     async def _compare(self, stage: Stage) -> None:
         """Looked at again while a scrubber may still find and repair what was damaged; then with all servers dead."""
         known = PARTITIONS | ({COPIES: len(PLACES)} if self.copier else {})
-        topics = {t.topic_id: (t.name, known[t.name]) for t in await stage.log.topics() if t.name in known}
+        topics = {t.topic_id: (t.name, known[t.name]) for t in await stage.log.topics.list() if t.name in known}
         with trio.move_on_after(SETTLE_S):
             while (await trio.to_thread.run_sync(self._compared, topics)).faults:  # noqa: ASYNC110 (on disks)
                 await trio.sleep(1.0)

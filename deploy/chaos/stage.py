@@ -168,7 +168,9 @@ class Stage:
         """It has lost its store: when the others know that, it is added again, as its log tells the operator."""
         await self.asked(trio.lowlevel.checkpoint, lambda votes: not votes.get(controller, False))
         url = self.cluster.get(controller).url
-        await self.asked(lambda: self.log.add_controller(controller, url), lambda votes: votes.get(controller, False))
+        await self.asked(
+            lambda: self.log.cluster.add_controller(controller, url), lambda votes: votes.get(controller, False)
+        )
 
     async def commit(self, topics: int) -> None:
         """Have the controllers commit entries: so many topics come and go. Raises ``Unhealed``."""
@@ -177,12 +179,12 @@ class Stage:
 
             async def create(name: str = name) -> list[str]:
                 with told_before("TOPIC_EXISTS"):
-                    await self.log.create_topic(name, replication_factor=1)
+                    await self.log.topics.create(name, replication_factor=1)
                 return [name]
 
             async def delete(name: str = name) -> list[str]:
                 with told_before("UNKNOWN_TOPIC"):
-                    await self.log.delete_topic(name)
+                    await self.log.topics.delete(name)
                 return [name]
 
             await self._until(create)
@@ -193,7 +195,7 @@ class Stage:
         wanted: list[int] = []
 
         async def find() -> list[str]:
-            quorum = await self.log.quorum()
+            quorum = await self.log.cluster.quorum()
             wanted.append(quorum.commit_index)
             have = [one.node for one in quorum.controllers if votes(one) and one.match >= wanted[0]]
             return [controller] if controller in have else []
@@ -210,7 +212,9 @@ class Stage:
             while not named.is_set():
                 with suppress(TidelogError):  # asked again
                     if any(
-                        one.rolled_back for one in (await self.log.quorum()).controllers if one.node == controller
+                        one.rolled_back
+                        for one in (await self.log.cluster.quorum()).controllers
+                        if one.node == controller
                     ):
                         named.set()
                 await trio.sleep(LOOK_S / 10)
@@ -226,7 +230,7 @@ class Stage:
 
     async def votes(self) -> dict[str, bool]:
         """Whether each controller of the group has a vote."""
-        return {one.node: votes(one) for one in (await self.log.quorum()).controllers}
+        return {one.node: votes(one) for one in (await self.log.cluster.quorum()).controllers}
 
     async def supervise(self) -> None:
         """Start again who ends unasked, as systemd or Kubernetes would; for ever."""
@@ -279,7 +283,7 @@ class Stage:
         """The active controller."""
 
         async def find() -> list[str]:
-            return [node] if (node := (await self.log.quorum()).active) else []
+            return [node] if (node := (await self.log.cluster.quorum()).active) else []
 
         (node,) = await self._until(find)
         return node
@@ -288,13 +292,13 @@ class Stage:
         """Folders are named by it."""
 
         async def find() -> list[str]:
-            return [(await self.log.describe(self.topic)).topic_id]
+            return [(await self.log.topics.describe(self.topic)).topic_id]
 
         (topic_id,) = await self._until(find)
         return topic_id
 
     async def _leaders(self) -> list[str]:
-        return [p.leader for p in (await self.log.describe(self.topic)).partitions if p.leader]
+        return [p.leader for p in (await self.log.topics.describe(self.topic)).partitions if p.leader]
 
     async def _until(self, find: Callable[[], Any]) -> list[str]:
         """Until something is found. Raises ``Unhealed``."""
@@ -309,7 +313,7 @@ class Stage:
     async def is_whole(self) -> bool:
         """Every server is live, every replica of every topic is in sync, every controller votes."""
         try:
-            status = await self.log.status()
+            status = await self.log.cluster.status()
             votes = await self.votes()
         except TidelogError:
             return False

@@ -68,7 +68,7 @@ class Workload:
         async with self.client() as log:
             for topic, partitions in PARTITIONS.items():
                 config = CONFIG | {"retention_bytes": self.retention_bytes}
-                await log.create_topic(topic, partitions=partitions, replication_factor=3, config=config)
+                await log.topics.create(topic, partitions=partitions, replication_factor=3, config=config)
                 for partition in range(partitions):
                     self.recorder.partition(f"{topic}/{partition}")
 

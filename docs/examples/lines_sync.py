@@ -29,7 +29,7 @@ def send(log: tidelog.sync.Log, path: Path) -> int:
 def main(url: str, paths: list[Path]) -> None:
     with tidelog.sync.connect(url) as log:
         try:
-            log.create_topic(TOPIC, partitions=3)
+            log.topics.create(TOPIC, partitions=3)
         except tidelog.TidelogError as error:
             if error.code != "TOPIC_EXISTS":
                 raise

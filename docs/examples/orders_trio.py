@@ -18,7 +18,7 @@ ORDERS = 30
 async def open_topic(log: tidelog.Log) -> None:
     """The topic of the orders; it may be there."""
     try:
-        await log.create_topic("orders-trio", partitions=3)
+        await log.topics.create("orders-trio", partitions=3)
     except tidelog.TidelogError as error:
         if error.code != "TOPIC_EXISTS":  # the code says what it is, never the text
             raise

@@ -48,7 +48,7 @@ async def work(clerk: Clerk) -> list[int]:
 async def main(url: str) -> None:
     async with tidelog.aio.connect(url) as log:
         try:
-            await log.create_topic(TOPIC)
+            await log.topics.create(TOPIC)
         except tidelog.TidelogError as error:
             if error.code != "TOPIC_EXISTS":
                 raise

@@ -13,22 +13,18 @@ and exporter there are is the application's choice, and without any nothing is r
 
 The context travels in the headers of each record (W3C ``traceparent``, or whatever OpenTelemetry's propagators are
 set to); names and attributes are those of OpenTelemetry's conventions for messaging systems. Without ``tracing`` the
-client is what it is without this module: producers that trace are a class of their own.
+client is what it is without this module: producers that trace are a class of their own
+(``tidelog.client.producer``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from tidelog.batch.format import Record, RecordHeaders
-from tidelog.client.connection import Connection
-from tidelog.client.core.batch import Batch, Identity
-from tidelog.client.options import ProducerOptions
-from tidelog.client.producer import Headers, Pending, Producer, WallClock
 from tidelog.errors import TidelogError
-from tidelog.wire.messages import TopicInfo
+from tidelog.types import Headers
 
 try:
     from opentelemetry import context, propagate, trace
@@ -112,19 +108,6 @@ class Tracing:
         """The context of who asks (called by the client)."""
         return context.get_current()
 
-    def producer(
-        self,
-        connection: Connection,
-        topic: TopicInfo,
-        options: ProducerOptions,
-        wall_ms: WallClock,
-        identity: Identity | None = None,
-    ) -> Producer:
-        """A producer that traces (called by the client)."""
-        made = TracedProducer(connection, topic, options, wall_ms, identity)
-        made.tracing = self
-        return made
-
     def begin_send(self, topic: str, headers: Headers) -> tuple[Span, list[tuple[str, bytes]]]:
         """The span of a record that is to be sent, and the headers with its context (called by the producer). A
         context that the application has put there stays, and the span is linked to it."""
@@ -141,39 +124,29 @@ class Tracing:
             propagate.inject(pairs, trace.set_span_in_context(span), setter=_HEADERS)
         return span, pairs
 
-
-class TracedProducer(Producer):
-    """A producer whose records have spans: from ``submit`` until they are acknowledged or have failed."""
-
-    tracing: Tracing
-
-    def __init__(self, *how: Any) -> None:
-        self._spans: dict[Batch, list[tuple[int, Span]]] = {}
-        """Of batches that are not settled, by the record's place in the batch."""
-        super().__init__(*how)
-
-    async def submit(self, value: bytes | None, *, headers: Headers | None = None, **details: Any) -> Pending:
-        """Submit a record within a span; see ``Producer.submit``."""
-        span, pairs = self.tracing.begin_send(self.topic, headers or ())
-        try:
-            pending = await super().submit(value, headers=pairs, **details)
-        except BaseException as error:
-            _end(span, error)
-            raise
-        self._spans.setdefault(pending._batch, []).append((pending._index, span))
-        return pending
-
-    def _note(self, settled: list[Batch]) -> None:
-        super()._note(settled)
-        for batch in [batch for batch in self._spans if batch.settled]:
-            for index, span in self._spans.pop(batch):
-                span.set_attribute("messaging.destination.partition.id", str(batch.partition))
-                if batch.error is None:
-                    span.set_attribute("tidelog.durability", batch.durability)
-                if batch.offset >= 0:
-                    span.set_attribute("tidelog.offset", batch.offset + index)
-                    span.set_attribute("tidelog.leader_epoch", batch.leader_epoch)
-                _end(span, batch.error)
+    def end_send(
+        self,
+        span: Span,
+        error: BaseException | None,
+        *,
+        partition: int = -1,
+        durability: str | None = None,
+        offset: int = -1,
+        leader_epoch: int = -1,
+    ) -> None:
+        """End the span of a record that is acknowledged or has failed (called by the producer), with what is known of
+        where it is."""
+        if partition >= 0:
+            span.set_attribute("messaging.destination.partition.id", str(partition))
+        if durability is not None:
+            span.set_attribute("tidelog.durability", durability)
+        if offset >= 0:
+            span.set_attribute("tidelog.offset", offset)
+            span.set_attribute("tidelog.leader_epoch", leader_epoch)
+        if error is not None:
+            span.set_attribute("error.type", error.code if isinstance(error, TidelogError) else type(error).__name__)
+            span.set_status(Status(StatusCode.ERROR, str(error)))
+        span.end()
 
 
 def _about(operation: str, topic: str) -> dict[str, str]:
@@ -187,10 +160,3 @@ def _about(operation: str, topic: str) -> dict[str, str]:
 
 def _span_in(headers: RecordHeaders) -> trace.SpanContext:
     return trace.get_current_span(propagate.extract(headers, getter=_HEADERS)).get_span_context()
-
-
-def _end(span: Span, error: BaseException | None) -> None:
-    if error is not None:
-        span.set_attribute("error.type", error.code if isinstance(error, TidelogError) else type(error).__name__)
-        span.set_status(Status(StatusCode.ERROR, str(error)))
-    span.end()

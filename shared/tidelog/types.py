@@ -9,7 +9,7 @@ on every batch; *broker epoch* is one life of one replica server.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
@@ -18,6 +18,8 @@ NodeId = str
 """Name of a process of the cluster, unique in it: ``c1``, ``r2``, ``g1``."""
 
 Buffer = bytes | bytearray | memoryview
+Headers = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
+"""Headers of a record, as applications give them."""
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What a topic name may be, besides ``.`` and ``..``. No path is ever made from it: folders use topic ids."""

@@ -38,7 +38,7 @@ async def until(log: Log, topic: str, holds: Callable[[PartitionInfo], bool]) ->
     found: list[PartitionInfo] = []
 
     async def look() -> bool:
-        found[:] = (await log.describe(topic)).partitions[:1]
+        found[:] = (await log.topics.describe(topic)).partitions[:1]
         return holds(found[0])
 
     await wait(look)
@@ -49,8 +49,8 @@ async def until_moved(log: Log) -> None:
     """Until no replica is on its way, nor waits for its turn."""
 
     async def moved() -> bool:
-        on_the_way = [p for topic in (await log.status()).topics for p in topic.partitions if p.target]
-        return not on_the_way and not await log.waiting_moves()
+        on_the_way = [p for topic in (await log.cluster.status()).topics for p in topic.partitions if p.target]
+        return not on_the_way and not await log.partitions.waiting_moves()
 
     await wait(moved)
 
@@ -59,6 +59,6 @@ async def until_fenced(log: Log, node: str) -> None:
     """Until the cluster takes that server for gone."""
 
     async def fenced() -> bool:
-        return all(one.fenced for one in (await log.status()).servers if one.node == node)
+        return all(one.fenced for one in (await log.cluster.status()).servers if one.node == node)
 
     await wait(fenced)

@@ -87,8 +87,8 @@ class Guarded:
     async def make(self, principal: str, *rules: Acl) -> None:
         """Somebody with a token and these rights, of which the strict gateways have heard."""
         if rules:
-            await self.log.alter_acls(add=rules)
-        self.tokens[principal] = await self.log.create_token(principal)  # later than the rules
+            await self.log.access.alter_acls(add=rules)
+        self.tokens[principal] = await self.log.access.create_token(principal)  # later than the rules
         with trio.fail_after(WAIT_S):
             for gateway in self.strict:
                 while not await self._is_known(principal, gateway):
@@ -104,13 +104,13 @@ class Guarded:
 
     async def principals(self) -> set[str]:
         """Those that have a token, as the controllers know it."""
-        return {token.principal for token in (await self.log.access()).tokens}
+        return {token.principal for token in (await self.log.access.describe()).tokens}
 
     async def audited(self, count: int) -> list[dict[str, Any]]:
         """The first records of the audit."""
 
         async def exists() -> bool:
-            return AUDIT in {topic.name for topic in (await self.log.status()).topics}
+            return AUDIT in {topic.name for topic in (await self.log.cluster.status()).topics}
 
         await wait(exists)
         found: list[dict[str, Any]] = []
@@ -130,7 +130,7 @@ async def guarded(folder: Path) -> AsyncIterator[Guarded]:
         made = Guarded(cluster, log, {name: await cluster.start(name) for name in ("g2", "g3")}, {})
         await made.make("admin")
         await made.make("mallory", *MALLORYS_RIGHTS)
-        await log.create_topic("mallorys")
+        await log.topics.create("mallorys")
         yield made
 
 
@@ -153,7 +153,7 @@ async def test_a_command_of_an_administrator_is_done_whatever_others_have_asked(
             assert "victim" not in await cluster.principals(), "the token is said to be revoked, and is not"
             denied = Acl("mallory", "*", "topic:*", deny=True)
             assert await cluster.ask(admin, AlterAcls((denied,))) == Done()
-            assert denied in (await cluster.log.access()).acls, "the rule is said to be there, and is not"
+            assert denied in (await cluster.log.access.describe()).acls, "the rule is said to be there, and is not"
 
 
 async def test_requests_under_the_same_name_are_each_principals_own(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ async def test_requests_under_the_same_name_are_each_principals_own(tmp_path: Pa
         assert await cluster.ask(mallory, planted) == Done()
         rule = Acl("carol", "read", "topic:orders")
         assert await cluster.ask(admin, AlterAcls((rule,), client="ops", sequence=1)) == Done()
-        assert rule in (await cluster.log.access()).acls
+        assert rule in (await cluster.log.access.describe()).acls
 
 
 async def test_the_same_number_with_another_request_is_refused_and_breaks_no_link(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ async def test_the_same_number_with_another_request_is_refused_and_breaks_no_lin
         assert await cluster.ask(mallory, CreateTopic("mallorys2", client="app", sequence=1)) == "REQUEST_CONFLICT"
         other = AlterTopic("mallorys", {"retention_ms": "1"}, client="app", sequence=1)
         assert await cluster.ask(mallory, other) == "REQUEST_CONFLICT"
-        topics = {topic.name: topic for topic in (await cluster.log.status()).topics}
+        topics = {topic.name: topic for topic in (await cluster.log.cluster.status()).topics}
         assert topics["mallorys"].config["retention_ms"] == "86400000" and "mallorys2" not in topics
         assert await cluster.ask(mallory, first) == Done()
 
@@ -216,8 +216,8 @@ def token_of(principal: str, replaces: str = "") -> PutToken:
 async def test_who_operates_the_cluster_does_not_decide_about_rights(tmp_path: Path) -> None:
     async with guarded(tmp_path) as cluster:
         await cluster.make("olga", OPERATE)
-        token_id = (await cluster.log.access()).tokens[0].token_id
-        before = await cluster.log.access()
+        token_id = (await cluster.log.access.describe()).tokens[0].token_id
+        before = await cluster.log.access.describe()
         async with cluster.link_of("olga") as olga:
             for attack in (
                 token_of("admin"),
@@ -231,7 +231,7 @@ async def test_who_operates_the_cluster_does_not_decide_about_rights(tmp_path: P
                 RotateTicketKeys(),
             ):
                 assert await cluster.ask(olga, attack) == "FORBIDDEN", attack
-            assert await cluster.log.access() == before
+            assert await cluster.log.access.describe() == before
             assert isinstance(await cluster.ask(olga, DescribeAccess()), AccessAnswer)
             assert await cluster.ask(olga, AlterQuotas((Quota("bob", requests_s=5),))) == Done()
 
@@ -240,8 +240,8 @@ async def test_tokens_and_quotas_of_superusers_are_for_superusers(tmp_path: Path
     async with guarded(tmp_path) as cluster:
         await cluster.make("sam", DECIDE)
         await cluster.make("olga", OPERATE)
-        tokens = {token.principal: token.token_id for token in (await cluster.log.access()).tokens}
-        before = await cluster.log.access()
+        tokens = {token.principal: token.token_id for token in (await cluster.log.access.describe()).tokens}
+        before = await cluster.log.access.describe()
         async with cluster.link_of("sam") as sam, cluster.link_of("olga") as olga:
             for attack in (
                 token_of("admin"),
@@ -252,7 +252,7 @@ async def test_tokens_and_quotas_of_superusers_are_for_superusers(tmp_path: Path
             ):
                 assert await cluster.ask(sam, attack) == "FORBIDDEN", attack
             assert await cluster.ask(olga, AlterQuotas((Quota("admin", requests_s=1),))) == "FORBIDDEN"
-            assert await cluster.log.access() == before
+            assert await cluster.log.access.describe() == before
 
             assert await cluster.ask(sam, token_of("bob")) == Done()
             assert await cluster.ask(sam, token_of("", replaces=tokens["mallory"])) == Done()
@@ -270,7 +270,7 @@ async def test_after_an_upgrade_who_decided_about_rights_still_does_until_that_i
     settings = {node: below for node in ("c1", "r1", "g1")}
     async with running(tmp_path, replicas=1, settings=settings) as cluster:
         async with tidelog.connect(cluster.gateway) as log:
-            await log.alter_acls(add=[OPERATE])
+            await log.access.alter_acls(add=[OPERATE])
         for node in settings:
             await cluster.stop(node)
         cluster.settings = {"g2": STRICT, "g3": STRICT}
@@ -284,8 +284,8 @@ async def test_after_an_upgrade_who_decided_about_rights_still_does_until_that_i
             async with made.link_of("olga") as olga:
                 assert await made.ask(olga, token_of("bob")) == Done(), "the level is not raised yet"
                 with pytest.raises(TidelogError, match="UNSUPPORTED_LEVEL"):
-                    await log.drop_inherited_security()
-                await log.raise_level(NEWEST)
+                    await log.access.drop_inherited_security()
+                await log.cluster.raise_level(NEWEST)
                 await made.make("otto", replace(OPERATE, principal="otto"))
                 assert await made.ask(olga, token_of("carol")) == Done()
                 async with made.link_of("otto") as otto:
@@ -306,7 +306,7 @@ async def test_after_an_upgrade_who_decided_about_rights_still_does_until_that_i
 
 async def test_who_puts_a_member_of_another_out_of_its_group_is_seen(tmp_path: Path) -> None:
     async with guarded(tmp_path) as cluster:
-        await cluster.log.create_topic("orders")
+        await cluster.log.topics.create("orders")
         for principal in ("alice", "bob"):
             await cluster.make(principal, Acl(principal, "group", "group:billing"), Acl(principal, "read", "topic:*"))
         async with cluster.link_of("alice") as alice, cluster.link_of("bob", "g3") as bob:

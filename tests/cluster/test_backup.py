@@ -96,7 +96,7 @@ async def made_room(log: Log, topic_id: str) -> int:
     begins then."""
     with trio.fail_after(30):
         while True:
-            start = (await log.digest(topic_id, 0, "r1")).log_start
+            start = (await log.partitions.digest(topic_id, 0, "r1")).log_start
             try:
                 _, batches = await log.read_batches(topic_id, 0, Position(-1, start))
             except TidelogError:
@@ -140,7 +140,9 @@ async def why_not_restored(log: Log, folder: Path, name: str) -> TidelogError:
 
 async def has_all(source: Log, target: Log) -> bool:
     try:
-        return await target.find_positions("orders", "latest") == await source.find_positions("orders", "latest")
+        return await target.partitions.find_positions("orders", "latest") == await source.partitions.find_positions(
+            "orders", "latest"
+        )
     except TidelogError:
         return False  # it is not there yet
 
@@ -151,12 +153,12 @@ async def test_disaster_recovery_as_the_page_has_it(clusters: tuple[Cluster, Clu
     folder = tmp_path / "orders"
     async with tidelog.connect(old.gateway) as source, tidelog.connect(new.gateway) as target:
         shape = {"cleanup": "compact,delete", "segment_max_bytes": 1024, "retention_records": 12}
-        topic = await source.create_topic("orders", partitions=2, config=shape)
+        topic = await source.topics.create("orders", partitions=2, config=shape)
         await fill(source, "orders")
         start = await made_room(source, topic.topic_id)
         later = {"cleanup": "delete", "retention_records": "-1", "flush_interval_ms": "77"}
-        await source.configure_topic("orders", later)
-        await source.reset_group("billing", "orders", {0: start + 3, 1: 1})
+        await source.topics.alter("orders", later)
+        await source.groups.reset("billing", "orders", {0: start + 3, 1: 1})
         done = await command("backup", "orders", str(folder), "--groups", "--gateway", old.gateway, "--json")
         assert done.exit_code == 0, done.stderr
         assert json.loads(done.stdout)["partitions"][0]["start"] >= start
@@ -168,8 +170,8 @@ async def test_disaster_recovery_as_the_page_has_it(clusters: tuple[Cluster, Clu
         assert await seen(target, "orders") == wanted
         assert b"never" not in {row[4] for row in wanted}
         assert [row for row in wanted if row[2] == 77 and row[4] is None]
-        assert (await target.describe("orders")).config == topic.config | later
-        positions = await target.fetch_offsets("billing", "orders")
+        assert (await target.topics.describe("orders")).config == topic.config | later
+        positions = await target.groups.fetch_offsets("billing", "orders")
         assert {partition: at.offset for partition, at in positions.items()} == {0: start + 3, 1: 1}
 
         assert (await why_not_restored(target, folder, "orders")).code == "TOPIC_EXISTS"
@@ -183,7 +185,7 @@ async def test_disaster_recovery_as_the_page_has_it(clusters: tuple[Cluster, Clu
         again = Wishes("again", resume=True, config={"cleanup": "compact"})
         await Restoring(target, Store(str(folder)), Store(str(folder)).manifest(), again).run(*NOBODY)
         assert await seen(target, "again") == wanted
-        assert (await target.describe("again")).config["cleanup"] == "compact"
+        assert (await target.topics.describe("again")).config["cleanup"] == "compact"
 
 
 async def test_moving_to_another_cluster_as_the_page_has_it(
@@ -191,7 +193,7 @@ async def test_moving_to_another_cluster_as_the_page_has_it(
 ) -> None:
     old, new = clusters
     async with tidelog.connect(old.gateway) as source, tidelog.connect(new.gateway) as target:
-        await source.create_topic("orders", partitions=2)
+        await source.topics.create("orders", partitions=2)
         await fill(source, "orders")
         first, *others = procedure("Move to another cluster", old, new, tmp_path)
         process = await trio.lowlevel.open_process(PROGRAM + first, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -205,7 +207,7 @@ async def test_moving_to_another_cluster_as_the_page_has_it(
 
         async with source.producer("orders", ONE_BY_ONE) as producer:
             await producer.send(b"late")
-        await source.reset_group("billing", "orders", {0: 3, 1: 4})
+        await source.groups.reset("billing", "orders", {0: 3, 1: 4})
         for words in others:
             done = await command(*words)
             assert done.exit_code == 0, done.stderr
@@ -219,7 +221,7 @@ async def test_moving_to_another_cluster_as_the_page_has_it(
         error = await lone(lambda: Mirror(source, target, "orders", copy).run())
         assert (error.code, "the source at" in error.message) == ("LOG_TRUNCATED", True), error.message
         for log, value in ((source, b"a"), (target, b"b")):
-            await log.create_topic("bills")
+            await log.topics.create("bills")
             async with log.producer("bills", ONE_BY_ONE) as producer:
                 await producer.send(value, timestamp_ms=1 if log is source else 2)
         error = await lone(lambda: Mirror(source, target, "bills", Mirroring("bills", to_end=True)).run())
@@ -231,7 +233,7 @@ async def test_a_mirror_that_is_killed_copies_every_record_once(tmp_path: Path) 
     target, the gateways."""
     async with running(tmp_path / "old", replicas=2) as old, running(tmp_path / "new", replicas=2) as new:  # noqa: SIM117
         async with tidelog.connect(old.gateway) as source, tidelog.connect(new.gateway) as target:
-            await source.create_topic("orders", partitions=2, replication_factor=2)
+            await source.topics.create("orders", partitions=2, replication_factor=2)
             written = 0
 
             async def produce(count: int) -> None:
@@ -258,7 +260,7 @@ async def test_a_mirror_that_is_killed_copies_every_record_once(tmp_path: Path) 
                 nursery.start_soon(until_killed, 100)  # two at a time
                 await produce(300)
             for cluster, log, topic in ((new, target, "copy"), (old, source, "orders")):
-                leader = (await log.describe(topic)).partitions[0].leader
+                leader = (await log.topics.describe(topic)).partitions[0].leader
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(until_killed, 100)
                     await cluster.stop(leader)

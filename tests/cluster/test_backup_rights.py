@@ -39,14 +39,14 @@ class Guarded:
     async def make(self, principal: str, *rights: str) -> str:
         """Somebody with these rights (``read topic:orders``) and no other; the file with the token."""
         file = self.folder / principal
-        file.write_text(await self.log.create_token(principal))
+        file.write_text(await self.log.access.create_token(principal))
         if rights:
-            await self.log.alter_acls([Acl(principal, *right.split(" ")) for right in rights])
+            await self.log.access.alter_acls([Acl(principal, *right.split(" ")) for right in rights])
         return str(file)
 
     async def until_known(self) -> None:
         """Until the gateway has heard of all that was made."""
-        token = await self.log.create_token("admin")  # later than all of it
+        token = await self.log.access.create_token("admin")  # later than all of it
 
         async def known() -> bool:
             try:
@@ -86,9 +86,9 @@ def on(topic: str, operations: Sequence[str], but: str = "") -> list[str]:
 
 async def test_who_saves_may_read_the_topic_and_look_at_the_groups(tmp_path: Path) -> None:
     async with guarded(tmp_path) as cluster:
-        await cluster.log.create_topic("orders", partitions=2)
+        await cluster.log.topics.create("orders", partitions=2)
         await fill(cluster.log, "orders")
-        await cluster.log.reset_group("billing", "orders", {0: 3, 1: 1})
+        await cluster.log.groups.reset("billing", "orders", {0: 3, 1: 1})
         nobody = await cluster.make("nobody")
         looker = await cluster.make("looker", "describe topic:orders")
         reader = await cluster.make("reader", "read topic:orders")
@@ -115,9 +115,9 @@ async def test_who_saves_may_read_the_topic_and_look_at_the_groups(tmp_path: Pat
 
 async def test_who_restores_has_each_right_before_anything_is_written(tmp_path: Path) -> None:
     async with guarded(tmp_path) as cluster:
-        await cluster.log.create_topic("orders", partitions=2)
+        await cluster.log.topics.create("orders", partitions=2)
         await fill(cluster.log, "orders")
-        await cluster.log.reset_group("billing", "orders", {0: 3, 1: 1})
+        await cluster.log.groups.reset("billing", "orders", {0: 3, 1: 1})
         folder = str(tmp_path / "orders")
         saver = await cluster.make("saver", "read topic:orders", "describe cluster", "describe group:*")
         without = {
@@ -132,9 +132,9 @@ async def test_who_restores_has_each_right_before_anything_is_written(tmp_path: 
             done = await cluster.run(token, "restore", folder, f"less-{each}")
             refused(done, f"no-{each} {each} topic:less-{each}")
             if each != "create":
-                ends = await cluster.log.find_positions(f"less-{each}", "latest")
+                ends = await cluster.log.partitions.find_positions(f"less-{each}", "latest")
                 assert [at.offset for at in ends.values()] == [0, 0]
-        assert (await cluster.log.describe("less-alter")).config.items() >= MEANWHILE.items()
+        assert (await cluster.log.topics.describe("less-alter")).config.items() >= MEANWHILE.items()
 
         done = await cluster.run(ungrouped, "restore", folder, "some", "--groups")
         refused(done, "ungrouped describe group:billing")
@@ -147,10 +147,10 @@ async def test_who_restores_has_each_right_before_anything_is_written(tmp_path: 
 async def test_a_mirror_shows_each_cluster_what_it_wants(tmp_path: Path) -> None:
     """Authorities, principals and tokens of their own; and it says which of the two refuses it."""
     async with guarded(tmp_path / "old") as old, guarded(tmp_path / "new") as new:
-        await old.log.create_topic("orders", partitions=2)
+        await old.log.topics.create("orders", partitions=2)
         await fill(old.log, "orders")
-        await old.log.reset_group("billing", "orders", {0: 3, 1: 1})
-        await new.log.create_topic("less-alter", partitions=1)
+        await old.log.groups.reset("billing", "orders", {0: 3, 1: 1})
+        await new.log.topics.create("less-alter", partitions=1)
         looker = await old.make("copier", "describe topic:orders")
         source = await old.make("source", "read topic:orders", "describe cluster", "describe group:*")
         less = {each: await new.make(f"no-{each}", *on("*", MIRRORS, but=each)) for each in MIRRORS}
@@ -176,4 +176,4 @@ async def test_a_mirror_shows_each_cluster_what_it_wants(tmp_path: Path) -> None
         done = await mirror(source, target, "--groups")
         assert (done.exit_code, "orders: 70 offsets copied" in done.stdout) == (0, True), done.stderr
         assert await seen(new.log, "orders") == await seen(old.log, "orders")
-        assert (await new.log.fetch_offsets("billing", "orders"))[0].offset == 3
+        assert (await new.log.groups.fetch_offsets("billing", "orders"))[0].offset == 3

@@ -92,9 +92,9 @@ async def produce(log: Log, partitions: int) -> None:
 
 async def test_a_topic_goes_to_a_bucket_and_comes_back(store: S3Server, gateway: str) -> None:
     async with tidelog.connect(gateway) as log:
-        await log.create_topic("orders", partitions=2)
+        await log.topics.create("orders", partitions=2)
         await fill(log, "orders")
-        await log.reset_group("billing", "orders", {0: 3, 1: 1})
+        await log.groups.reset("billing", "orders", {0: 3, 1: 1})
         done = await tool(store, "backup", "orders", WHERE, "--groups", "--json", gateway=gateway)
         assert (done.exit_code, done.stderr) == (0, "")
         told = json.loads(done.stdout)
@@ -114,7 +114,7 @@ async def test_a_topic_goes_to_a_bucket_and_comes_back(store: S3Server, gateway:
         assert "4 files are sound" in await ok(store, "backup", "--check", WHERE)
         await ok(store, "restore", WHERE, "copy", "--groups", gateway=gateway)
         assert await seen(log, "copy") == await seen(log, "orders")
-        assert (await log.fetch_offsets("billing", "copy"))[0].offset == 3
+        assert (await log.groups.fetch_offsets("billing", "copy"))[0].offset == 3
 
     [victim] = [name for name in store.objects("backups") if "/1/" in name and "-00000000000000000035." in name]
     store.damage("backups", victim)  # as somebody who may write there
@@ -126,7 +126,7 @@ async def test_a_topic_goes_to_a_bucket_and_comes_back(store: S3Server, gateway:
 async def test_a_run_that_is_killed_is_gone_on_with(store: S3Server, gateway: str) -> None:
     """While it writes the files of four partitions, which then are not there; those of three others are."""
     async with tidelog.connect(gateway) as log:
-        await log.create_topic("orders", partitions=8)
+        await log.topics.create("orders", partitions=8)
         await produce(log, 8)
         come, killed, four = itertools.count(1), threading.Event(), threading.Event()
 
@@ -164,7 +164,7 @@ async def test_a_run_that_is_killed_is_gone_on_with(store: S3Server, gateway: st
 async def test_a_store_that_fails_for_a_while_is_waited_out(store: S3Server, gateway: str) -> None:
     """As one does that is asked too much."""
     async with tidelog.connect(gateway) as log:
-        await log.create_topic("orders", partitions=3)
+        await log.topics.create("orders", partitions=3)
         await produce(log, 3)
         refused: list[str] = []
 

@@ -23,8 +23,8 @@ from cluster.harness import Client, connected, running
 
 async def allow(log: Log, quota: Quota) -> None:
     """Set a quota that the gateway heeds from now on: it hears of it by itself."""
-    await log.alter_quotas([quota])
-    while (await log.access()).quotas != (() if quota.is_none else (quota,)):
+    await log.access.alter_quotas([quota])
+    while (await log.access.describe()).quotas != (() if quota.is_none else (quota,)):
         await trio.lowlevel.checkpoint()
 
 
@@ -84,7 +84,7 @@ async def strict(folder: Path) -> AsyncIterator[tuple[Log, str, str]]:
     async with running(folder, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
         cluster.settings["g2"] = {"authentication": True, "authorization": True}
         url = await cluster.start("g2")
-        yield log, url, await log.create_token("alice")
+        yield log, url, await log.access.create_token("alice")
 
 
 def one_part(id: int, topic_id: str, size: int) -> ProducePart:
@@ -93,8 +93,8 @@ def one_part(id: int, topic_id: str, size: int) -> ProducePart:
 
 async def test_of_one_message_only_the_forbidden_batches_are_refused(tmp_path: Path) -> None:
     async with strict(tmp_path) as (log, url, token):
-        ids = [(await log.create_topic(name)).topic_id for name in ("open", "seen", "hidden")]
-        await log.alter_acls([Acl("alice", "write", "topic:open"), Acl("alice", "describe", "topic:seen")])
+        ids = [(await log.topics.create(name)).topic_id for name in ("open", "seen", "hidden")]
+        await log.access.alter_acls([Acl("alice", "write", "topic:open"), Acl("alice", "describe", "topic:seen")])
         async with linked(url, token) as client:
             batches = [encode_batch([NewRecord(name, timestamp_ms=1)]) for name in (b"1", b"22", b"333", b"4444")]
             topic_ids = [*ids, ids[0]]
@@ -109,14 +109,14 @@ async def test_of_one_message_only_the_forbidden_batches_are_refused(tmp_path: P
 
 async def test_who_may_not_read_any_more_is_sent_away_and_others_stay(tmp_path: Path) -> None:
     async with strict(tmp_path) as (log, url, token):
-        topic_id = (await log.create_topic("orders")).topic_id
+        topic_id = (await log.topics.create("orders")).topic_id
         rule = Acl("alice", "read", "topic:orders")
         async with linked(url, token) as reader, linked(url, token) as other:
             with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
                 await reader.link.call(Subscribe(1, topic_id, 0, 0, 1), 5)
-            await log.alter_acls([rule])
+            await log.access.alter_acls([rule])
             await until_allowed(reader, topic_id)
-            await log.alter_acls(remove=[rule])
+            await log.access.alter_acls(remove=[rule])
             with trio.fail_after(30):
                 await reader.link.wait_closed()
             assert "may not read any more" in str(reader.link.error)
@@ -129,13 +129,13 @@ async def test_the_audit_topic_tells_who_did_what_and_who_was_refused(tmp_path: 
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
         cluster.settings["g2"] = guard
         url = await cluster.start("g2")
-        token = await log.create_token("alice")
-        await log.alter_acls([Acl("alice", "create", "topic:orders")])
+        token = await log.access.create_token("alice")
+        await log.access.alter_acls([Acl("alice", "create", "topic:orders")])
         await until(lambda: tidelog.connect(url, token=token))
         async with tidelog.connect(url, token=token) as alice:
-            await alice.create_topic("orders")
+            await alice.topics.create("orders")
             with pytest.raises(TidelogError, match="FORBIDDEN"):
-                await alice.delete_topic("orders")
+                await alice.topics.delete("orders")
         with pytest.raises(TidelogError, match="UNAUTHENTICATED"):
             async with tidelog.connect(url, token=token[:-1]):
                 pytest.fail("that is not her token")
@@ -159,7 +159,7 @@ async def test_the_audit_topic_tells_who_fences_the_transaction_of_another(tmp_p
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
         cluster.settings["g2"] = {"audit": True}
         url = await cluster.start("g2")
-        await log.create_topic("orders")
+        await log.topics.create("orders")
         async with tidelog.connect(url) as owner, tidelog.connect(url) as other:
             for _ in range(2):
                 async with owner.transaction("shop") as tx:

@@ -30,11 +30,11 @@ async def test_a_capture_holds_what_is_known_of_the_cluster_and_shows_it(tmp_pat
     file, config = tmp_path / "c.tidelog", tmp_path / "r1.toml"
     config.write_text('node = "r1"\nencryption_key_env = "THE_KEYS"\n')
     async with running(tmp_path / "cluster") as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("orders", replication_factor=3)
+        await log.topics.create("orders", replication_factor=3)
         async with log.producer("orders") as producer:
             ack = await producer.send(b"a secret order")
         await cluster.stop("r3")
-        while next(s for s in (await log.status()).servers if s.node == "r3").fenced is False:
+        while next(s for s in (await log.cluster.status()).servers if s.node == "r3").fenced is False:
             await trio.lowlevel.checkpoint()
         taken = await command("capture", str(file), "--config", str(config), "--gateway", cluster.gateway)
     assert taken.exit_code == 0, taken.output

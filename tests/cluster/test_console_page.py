@@ -170,10 +170,10 @@ async def test_it_asks_who_you_are_and_says_what_the_rules_refuse(tmp_path: Path
     )
     strict = {"authentication": True, "authorization": True, "tls_cert": files.cert, "tls_key": files.key}
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("orders", replication_factor=1)
-        await log.create_topic("secrets", replication_factor=1)
-        token = await log.create_token("alice")
-        await log.alter_acls([Acl("alice", "read", "topic:orders")])
+        await log.topics.create("orders", replication_factor=1)
+        await log.topics.create("secrets", replication_factor=1)
+        token = await log.access.create_token("alice")
+        await log.access.alter_acls([Acl("alice", "read", "topic:orders")])
         cluster.settings["g2"] = strict
         gateway = await cluster.start("g2")
         async with reading(gateway) as reader:
@@ -195,7 +195,7 @@ async def test_it_asks_who_you_are_and_says_what_the_rules_refuse(tmp_path: Path
             await reader.fill("Send a record", "write topic:orders", value="hello")
             await reader.go("groups")
             await reader.see("text('main').includes('Not known') && text('main').includes('describe cluster')")
-            await log.revoke_tokens_of("alice")
+            await log.access.revoke_tokens_of("alice")
             await reader.see("text('h1') === 'Who are you?'")
 
 
@@ -232,7 +232,7 @@ async def test_topics_are_made_written_to_followed_and_searched(tmp_path: Path) 
 
 async def test_a_group_is_shown_with_its_members_and_how_far_they_are_behind(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=2, replication_factor=1)
+        await log.topics.create("orders", partitions=2, replication_factor=1)
         async with log.producer("orders") as producer:
             for number in range(10):
                 await producer.send(b"%d" % number, partition=number % 2)
@@ -304,7 +304,7 @@ async def test_the_nodes_of_a_cluster_for_development_can_be_played_with(tmp_pat
         with trio.fail_after(60):
             await wait_ready(url, 3)
         async with tidelog.connect(url) as log:
-            topic = await log.create_topic("orders", partitions=1, replication_factor=3)
+            topic = await log.topics.create("orders", partitions=1, replication_factor=3)
         leader = topic.partitions[0].leader
         async with reading(url) as reader:
             await reader.go("play")

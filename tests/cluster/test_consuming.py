@@ -15,11 +15,11 @@ from cluster.harness import running
 
 async def test_E4_a_position_of_a_line_that_ended_earlier_is_told_forwards_and_backwards(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("orders", replication_factor=3, config={"flush": "os"})
+        await log.topics.create("orders", replication_factor=3, config={"flush": "os"})
         async with log.producer("orders") as producer:
             for n in range(3):
                 first = await producer.send(b"%d" % n)
-            await cluster.stop((await log.describe("orders")).partitions[0].leader)
+            await cluster.stop((await log.topics.describe("orders")).partitions[0].leader)
             for n in range(3, 6):
                 last = await producer.send(b"%d" % n)
         assert first.leader_epoch < last.leader_epoch
@@ -48,14 +48,14 @@ async def test_E4_a_position_of_a_line_that_ended_earlier_is_told_forwards_and_b
 
 async def test_E5_every_read_shows_a_record_at_its_acknowledged_offset(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=2, replication_factor=3, config={"flush": "os"})
+        await log.topics.create("orders", partitions=2, replication_factor=3, config={"flush": "os"})
         acked: dict[tuple[int, int], bytes] = {}
         async with log.producer("orders", tidelog.ProducerOptions(batch_bytes=500)) as producer:
             pending = []
             for n in range(600):
                 pending.append((b"%d" % n, await producer.submit(b"%d" % n)))
                 if n == 300:
-                    await cluster.stop((await log.describe("orders")).partitions[0].leader)
+                    await cluster.stop((await log.topics.describe("orders")).partitions[0].leader)
             for value, each in pending:
                 ack = await each.wait()
                 acked[ack.partition, ack.offset] = value

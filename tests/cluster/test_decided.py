@@ -35,7 +35,7 @@ async def values(log: Log, topic: str = "orders") -> list[bytes | None]:
 
 async def test_a_commit_is_visible_when_it_returns_though_others_write_under_its_producer_id(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
-        topic = await log.create_topic("orders", partitions=2, replication_factor=3)
+        topic = await log.topics.create("orders", partitions=2, replication_factor=3)
         async with connected(cluster) as foreign, log.transaction("billing") as tx:
             for partition in range(2):
                 await tx.send("orders", b"a", partition=partition)
@@ -46,7 +46,7 @@ async def test_a_commit_is_visible_when_it_returns_though_others_write_under_its
         assert tx.pending == ()
         await log.wait_visible("billing")
         assert (await values(log)).count(b"a") == 2, "at once, and to everybody"
-        described = await log.describe("orders", offsets=True)
+        described = await log.topics.describe("orders", offsets=True)
         assert [one.stable for one in described.partitions] == [None, None]
 
 
@@ -56,14 +56,14 @@ async def test_a_transaction_that_no_coordinator_has_is_found_and_ended(
     """An earlier release took its marker for one that the log has already."""
     monkeypatch.setattr(doctor, "LONG_MS", 0)
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=1, replication_factor=3)
+        await log.topics.create("orders", partitions=1, replication_factor=3)
         with pytest.MonkeyPatch.context() as earlier:
             earlier.setattr(ProducerState, "needs_marker", lambda *marker: False)
             async with log.transaction("billing") as tx:
                 await tx.send("orders", b"a")
                 _, id, epoch = tx.identity
                 with pytest.raises(TidelogError, match="INVALID_TRANSACTION"):
-                    await log.settle_transaction("orders", 0, id, epoch, commit=False)
+                    await log.transactions.settle("orders", 0, id, epoch, commit=False)
                 told = json.loads(await command(cluster.gateway, "doctor", "--json"))
                 found = [one for one in told["findings"] if "have waited" in one["what"]]
                 assert [one["level"] for one in found] == ["note"], told["findings"]
@@ -82,7 +82,7 @@ async def test_a_transaction_that_no_coordinator_has_is_found_and_ended(
         assert f"the transaction of producer {id} epoch {epoch} is open" in shown
 
         with pytest.raises(TidelogError, match="UNKNOWN_TRANSACTION"):
-            await log.settle_transaction("orders", 0, id + 1, epoch, commit=True)
+            await log.transactions.settle("orders", 0, id + 1, epoch, commit=True)
         done = await command(cluster.gateway, "transactions", *words.split())
         assert f"the transaction of producer {id} is committed" in done
         assert await values(log) == [b"a", b"behind"]
@@ -96,9 +96,9 @@ async def test_positions_go_with_a_transaction_only_of_an_application_that_one_h
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
         cluster.settings["g2"] = {"authentication": True, "authorization": True}
         strict = await cluster.start("g2")
-        await log.create_topic("orders")
-        token = await log.create_token("mallory")
-        await log.alter_acls(
+        await log.topics.create("orders")
+        token = await log.access.create_token("mallory")
+        await log.access.alter_acls(
             [
                 Acl("mallory", "read", "topic:orders"),
                 Acl("mallory", "group", "group:biller"),
@@ -109,9 +109,9 @@ async def test_positions_go_with_a_transaction_only_of_an_application_that_one_h
             while True:
                 try:
                     async with tidelog.connect(strict, token=token) as mallory:
-                        await mallory.describe("orders")
-                        await mallory.describe_transactions("own")
-                        await mallory.describe_group("biller")
+                        await mallory.topics.describe("orders")
+                        await mallory.transactions.describe("own")
+                        await mallory.groups.describe("biller")
                 except TidelogError as error:
                     if error.code == "UNKNOWN_GROUP":
                         break
@@ -128,5 +128,5 @@ async def test_positions_go_with_a_transaction_only_of_an_application_that_one_h
                 with pytest.raises(TidelogError, match="UNKNOWN_TRANSACTION"):
                     await tx.commit_offsets("biller", {("orders", 0): 99})
                 tx.identity = own
-        positions = await log.fetch_offsets("biller", "orders")
+        positions = await log.groups.fetch_offsets("biller", "orders")
         assert positions[0].offset == 1

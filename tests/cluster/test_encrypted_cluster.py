@@ -73,7 +73,7 @@ async def test_it_is_killed_and_its_keys_are_changed_and_nothing_is_readable_on_
     async with running(tmp_path, replicas=0) as cluster, tidelog.connect(cluster.gateway) as log:
         give(cluster, tmp_path, "old")
         await wait_registered(cluster, [await cluster.start(node) for node in SERVERS])
-        await log.create_topic("orders", replication_factor=3, config={"segment_max_bytes": "2000"})
+        await log.topics.create("orders", replication_factor=3, config={"segment_max_bytes": "2000"})
         await write(log, "orders", 30)
         assert readable(tmp_path) == []
         give(cluster, tmp_path, "new", "old")
@@ -97,7 +97,7 @@ async def test_it_is_killed_and_its_keys_are_changed_and_nothing_is_readable_on_
 
 async def test_encryption_is_switched_on_where_there_is_data_and_off_again(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("orders", replication_factor=3, config={"segment_max_bytes": "2000"})
+        await log.topics.create("orders", replication_factor=3, config={"segment_max_bytes": "2000"})
         await write(log, "orders", 10)
         clear = set(readable(tmp_path))
         assert len(clear) >= 3
@@ -115,7 +115,7 @@ async def test_encryption_is_switched_on_where_there_is_data_and_off_again(tmp_p
         with structlog.testing.capture_logs() as events, trio.fail_after(30):
             await wait_registered(cluster, [await cluster.start(node) for node in SERVERS])
             while len(told := [each["reason"] for each in events if refuses(each)]) < 3:
-                await log.describe("orders")
+                await log.topics.describe("orders")
         assert all("the segment is encrypted with key 'k', which is unknown" in reason for reason in told)
         for node in SERVERS:
             await cluster.stop(node)

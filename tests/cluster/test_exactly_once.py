@@ -17,10 +17,11 @@ from tidelog.client.trio_loop import connect
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
 import pyarrow as pa
-from tidelog.spark import sink, task_input
+from tidelog.spark import sink
 from tidelog.spark.errors import SourceError
 from tidelog.spark.sink import TidelogStreamWriter, Written
-from tidelog.spark.write_options import parse
+from tidelog.spark.write import task_input
+from tidelog.spark.write.options import parse
 
 from cluster.harness import running
 from cluster.test_transactions import seen, seen_at_last
@@ -62,7 +63,7 @@ async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(sink, "TaskContext", SimpleNamespace(get=TASK.get))
     monkeypatch.setattr(task_input, "_input", lambda: io.BufferedReader(io.BytesIO(b"the rows are all there")))
     async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=2, replication_factor=3)
+        await log.topics.create("orders", partitions=2, replication_factor=3)
         yield Query(cluster.gateway), log
 
 
@@ -95,8 +96,8 @@ async def test_of_attempts_that_write_the_same_one_counts(stage: tuple[Query, Lo
 
 async def all_is_stable(log: Log) -> bool:
     """Nothing is open that readers would have to wait for."""
-    partitions = (await log.describe("orders", offsets=True)).partitions
-    ends = [await log.list_offset("orders", number, "latest") for number in range(len(partitions))]
+    partitions = (await log.topics.describe("orders", offsets=True)).partitions
+    ends = [await log.partitions.list_offset("orders", number, "latest") for number in range(len(partitions))]
     return [end.offset for end in ends] == [partition.high_watermark for partition in partitions]
 
 

@@ -21,7 +21,7 @@ async def wait_voters(log: Log, wanted: set[str]) -> str:
     """Until these have a vote; who is active then."""
     with trio.fail_after(30):
         while True:
-            quorum = await log.quorum()
+            quorum = await log.cluster.quorum()
             if {one.node for one in quorum.controllers if one.voter and not one.lost} == wanted:
                 return quorum.active
 
@@ -35,23 +35,23 @@ async def test_a_new_store_catches_up_from_a_leader_that_its_snapshot_does_not_k
         first = await wait_voters(log, nodes)
         returned, wiped = sorted(nodes - {first})
         await cluster.stop(returned)
-        await log.remove_controller(returned)
+        await log.cluster.remove_controller(returned)
         for number in range(SNAPSHOT_THRESHOLD):
-            await log.create_topic(
+            await log.topics.create(
                 f"t{number}", partitions=1, replication_factor=1, config={"min_insync_replicas": "1"}
             )
 
         shutil.rmtree(tmp_path / returned)
         await cluster.start(returned)
-        await log.add_controller(returned, cluster.controllers[returned])
+        await log.cluster.add_controller(returned, cluster.controllers[returned])
         await wait_voters(log, nodes)
         await cluster.stop(wiped)
-        while (active := (await log.quorum()).active) != returned:
+        while (active := (await log.cluster.quorum()).active) != returned:
             await cluster.stop(active)
             await cluster.start(active)
 
         shutil.rmtree(tmp_path / wiped)
         await cluster.start(wiped)
         await wait_voters(log, nodes - {wiped})
-        await log.add_controller(wiped, cluster.controllers[wiped])
+        await log.cluster.add_controller(wiped, cluster.controllers[wiped])
         assert await wait_voters(log, nodes) == returned

@@ -26,7 +26,7 @@ async def test_a_gateway_that_is_stopped_under_load_fails_nothing(tmp_path: Path
     async with running(tmp_path) as cluster:
         cluster.settings["g2"] = {"shutdown_s": 60.0}
         async with tidelog.connect([await cluster.start("g2"), cluster.gateway]) as log:
-            await log.create_topic("orders", replication_factor=3, config={"flush": "os"})
+            await log.topics.create("orders", replication_factor=3, config={"flush": "os"})
             with trio.fail_after(40):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(follow, log)

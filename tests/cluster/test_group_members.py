@@ -76,7 +76,7 @@ async def reading(folder: Path, partitions: int = 4) -> AsyncIterator[tuple[Clus
                     await producer.send(b"x", partition=partition)
 
     async with running(folder) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=partitions, replication_factor=3, config={"flush": "os"})
+        await log.topics.create("orders", partitions=partitions, replication_factor=3, config={"flush": "os"})
         async with trio.open_nursery() as nursery:
             nursery.start_soon(write, log)
             yield cluster, log, Reading(log, nursery)
@@ -132,13 +132,13 @@ async def test_a_static_member_comes_back_to_what_it_had_and_its_former_process_
         group.start("two", instance="i2")
         await group.until(lambda: len(group.share("one")) == 2 and len(group.share("two")) == 2)
         had, others = group.share("two"), group.share("one")
-        generation = (await log.describe_group(GROUP)).generation
+        generation = (await log.groups.describe(GROUP)).generation
         await group.stop("two")
-        assert [m.away for m in (await log.describe_group(GROUP)).members if m.instance == "i2"] == [True]
+        assert [m.away for m in (await log.groups.describe(GROUP)).members if m.instance == "i2"] == [True]
         group.start("two again", instance="i2")
         await group.until(lambda: group.share("two again") == had)
         assert group.share("one") == others and unbroken(group.seen, "one", min(others))
-        assert (await log.describe_group(GROUP)).generation <= generation + 1
+        assert (await log.groups.describe(GROUP)).generation <= generation + 1
         async with tidelog.connect(cluster.gateway) as other:
             thief = other.consume("orders", group=GROUP, instance="i1", group_options=QUICK)
             async with thief:
@@ -156,17 +156,17 @@ async def test_a_failover_of_the_coordinator_moves_nothing_and_loses_no_commit(t
         await group.until(lambda: len(group.share("one")) == 2 and len(group.share("two")) == 2)
         shares = group.share("one"), group.share("two")
         await group.until(lambda: {p for who, p, _ in group.seen if who == "one"} >= shares[0])
-        infos = (await log.describe(GROUPS)).partitions[partition_of(GROUP.encode(), 16)]
+        infos = (await log.topics.describe(GROUPS)).partitions[partition_of(GROUP.encode(), 16)]
         await group.members["one"].commit()
-        before = await log.fetch_offsets(GROUP, "orders")
+        before = await log.groups.fetch_offsets(GROUP, "orders")
         await cluster.stop(infos.leader)
         count = len(group.seen)
         await group.until(lambda: len(group.seen) > count + 200)
         await group.members["one"].commit()
-        after = await log.fetch_offsets(GROUP, "orders")
+        after = await log.groups.fetch_offsets(GROUP, "orders")
         assert all(after[p].offset > before[p].offset for p in shares[0])
         assert (group.share("one"), group.share("two")) == shares
-        described = await log.describe_group(GROUP)
+        described = await log.groups.describe(GROUP)
         assert described.coordinator != infos.leader and described.state == "stable"
         places = [(p, offset) for _, p, offset in group.seen]
         assert len(places) == len(set(places))
@@ -174,7 +174,7 @@ async def test_a_failover_of_the_coordinator_moves_nothing_and_loses_no_commit(t
 
 async def test_lag_is_what_is_left_to_process(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=2)
+        await log.topics.create("orders", partitions=2)
         async with log.producer("orders") as producer:
             for n in range(30):
                 await producer.send(b"%d" % n, partition=n % 3 % 2)
@@ -183,18 +183,18 @@ async def test_lag_is_what_is_left_to_process(tmp_path: Path) -> None:
                 for _ in range(12):
                     await consumer.__anext__()
                 await consumer.commit()
-                progress = await log.group_progress(GROUP)
+                progress = await log.groups.progress(GROUP)
                 assert sum(one.lag for one in progress) == 18
                 assert [one.high_watermark for one in progress] == [20, 10]
                 assert all(one.member and one.lag == one.high_watermark - one.offset for one in progress)
-        ends = await log.find_positions("orders", "latest")
-        await log.reset_group(GROUP, "orders", ends)
-        assert [one.lag for one in await log.group_progress(GROUP)] == [0, 0]
-        await log.reset_group(GROUP, "orders", {0: Position(-1, 500)})
+        ends = await log.partitions.find_positions("orders", "latest")
+        await log.groups.reset(GROUP, "orders", ends)
+        assert [one.lag for one in await log.groups.progress(GROUP)] == [0, 0]
+        await log.groups.reset(GROUP, "orders", {0: Position(-1, 500)})
         with trio.fail_after(60):
             async with log.consume("orders", group=GROUP, group_options=QUICK) as consumer:
                 with pytest.raises(TidelogError, match="orders/0 at offset 500"):  # E4: told, never reset
                     await consumer.__anext__()
-        assert (await log.fetch_offsets(GROUP, "orders"))[0].offset == 500
-        await log.delete_group(GROUP)
-        assert await log.groups() == ()
+        assert (await log.groups.fetch_offsets(GROUP, "orders"))[0].offset == 500
+        await log.groups.delete(GROUP)
+        assert await log.groups.list() == ()

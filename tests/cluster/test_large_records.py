@@ -17,14 +17,14 @@ LARGEST = str(11 << 20)
 async def wait_in_sync(log: Log, topic: str, servers: int) -> None:
     """Until so many servers have everything of every partition."""
     with trio.fail_after(60):
-        while any(len(state.isr) != servers for state in (await log.describe(topic)).partitions):
-            await log.status()
+        while any(len(state.isr) != servers for state in (await log.topics.describe(topic)).partitions):
+            await log.cluster.status()
 
 
 async def test_records_of_10_mib_are_written_copied_and_read(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
         config = {"max_batch_bytes": LARGEST, "min_insync_replicas": "1"}
-        await log.create_topic("large", partitions=2, replication_factor=3, config=config)
+        await log.topics.create("large", partitions=2, replication_factor=3, config=config)
         await wait_in_sync(log, "large", 3)
         await cluster.stop("r3")
         values = [os.urandom(size) for size in (4_000_000, 10 << 20)]

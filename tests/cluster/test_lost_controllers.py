@@ -21,7 +21,7 @@ LAPSED = "tidelog_replica_session_lapsed_seconds"
 
 async def lapsed(log: Log, node: str) -> bool:
     """Whether the session of a replica server is over."""
-    page = (await log.metrics(node)).page
+    page = (await log.cluster.metrics(node)).page
     return any(line.startswith(LAPSED) and float(line.split()[-1]) > 0 for line in page.splitlines())
 
 
@@ -30,7 +30,7 @@ async def test_C4_the_data_plane_goes_on_without_controllers(tmp_path: Path) -> 
         running(tmp_path, settings=QUICK) as cluster,
         tidelog.connect(cluster.gateway) as log,
     ):
-        await log.create_topic("orders", partitions=PARTITIONS, replication_factor=3)
+        await log.topics.create("orders", partitions=PARTITIONS, replication_factor=3)
         sent: list[bytes] = []
         with trio.fail_after(60):
             async with log.producer("orders") as producer:

@@ -67,8 +67,8 @@ async def tenants(
         TOKENS.clear()
         async with tidelog.connect(cluster.gateway) as log:
             for name, allowed in rights.items():
-                await log.alter_acls([Acl(name, *right.split(" ")) for right in allowed])
-                TOKENS[name] = await log.create_token(name)
+                await log.access.alter_acls([Acl(name, *right.split(" ")) for right in allowed])
+                TOKENS[name] = await log.access.create_token(name)
         links: dict[str, Link] = {}
         async with trio.open_nursery() as nursery:
             for name in rights:

@@ -29,7 +29,7 @@ def whole(partition: PartitionInfo) -> bool:
 
 async def test_a_server_that_lost_its_disk_is_filled_and_one_that_is_gone_is_replaced(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("kept", replication_factor=3, config={"flush": "os"})
+        await log.topics.create("kept", replication_factor=3, config={"flush": "os"})
         await write(log, "kept", b"one")
         lost = (await until(log, "kept", whole)).leader
 
@@ -48,13 +48,13 @@ async def test_a_server_that_lost_its_disk_is_filled_and_one_that_is_gone_is_rep
         await until_moved(log)
         await until_fenced(log, lost)
         await run(cluster, "servers", "forget", lost)
-        assert lost not in [server.node for server in (await log.status()).servers]
+        assert lost not in [server.node for server in (await log.cluster.status()).servers]
         assert await read(log, "kept") == [b"one", b"two"]
 
 
 async def test_all_that_were_in_sync_are_lost_and_an_older_copy_leads_by_an_operators_word(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=2) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.create_topic("kept", replication_factor=2, config={"min_insync_replicas": "1"})
+        await log.topics.create("kept", replication_factor=2, config={"min_insync_replicas": "1"})
         await write(log, "kept", b"both have it")
         leader = (await until(log, "kept", whole)).leader
         (behind,) = {"r1", "r2"} - {leader}

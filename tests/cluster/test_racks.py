@@ -32,7 +32,7 @@ async def test_readers_of_any_replica_are_served_in_the_rack_of_their_gateway(tm
         urls = {node: await cluster.start(node) for node in RACKS}
         await wait_registered(cluster, list(urls.values()))
         async with tidelog.connect(cluster.gateway) as log:
-            partition = (await log.create_topic("orders", replication_factor=3)).partitions[0]
+            partition = (await log.topics.create("orders", replication_factor=3)).partitions[0]
             async with log.producer("orders") as producer:
                 await producer.send(b"x")
         served: set[str] = set()

@@ -83,7 +83,7 @@ async def old_cluster(folder: Path) -> AsyncIterator[tuple[Cluster, tidelog.Log]
     async with running(folder, controllers=3, shutdown_s=5.0, settings=settings) as cluster:
         urls = [cluster.gateway, await cluster.start("g2")]
         async with tidelog.connect(urls) as log:
-            await log.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
+            await log.topics.create(TOPIC, partitions=PARTITIONS, replication_factor=3)
             yield cluster, log
 
 
@@ -91,11 +91,11 @@ async def take(cluster: Cluster, log: tidelog.Log, step: list[str]) -> None:
     """One step of the procedure, and what it says to wait for."""
     match step:
         case ["features", "list"]:
-            assert all(one.level_max == 1 for one in (await log.features()).processes)
+            assert all(one.level_max == 1 for one in (await log.cluster.features()).processes)
         case ["features", "raise", "--dry-run"]:
-            await log.raise_level(NEWEST, dry_run=True)
+            await log.cluster.raise_level(NEWEST, dry_run=True)
         case ["features", "raise"]:
-            await log.raise_level(NEWEST)
+            await log.cluster.raise_level(NEWEST)
         case ["cluster", "end", node]:
             await cluster.stop(node)
         case ["cluster", "restart", node]:
@@ -111,7 +111,7 @@ async def take(cluster: Cluster, log: tidelog.Log, step: list[str]) -> None:
 async def in_sync(log: tidelog.Log) -> None:
     """Every replica is in sync, and every partition has a leader."""
     while True:
-        found = (await log.describe(TOPIC)).partitions
+        found = (await log.topics.describe(TOPIC)).partitions
         if all(p.leader and len(p.isr) == len(p.replicas) for p in found):
             return
 
@@ -124,12 +124,12 @@ async def test_a_rolling_upgrade_under_load_loses_nothing_and_fails_no_produce(t
                 nursery.start_soon(load.run, log)
                 await load.more()
                 with pytest.raises(TidelogError, match=r"replica r1 understands 1; .*gateway g2 understands 1"):
-                    await log.raise_level(NEWEST)
+                    await log.cluster.raise_level(NEWEST)
                 for step in steps():
                     await take(cluster, log, step)
                     await load.more()
                 load.end()
-            told = await log.features()
+            told = await log.cluster.features()
             assert told.level == NEWEST and all(one.level_max == NEWEST for one in told.processes)
             await check_records(log, load)
             await wait_told(log, f"the cluster is at feature level {NEWEST} from now on, after 1")
@@ -142,9 +142,9 @@ async def check_records(log: tidelog.Log, load: Load) -> None:
     async for record in log.consume(TOPIC, start="earliest", end="latest"):
         there[record.partition, record.offset] = record.value
     assert load.acked.items() <= there.items()
-    topic = await log.describe(TOPIC)
+    topic = await log.topics.describe(TOPIC)
     for partition in range(PARTITIONS):
-        compared = await log.compare_replicas(topic, partition, ("r1", "r2", "r3"))
+        compared = await log.partitions.compare_replicas(topic, partition, ("r1", "r2", "r3"))
         assert compared.difference is None and len(compared.compared) == 3
 
 

@@ -69,13 +69,13 @@ async def test_what_servers_count_is_told_through_a_gateway(tmp_path: Path) -> N
         cluster.settings["r2"] = {"metrics": False}
         await cluster.start("r2")
         async with tidelog.connect(cluster.gateway) as log:
-            assert "\ntidelog_replica_registered 1.0\n" in (await log.metrics("r1")).page
-            assert "\ntidelog_controller_active 1.0\n" in (await log.metrics("c1")).page
-            own = await log.metrics()
+            assert "\ntidelog_replica_registered 1.0\n" in (await log.cluster.metrics("r1")).page
+            assert "\ntidelog_controller_active 1.0\n" in (await log.cluster.metrics("c1")).page
+            own = await log.cluster.metrics()
             assert own.version and own.time_ms > 0 and "\ntidelog_gateway_connections " in own.page
-            while "r2" not in {server.node for server in (await log.status()).servers}:
+            while "r2" not in {server.node for server in (await log.cluster.status()).servers}:
                 continue
             for node, code in (("r2", "UNSUPPORTED"), ("c9", "UNKNOWN_SERVER")):
                 with pytest.raises(BrokerError) as refused:
-                    await log.metrics(node)
+                    await log.cluster.metrics(node)
                 assert refused.value.code == code

@@ -103,7 +103,7 @@ class Stage:
 
 async def sample(log: Log, name: str) -> float | None:
     """A sample of the gateway's metrics, whatever its labels; None: there is none."""
-    lines = (await log.metrics()).page.splitlines()
+    lines = (await log.cluster.metrics()).page.splitlines()
     return next((float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))), None)
 
 

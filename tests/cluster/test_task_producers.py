@@ -17,7 +17,7 @@ from cluster.harness import running
 async def test_a_replayed_task_is_the_same_producer_and_writes_nothing_twice(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster:
         async with connect(cluster.gateway) as log:
-            topic = await log.create_topic("orders", replication_factor=3)
+            topic = await log.topics.create("orders", replication_factor=3)
             own = await log.producer_ids(5)
             first = await log.task_producer("etl", "query", 7, 3, 30.0)
             other = await log.producer_ids(5)
@@ -30,7 +30,7 @@ async def test_a_replayed_task_is_the_same_producer_and_writes_nothing_twice(tmp
                 producer_epoch=first.producer_epoch,
             )
             await log.sender("all").send(topic.topic_id, 0, batch, 30.0)
-            partitions = (await log.describe(TRANSACTIONS)).partitions
+            partitions = (await log.topics.describe(TRANSACTIONS)).partitions
             coordinator = partitions[partition_of(b"etl", len(partitions))].leader
         await cluster.stop(coordinator)
         async with connect(await cluster.start("g2")) as log:

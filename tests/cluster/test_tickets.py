@@ -53,7 +53,7 @@ async def client_of(url: str, cluster: Cluster, token: str = "") -> AsyncIterato
 async def two_tokens(cluster: Cluster) -> tuple[str, str]:
     """Tokens of alice and of mallory, which the gateway knows."""
     async with tidelog.connect(cluster.gateway) as log:
-        tokens = await log.create_token("alice"), await log.create_token("mallory")
+        tokens = await log.access.create_token("alice"), await log.access.create_token("mallory")
     with trio.fail_after(WAIT_S):
         for token in tokens:
             while True:
@@ -185,10 +185,10 @@ async def test_a_ticket_is_good_at_every_gateway_and_for_one_rotation_of_the_key
             assert await writer.write(batch(given.producer_id, 0, 0, b"a")) == "INVALID_TICKET"
             assert await writer.use(given.producer_id, 0, given.ticket) == ""
             assert await writer.write(batch(given.producer_id, 0, 0, b"a")) == ""
-            await log.rotate_ticket_keys()
+            await log.access.rotate_ticket_keys()
             async with client_of(cluster.gateway, cluster) as again:
                 assert await Writer(again, topic_id).use(given.producer_id, 0, given.ticket) == ""
-            await log.rotate_ticket_keys()
+            await log.access.rotate_ticket_keys()
             async with client_of(cluster.gateway, cluster) as late:
                 other = Writer(late, topic_id)
                 assert await other.use(given.producer_id, 0, given.ticket) == "INVALID_TICKET"
@@ -204,14 +204,14 @@ async def test_a_producer_that_connects_again_goes_on_whatever_became_of_the_key
     async with running(tmp_path, replicas=1) as cluster:
         second = await cluster.start("g2")
         async with tidelog.connect([cluster.gateway, second]) as log, tidelog.connect(second) as operator:
-            await log.create_topic("orders")
+            await log.topics.create("orders")
             async with log.producer("orders") as producer:
                 await producer.send(b"1")
                 before = set(producer._core.producer_ids)
                 for _ in range(rotations):
-                    await operator.rotate_ticket_keys()
+                    await operator.access.rotate_ticket_keys()
                 await cluster.stop("g1")
-                await log.topics()  # at the other gateway
+                await log.topics.list()  # at the other gateway
                 await producer.send(b"2")
                 assert (producer._core.producer_ids == before) == (rotations == 1)
             values = [record.value async for record in operator.consume("orders", start="earliest", end="latest")]

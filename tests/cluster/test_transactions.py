@@ -44,7 +44,7 @@ async def seen_at_last(log: Log, *values: bytes, topic: str = "orders") -> None:
 
 
 async def coordinator_of(log: Log, app: str) -> str:
-    partitions = (await log.describe(TRANSACTIONS)).partitions
+    partitions = (await log.topics.describe(TRANSACTIONS)).partitions
     return partitions[partition_of(app.encode(), len(partitions))].leader
 
 
@@ -57,7 +57,7 @@ async def test_what_applications_are_promised(tmp_path: Path) -> None:
             what_workers_stage_is_committed_together_and_once,
             what_was_consumed_and_what_was_made_of_it_change_together,
         ):
-            await log.create_topic(promise.__name__, partitions=3, replication_factor=3)
+            await log.topics.create(promise.__name__, partitions=3, replication_factor=3)
             nursery.start_soon(promise, log, promise.__name__)
 
 
@@ -111,7 +111,7 @@ async def what_workers_stage_is_committed_together_and_once(log: Log, topic: str
 
 
 async def what_was_consumed_and_what_was_made_of_it_change_together(log: Log, topic: str) -> None:
-    await log.create_topic("bills", partitions=1, replication_factor=3)
+    await log.topics.create("bills", partitions=1, replication_factor=3)
     async with log.producer(topic) as producer:
         for number in range(6):
             await producer.send(b"%d" % number, partition=0)
@@ -135,8 +135,8 @@ async def what_was_consumed_and_what_was_made_of_it_change_together(log: Log, to
 
 async def test_programs_that_block_and_programs_on_asyncio_have_them_too(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=2, replication_factor=3)
-        await log.create_topic("bills", partitions=1, replication_factor=3)
+        await log.topics.create("orders", partitions=2, replication_factor=3)
+        await log.topics.create("bills", partitions=1, replication_factor=3)
         await trio.to_thread.run_sync(blocking, cluster.gateway)
         await seen_at_last(log, b"blocking", b"staged", b"read")
         await trio.to_thread.run_sync(asyncio.run, on_asyncio(cluster.gateway))
@@ -152,7 +152,7 @@ async def test_commands_show_what_is_open_and_end_it(tmp_path: Path) -> None:
 
     with structlog.testing.capture_logs():
         async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
-            await log.create_topic("orders", partitions=1, replication_factor=3)
+            await log.topics.create("orders", partitions=1, replication_factor=3)
             assert json.loads(await command("transactions", "list", "--json")) == []
             with pytest.raises(TidelogError, match="TRANSACTION_ABORTED"):
                 async with log.transaction(APP) as tx:
@@ -211,7 +211,7 @@ def blocking(url: str) -> None:
 def settled(log: tidelog.sync.Log) -> dict[int, tidelog.Position]:
     """The positions, once the transaction that moves them is at its end."""
     try:
-        return log.fetch_offsets("reader", "bills")
+        return log.groups.fetch_offsets("reader", "bills")
     except TidelogError as error:
         assert error.code == "UNSTABLE_OFFSETS"
         return {}
@@ -241,7 +241,7 @@ class Told:
         return one
 
     async def stands(self) -> int:
-        positions = await self.log.fetch_offsets("mover", "orders")
+        positions = await self.log.groups.fetch_offsets("mover", "orders")
         return positions[0].offset if positions else 0
 
     async def move(self, name: str, times: int) -> None:
@@ -284,7 +284,7 @@ class Told:
 
 async def test_a_story_of_zombies_drivers_and_servers_that_end_is_sound(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=4) as cluster, connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=2, replication_factor=3)
+        await log.topics.create("orders", partitions=2, replication_factor=3)
         told = Told(log)
         await told.move("first", 2)
         early = Told(log)
@@ -296,8 +296,8 @@ async def test_a_story_of_zombies_drivers_and_servers_that_end_is_sound(tmp_path
             await cluster.stop(coordinator)
             await early.read("early")
             await cluster.start(coordinator)
-            await cluster.stop((await log.describe("orders")).partitions[0].leader)
-        while await log.transactions():
+            await cluster.stop((await log.topics.describe("orders")).partitions[0].leader)
+        while await log.transactions.list():
             await trio.lowlevel.checkpoint()
         await told.read("late")
         told.story.moved["mover"] = await told.stands()

@@ -25,7 +25,7 @@ async def test_it_is_named_by_the_doctor_and_skipped_by_a_group(tmp_path: Path) 
     settings = {name: OFTEN for name in ("r1", "r2", "r3")}
     async with running(tmp_path, settings=settings) as cluster, tidelog.connect(cluster.gateway) as log:
         config = {"validate_batches": "false", "segment_max_bytes": "65536"}
-        topic = await log.create_topic("orders", replication_factor=3, config=config)
+        topic = await log.topics.create("orders", replication_factor=3, config=config)
         async with connected(cluster) as client:
             await client.init()
             batch = garbage(client.producer_id)
@@ -36,15 +36,15 @@ async def test_it_is_named_by_the_doctor_and_skipped_by_a_group(tmp_path: Path) 
                 await producer.send(b"." * 50_000)
 
         with trio.fail_after(60):
-            while not (await log.metrics("r2")).unreadable:
+            while not (await log.cluster.metrics("r2")).unreadable:
                 await trio.lowlevel.checkpoint()
-        (place,) = (await log.metrics("r2")).unreadable
+        (place,) = (await log.cluster.metrics("r2")).unreadable
         assert (place.topic_id, place.base_offset, place.last_offset) == (topic.topic_id, 0, 2)
         assert place.producer_id == client.producer_id
         command = partial(CliRunner().invoke, main, ["doctor", "--gateway", cluster.gateway])
         told = (await trio.to_thread.run_sync(command)).output
         assert f"orders/0 offsets 0 to 2 (producer id {client.producer_id})" in told
-        assert (await log.describe("orders")).partitions[0].isr, "no copy was given up"
+        assert (await log.topics.describe("orders")).partitions[0].isr, "no copy was given up"
 
         async with log.consume("orders", group="g") as member:
             with pytest.raises(UnreadableBatch):
@@ -52,4 +52,4 @@ async def test_it_is_named_by_the_doctor_and_skipped_by_a_group(tmp_path: Path) 
         async with log.consume("orders", group="g", on_unreadable="skip") as member:
             assert (await member.__anext__()).offset == 3
             await member.commit()
-        assert (await log.fetch_offsets("g", "orders"))[0].offset == 4
+        assert (await log.groups.fetch_offsets("g", "orders"))[0].offset == 4

@@ -40,7 +40,7 @@ async def tidelog_command(cluster: Cluster, *arguments: str) -> Result:
 
 async def fill(log: tidelog.Log, topic: str, batches: int) -> None:
     """Batches of a record each."""
-    await log.create_topic(topic, replication_factor=3)
+    await log.topics.create(topic, replication_factor=3)
     async with log.producer(topic, tidelog.ProducerOptions(max_in_flight=1, linger_s=0)) as producer:
         for number in range(batches):
             await producer.send(b"%d" % number)
@@ -49,7 +49,7 @@ async def fill(log: tidelog.Log, topic: str, batches: int) -> None:
 async def in_sync(log: tidelog.Log, topic: str) -> None:
     """Until all three replicas are in sync."""
     with trio.fail_after(30):
-        while len((await log.describe(topic)).partitions[0].isr) < 3:
+        while len((await log.topics.describe(topic)).partitions[0].isr) < 3:
             pass
 
 
@@ -86,7 +86,7 @@ async def test_sound_replicas_have_no_difference(tmp_path: Path) -> None:
         assert found["difference"] is None
         wrong = await verify(cluster, "orders/7")
         assert wrong.exit_code == 1 and "partitions 0 to 0" in wrong.output
-        await log.create_topic("empty", replication_factor=3)
+        await log.topics.create("empty", replication_factor=3)
         done = await verify(cluster, "empty")
         assert done.exit_code == 0, done.output
 
@@ -94,7 +94,7 @@ async def test_sound_replicas_have_no_difference(tmp_path: Path) -> None:
 async def test_a_planted_difference_that_only_the_chain_can_tell_is_found_and_placed(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
         await fill(log, "orders", 30)
-        topic = await log.describe("orders")
+        topic = await log.topics.describe("orders")
         victim = topic.partitions[0].replicas[-1]
         await cluster.stop(victim)
         offset = tamper(tmp_path / victim, topic.topic_id, 17)
@@ -116,7 +116,7 @@ async def test_a_planted_difference_that_only_the_chain_can_tell_is_found_and_pl
 async def test_the_odd_copy_is_fetched_again_by_a_scrub_and_doctor_reports_it_until_then(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
         await fill(log, "orders", 30)
-        topic = await log.describe("orders")
+        topic = await log.topics.describe("orders")
         victim, other = topic.partitions[0].replicas[-1], topic.partitions[0].replicas[0]
         await cluster.stop(victim)
         tamper(tmp_path / victim, topic.topic_id, 17)
@@ -138,7 +138,7 @@ async def test_the_odd_copy_is_fetched_again_by_a_scrub_and_doctor_reports_it_un
 async def test_what_only_the_disk_holds_is_found_by_reading_and_not_by_the_quick_form(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
         await fill(log, "orders", 200)
-        topic = await log.describe("orders")
+        topic = await log.topics.describe("orders")
         victim = topic.partitions[0].replicas[-1]
         await cluster.stop(victim)
         offset = tamper(tmp_path / victim, topic.topic_id, 170, known=True)

@@ -48,20 +48,22 @@ class Commands:
 
     async def create_topic(self, command: Json) -> Json:
         log = self._opened[command["log"]]
-        return shapes.described(await log.create_topic(command["topic"], **shapes.creating(command)))
+        return shapes.described(await log.topics.create(command["topic"], **shapes.creating(command)))
 
     async def delete_topic(self, command: Json) -> None:
-        await self._opened[command["log"]].delete_topic(command["topic"])
+        await self._opened[command["log"]].topics.delete(command["topic"])
 
     async def topics(self, command: Json) -> Json:
-        return {"topics": [topic.name for topic in await self._opened[command["log"]].topics()]}
+        return {"topics": [topic.name for topic in await self._opened[command["log"]].topics.list()]}
 
     async def describe(self, command: Json) -> Json:
-        return shapes.described(await self._opened[command["log"]].describe(command["topic"], offsets=True))
+        return shapes.described(await self._opened[command["log"]].topics.describe(command["topic"], offsets=True))
 
     async def list_offset(self, command: Json) -> Json:
         log = self._opened[command["log"]]
-        found = await log.list_offset(command["topic"], command["partition"], shapes.place_of(command["at"]))
+        found = await log.partitions.list_offset(
+            command["topic"], command["partition"], shapes.place_of(command["at"])
+        )
         return {"offset": found.offset, "leader_epoch": found.leader_epoch}
 
     async def open_producer(self, command: Json) -> None:
@@ -118,33 +120,37 @@ class Commands:
         return {"assignment": self._opened[command["consumer"]].assignment}
 
     async def describe_group(self, command: Json) -> Json:
-        return shapes.grouped(await self._opened[command["log"]].describe_group(command["group"]))
+        return shapes.grouped(await self._opened[command["log"]].groups.describe(command["group"]))
 
     async def create_token(self, command: Json) -> Json:
         return {
-            "token": await self._opened[command["log"]].create_token(command["principal"], command.get("lifetime_s"))
+            "token": await self._opened[command["log"]].access.create_token(
+                command["principal"], command.get("lifetime_s")
+            )
         }
 
     async def rotate_token(self, command: Json) -> Json:
-        return {"token": await self._opened[command["log"]].rotate_token(command["token_id"], command["grace_s"])}
+        return {
+            "token": await self._opened[command["log"]].access.rotate_token(command["token_id"], command["grace_s"])
+        }
 
     async def revoke_token(self, command: Json) -> None:
-        await self._opened[command["log"]].revoke_token(command["token_id"])
+        await self._opened[command["log"]].access.revoke_token(command["token_id"])
 
     async def revoke_tokens_of(self, command: Json) -> None:
-        await self._opened[command["log"]].revoke_tokens_of(command["principal"])
+        await self._opened[command["log"]].access.revoke_tokens_of(command["principal"])
 
     async def rotate_ticket_keys(self, command: Json) -> None:
-        await self._opened[command["log"]].rotate_ticket_keys()
+        await self._opened[command["log"]].access.rotate_ticket_keys()
 
     async def alter_acls(self, command: Json) -> None:
-        await self._opened[command["log"]].alter_acls(**shapes.rules(command))
+        await self._opened[command["log"]].access.alter_acls(**shapes.rules(command))
 
     async def alter_quotas(self, command: Json) -> None:
-        await self._opened[command["log"]].alter_quotas(shapes.quotas(command))
+        await self._opened[command["log"]].access.alter_quotas(shapes.quotas(command))
 
     async def access(self, command: Json) -> Json:
-        return shapes.permitted(await self._opened[command["log"]].access())
+        return shapes.permitted(await self._opened[command["log"]].access.describe())
 
     async def next(self, command: Json) -> Json:
         records: list[Json] = []

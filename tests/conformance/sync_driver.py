@@ -38,20 +38,20 @@ class Commands:
 
     def create_topic(self, command: Json) -> Json:
         log = self._opened[command["log"]]
-        return shapes.described(log.create_topic(command["topic"], **shapes.creating(command)))
+        return shapes.described(log.topics.create(command["topic"], **shapes.creating(command)))
 
     def delete_topic(self, command: Json) -> None:
-        self._opened[command["log"]].delete_topic(command["topic"])
+        self._opened[command["log"]].topics.delete(command["topic"])
 
     def topics(self, command: Json) -> Json:
-        return {"topics": [topic.name for topic in self._opened[command["log"]].topics()]}
+        return {"topics": [topic.name for topic in self._opened[command["log"]].topics.list()]}
 
     def describe(self, command: Json) -> Json:
-        return shapes.described(self._opened[command["log"]].describe(command["topic"], offsets=True))
+        return shapes.described(self._opened[command["log"]].topics.describe(command["topic"], offsets=True))
 
     def list_offset(self, command: Json) -> Json:
         log = self._opened[command["log"]]
-        found = log.list_offset(command["topic"], command["partition"], shapes.place_of(command["at"]))
+        found = log.partitions.list_offset(command["topic"], command["partition"], shapes.place_of(command["at"]))
         return {"offset": found.offset, "leader_epoch": found.leader_epoch}
 
     def open_producer(self, command: Json) -> None:
@@ -108,31 +108,33 @@ class Commands:
         return {"assignment": self._opened[command["consumer"]].assignment}
 
     def describe_group(self, command: Json) -> Json:
-        return shapes.grouped(self._opened[command["log"]].describe_group(command["group"]))
+        return shapes.grouped(self._opened[command["log"]].groups.describe(command["group"]))
 
     def create_token(self, command: Json) -> Json:
-        return {"token": self._opened[command["log"]].create_token(command["principal"], command.get("lifetime_s"))}
+        return {
+            "token": self._opened[command["log"]].access.create_token(command["principal"], command.get("lifetime_s"))
+        }
 
     def rotate_token(self, command: Json) -> Json:
-        return {"token": self._opened[command["log"]].rotate_token(command["token_id"], command["grace_s"])}
+        return {"token": self._opened[command["log"]].access.rotate_token(command["token_id"], command["grace_s"])}
 
     def revoke_token(self, command: Json) -> None:
-        self._opened[command["log"]].revoke_token(command["token_id"])
+        self._opened[command["log"]].access.revoke_token(command["token_id"])
 
     def revoke_tokens_of(self, command: Json) -> None:
-        self._opened[command["log"]].revoke_tokens_of(command["principal"])
+        self._opened[command["log"]].access.revoke_tokens_of(command["principal"])
 
     def rotate_ticket_keys(self, command: Json) -> None:
-        self._opened[command["log"]].rotate_ticket_keys()
+        self._opened[command["log"]].access.rotate_ticket_keys()
 
     def alter_acls(self, command: Json) -> None:
-        self._opened[command["log"]].alter_acls(**shapes.rules(command))
+        self._opened[command["log"]].access.alter_acls(**shapes.rules(command))
 
     def alter_quotas(self, command: Json) -> None:
-        self._opened[command["log"]].alter_quotas(shapes.quotas(command))
+        self._opened[command["log"]].access.alter_quotas(shapes.quotas(command))
 
     def access(self, command: Json) -> Json:
-        return shapes.permitted(self._opened[command["log"]].access())
+        return shapes.permitted(self._opened[command["log"]].access.describe())
 
     def next(self, command: Json) -> Json:
         found = list(itertools.islice(self._opened[command["consumer"]], command["count"]))

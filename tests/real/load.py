@@ -46,7 +46,7 @@ class Load:
 
     async def leader(self, partition: int = 0) -> str:
         """The leader of a partition."""
-        return (await self.log.describe(self.topic)).partitions[partition].leader
+        return (await self.log.topics.describe(self.topic)).partitions[partition].leader
 
     def begin_fault(self) -> None:
         """From now on the longest gap is measured."""
@@ -152,7 +152,7 @@ class Load:
 async def flowing(cluster: Cluster, topic: str) -> AsyncIterator[Load]:
     """A new topic under load. At the end of the block the load ends, and is judged."""
     async with cluster.connect() as log:
-        made = await log.create_topic(topic, partitions=PARTITIONS, replication_factor=3)
+        made = await log.topics.create(topic, partitions=PARTITIONS, replication_factor=3)
         load = Load(cluster, log, topic, made.topic_id)
         async with trio.open_nursery() as consuming:
             consuming.start_soon(load.run_consumer)

@@ -90,5 +90,5 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 async def in_sync(log: Log, topic: str) -> bool:
     """Every replica of the topic is in the ISR, and every partition has a leader."""
-    partitions = (await log.describe(topic)).partitions
+    partitions = (await log.topics.describe(topic)).partitions
     return all(p.leader and sorted(p.isr) == sorted(p.replicas) for p in partitions)

@@ -91,7 +91,7 @@ async def attack_beside_a_client(
     codes: dict[str, int] = {}
     url = cluster.local.get(node).url
     async with cluster.connect() as log:
-        await log.create_topic(topic, replication_factor=3)
+        await log.topics.create(topic, replication_factor=3)
         async with log.producer(topic) as producer:
             for number, (name, (wire, _)) in enumerate(attacks.items()):
                 with trio.fail_after(HEAL_S):
@@ -112,7 +112,7 @@ async def test_more_subscriptions_than_a_client_may_have(cluster: Cluster) -> No
     """The one too many is refused; those that are there go on, and give room when they end."""
     limit = 1000  # client_max_subscriptions
     async with cluster.connect() as log, bare(cluster.local.get("g1").url) as peer:
-        topic = (await log.create_topic("much-subscribed", replication_factor=3)).topic_id
+        topic = (await log.topics.create("much-subscribed", replication_factor=3)).topic_id
         await say_hello(peer, "client")
         with trio.fail_after(HEAL_S):
             for sub in range(limit + 1):
@@ -128,7 +128,7 @@ async def test_more_subscriptions_than_a_client_may_have(cluster: Cluster) -> No
 async def test_more_requests_than_a_client_may_have_in_flight(cluster: Cluster) -> None:
     """What is too much is refused; the others wait, and are answered."""
     async with cluster.connect() as log, bare(cluster.local.get("g1").url) as peer:
-        topic = await log.create_topic("much-read", replication_factor=3)
+        topic = await log.topics.create("much-read", replication_factor=3)
         async with log.producer("much-read") as producer:
             await producer.send(b"its log is open")
             count = (await say_hello(peer, "client")).max_in_flight + 1

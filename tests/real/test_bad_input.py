@@ -57,9 +57,9 @@ def topic_id(cluster: Cluster) -> str:
 
     async def make() -> str:
         async with cluster.connect() as log:
-            await log.create_topic("healthy", replication_factor=3)
+            await log.topics.create("healthy", replication_factor=3)
             config = {"max_batch_bytes": SMALL}
-            made = await log.create_topic("kept", partitions=2, replication_factor=3, config=config)
+            made = await log.topics.create("kept", partitions=2, replication_factor=3, config=config)
             async with log.producer("kept") as producer:
                 for number in range(3):
                     await producer.send(b"%d" % number, partition=0)
@@ -71,11 +71,11 @@ def topic_id(cluster: Cluster) -> str:
 async def picture(cluster: Cluster) -> Any:
     """All that must not change: servers and their lives, topics, leaders, ISRs, where the logs end."""
     async with cluster.connect() as log:
-        status = await log.status()
+        status = await log.cluster.status()
         return (
             status.servers,
             sorted(topic.name for topic in status.topics),
-            await log.describe("kept", offsets=True),
+            await log.topics.describe("kept", offsets=True),
         )
 
 
@@ -173,7 +173,7 @@ BATCHES = {
 async def test_bad_batches(cluster: Cluster, unchanged: None, topic_id: str, node: str) -> None:
     """Each is refused in its ack, by the gateway and by the leader itself."""
     async with cluster.connect() as log:
-        leader = (await log.describe("kept")).partitions[0]
+        leader = (await log.topics.describe("kept")).partitions[0]
     acks: dict[int, ProduceAck] = {}
     news = trio.Event()
 
@@ -303,11 +303,11 @@ async def test_one_way_messages_of_others_end_the_connection(
 async def test_client_that_asks_for_what_does_not_exist(cluster: Cluster, unchanged: None) -> None:
     async with tidelog.connect(cluster.gateways) as log:
         with pytest.raises(BrokerError, match="UNKNOWN_TOPIC"):
-            await log.history("nosuch", 0)
+            await log.partitions.history("nosuch", 0)
         with pytest.raises(BrokerError, match="UNKNOWN_TOPIC"):
             async with log.producer("nosuch"):
                 pass
         with pytest.raises(BrokerError, match="INVALID_REPLICATION_FACTOR"):
-            await log.create_topic("wide", replication_factor=4)
+            await log.topics.create("wide", replication_factor=4)
         with pytest.raises(BrokerError, match="INVALID_TOPIC"):
-            await log.create_topic("..", replication_factor=1)
+            await log.topics.create("..", replication_factor=1)

@@ -142,4 +142,4 @@ async def test_controllers_of_another_cluster(cluster: Cluster, tmp_path: Path, 
         nursery.cancel_scope.cancel()
     assert b"controller_failed" in said and cluster.local.cluster.encode() in said
     async with cluster.connect() as log:
-        assert sorted(server.node for server in (await log.status()).servers) == ["r1", "r2", "r3"]
+        assert sorted(server.node for server in (await log.cluster.status()).servers) == ["r1", "r2", "r3"]

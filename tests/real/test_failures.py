@@ -48,10 +48,10 @@ async def test_kill_of_a_leader(failing_cluster: Cluster, report_gap: ReportGap)
 async def test_kill_of_the_active_controller(failing_cluster: Cluster, report_gap: ReportGap) -> None:
     async with flowing(failing_cluster, "controller-killed") as load:
         load.begin_fault()
-        active = (await load.log.quorum()).active
+        active = (await load.log.cluster.quorum()).active
         failing_cluster.local.kill(active)
-        await load.log.create_topic("made-by-the-next-controller", replication_factor=3)
-        assert (await load.log.quorum()).active != active
+        await load.log.topics.create("made-by-the-next-controller", replication_factor=3)
+        assert (await load.log.cluster.quorum()).active != active
         await load.more()
         failing_cluster.local.restart(active)
         await load.heal()
@@ -86,7 +86,7 @@ async def test_zombie_leader_serves_nobody(failing_cluster: Cluster, report_gap:
     """The leader is stopped until its session is over. What it finds in its sockets when it runs again, sent in its
     leader epoch, it refuses, whatever the acks."""
     async with flowing(failing_cluster, "leader-paused") as load:
-        before = (await load.log.describe(load.topic)).partitions[0]
+        before = (await load.log.topics.describe(load.topic)).partitions[0]
         leader = failing_cluster.local.get(before.leader)
         acks: dict[int, ProduceAck] = {}
         answers: list[Message | TidelogError] = []
@@ -125,21 +125,21 @@ async def test_zombie_leader_serves_nobody(failing_cluster: Cluster, report_gap:
 
 async def is_fenced(load: Load, node: str) -> bool:
     """The controller ended the server's session."""
-    return any(server.node == node and server.fenced for server in (await load.log.status()).servers)
+    return any(server.node == node and server.fenced for server in (await load.log.cluster.status()).servers)
 
 
 async def test_C1_leader_and_follower_die_together(failing_cluster: Cluster, report_gap: ReportGap) -> None:
     async with flowing(failing_cluster, "two-killed") as load:
         mark = max(offset for partition, offset in load.acked if partition == 0)
         await load.more()
-        replicas = (await load.log.describe(load.topic)).partitions[0].replicas
+        replicas = (await load.log.topics.describe(load.topic)).partitions[0].replicas
         leader = await load.leader()
         follower, survivor = (node for node in replicas if node != leader)
         load.begin_fault()
         failing_cluster.local.kill(leader, follower)
 
         async def survivor_leads() -> bool:
-            partitions = (await load.log.describe(load.topic)).partitions
+            partitions = (await load.log.topics.describe(load.topic)).partitions
             return all((p.leader, p.isr) == (survivor, (survivor,)) for p in partitions)
 
         await until(survivor_leads)
@@ -170,14 +170,14 @@ async def test_kill_of_everything_at_once(failing_cluster: Cluster, report_gap: 
 
 async def test_C11_every_process_is_killed_in_turn(failing_cluster: Cluster, report_gap: ReportGap) -> None:
     async with flowing(failing_cluster, "killed-in-turn") as load:
-        topics = {(topic.topic_id, topic.name) for topic in await load.log.topics()}
+        topics = {(topic.topic_id, topic.name) for topic in await load.log.topics.list()}
         load.begin_fault()
         for process in failing_cluster.local.processes:
             failing_cluster.local.kill(process.id)
             await load.more(10)
             failing_cluster.local.restart(process.id)
             await load.heal()
-        assert {(topic.topic_id, topic.name) for topic in await load.log.topics()} == topics
+        assert {(topic.topic_id, topic.name) for topic in await load.log.topics.list()} == topics
     report_gap("kill -9 of each of eight processes in turn", load.longest_gap())
 
 
@@ -188,12 +188,12 @@ async def test_what_is_recorded_while_a_leader_is_killed_is_sound_until_a_record
     file = tmp_path / "run"
     with Recorder(file, patience_s=60.0) as recorder:
         async with failing_cluster.connect() as log:
-            topic = await log.create_topic("verified", partitions=2, replication_factor=3)
+            topic = await log.topics.create("verified", partitions=2, replication_factor=3)
 
             async def kill_and_restart() -> None:
                 counts = stages[0].counts
                 await until(lambda: _reached(counts, ok=60, read=100, commits=2, transactions=2))
-                leader = (await log.describe(topic.name)).partitions[0].leader
+                leader = (await log.topics.describe(topic.name)).partitions[0].leader
                 recorder.note(f"kill -9 {leader}")
                 failing_cluster.local.kill(leader)
                 acked = counts["ok"]

@@ -73,7 +73,7 @@ def fill(data: Path, free: int) -> None:
 async def test_D6_a_server_starts_on_a_full_disk_and_takes_records_again_when_there_is_room(small: Cluster) -> None:
     data = small.folder / "r1" / "data"
     async with small.connect() as log:
-        await log.create_topic("t", replication_factor=1, config={"segment_max_bytes": 1 << 20})
+        await log.topics.create("t", replication_factor=1, config={"segment_max_bytes": 1 << 20})
         async with log.producer("t") as producer:
             for _ in range(900):
                 await producer.submit(VALUE)
@@ -86,12 +86,12 @@ async def test_D6_a_server_starts_on_a_full_disk_and_takes_records_again_when_th
         values = [record.value async for record in log.consume("t", start="earliest", end="latest")]
         assert set(values) == {VALUE} and len(values) >= 900
 
-        await log.configure_topic("t", {"retention_bytes": 2 << 20})
+        await log.topics.alter("t", {"retention_bytes": 2 << 20})
         await until(lambda: taken(log))
-        assert (await log.list_offset("t", 0, "earliest")).offset > 0
+        assert (await log.partitions.list_offset("t", 0, "earliest")).offset > 0
         assert (data / "reserve").stat().st_size == 1 << 20
 
         fill(data, 512 << 10)
         await until(lambda: refused(log))
-        assert (await log.list_offset("t", 0, "latest")).offset > 900
+        assert (await log.partitions.list_offset("t", 0, "latest")).offset > 900
     assert small.local.get("r1").is_alive(), "it has not ended by itself"

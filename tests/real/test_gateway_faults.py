@@ -67,7 +67,7 @@ async def test_E8_a_gateway_dies_between_the_replicas_ack_and_the_clients(failin
     wire = Wire(first_url)
     with trio.fail_after(HEAL_S):
         async with failing_cluster.connect() as other, trio.open_nursery() as nursery:
-            await other.create_topic("ack-lost", replication_factor=3)
+            await other.topics.create("ack-lost", replication_factor=3)
             urls = [await nursery.start(wire.run), second_url]
             async with tidelog.connect(urls) as log, log.producer("ack-lost") as producer:
                 assert (await producer.send(b"a")).offset == 0
@@ -97,7 +97,7 @@ async def test_E7_a_consumer_that_does_not_read_costs_bounded_memory_and_delays_
     gateway = failing_cluster.local.get("g1")
     with trio.fail_after(2 * HEAL_S):
         async with tidelog.connect(failing_cluster.gateways[1]) as log, tidelog.connect(gateway.url) as reader:
-            topic = await log.create_topic("unread", replication_factor=3, config={"flush": "os"})
+            topic = await log.topics.create("unread", replication_factor=3, config={"flush": "os"})
             slow = await _subscribe_and_stop_reading(gateway.url, topic.topic_id)
             before = _peak_bytes(gateway.pid)
             async with trio.open_nursery() as nursery:
@@ -132,4 +132,4 @@ def _peak_bytes(pid: int) -> int:
 
 
 async def _ends_at(log: Log, offset: int) -> bool:
-    return (await log.list_offset("ack-lost", 0, "latest")).offset == offset
+    return (await log.partitions.list_offset("ack-lost", 0, "latest")).offset == offset

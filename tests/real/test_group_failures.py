@@ -70,7 +70,7 @@ def members(folder: Path, gateways: list[str]) -> Iterator[Members]:
 
 
 async def coordinator(log: Log) -> str:
-    partitions = (await log.describe(GROUPS)).partitions
+    partitions = (await log.topics.describe(GROUPS)).partitions
     return partitions[partition_of(GROUP.encode(), len(partitions))].leader
 
 
@@ -103,7 +103,7 @@ async def test_members_coordinators_and_gateways_die(failing_cluster: Cluster, t
                     acked.update({(partition, (await one.wait()).offset) for one in batch})
 
     async with failing_cluster.connect() as log:
-        await log.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3, config={"flush": "os"})
+        await log.topics.create(TOPIC, partitions=PARTITIONS, replication_factor=3, config={"flush": "os"})
         with members(tmp_path, failing_cluster.gateways) as group:
             for _ in range(3):
                 group.start()

@@ -45,12 +45,12 @@ async def test_C9_leaderships_are_transferred_and_drained_under_load(
     async with flowing(failing_cluster, "transferred") as load:
         load.begin_fault()
         for _ in range(3):
-            for partition in (await load.log.describe(load.topic)).partitions:
+            for partition in (await load.log.topics.describe(load.topic)).partitions:
                 other = next(node for node in partition.isr if node != partition.leader)
-                await load.log.transfer(load.topic, partition.partition, other)
+                await load.log.partitions.transfer(load.topic, partition.partition, other)
             await load.more(20)
         await run(failing_cluster, "servers", "drain", "r1")
-        leaders = [p.leader for p in (await load.log.describe(load.topic)).partitions]
+        leaders = [p.leader for p in (await load.log.topics.describe(load.topic)).partitions]
         assert "r1" not in leaders
         await load.more(20)
         await run(failing_cluster, "servers", "resume", "r1")
@@ -62,9 +62,9 @@ async def test_C9_leaderships_are_transferred_and_drained_under_load(
 async def test_a_reassignment_under_load_and_its_progress(roomy_cluster: Cluster) -> None:
     cluster = roomy_cluster
     async with cluster.connect() as log:
-        made = await log.create_topic("moved", replication_factor=3)
+        made = await log.topics.create("moved", replication_factor=3)
         replicas = made.partitions[0].replicas
-        spare = next(s.node for s in (await log.status()).servers if s.node not in replicas)
+        spare = next(s.node for s in (await log.cluster.status()).servers if s.node not in replicas)
         async with log.producer("moved") as producer:
             sent = [await producer.submit(b"%d" % number) for number in range(200)]
             target = (spare, *replicas[1:])
@@ -73,7 +73,7 @@ async def test_a_reassignment_under_load_and_its_progress(roomy_cluster: Cluster
             sent += [await producer.submit(b"%d" % number) for number in range(200, 400)]
             acks = [await pending.wait() for pending in sent]
         assert [ack.offset for ack in acks] == list(range(400))
-        partition = (await log.describe("moved")).partitions[0]
+        partition = (await log.topics.describe("moved")).partitions[0]
         assert (partition.replicas, sorted(partition.isr), partition.target) == (target, sorted(target), ())
         gone = cluster.folder / replicas[0] / "data" / f"{made.topic_id}-0"
 
@@ -109,10 +109,10 @@ async def test_a_topic_is_read_only_then_paused_over_the_death_of_its_leader(fai
     cluster, lines = failing_cluster, b"".join(b"record %d\n" % number for number in range(200))
 
     async def another_leads(log: Log, leader: str) -> bool:
-        return (await log.describe("rests")).partitions[0].leader not in ("", leader)
+        return (await log.topics.describe("rests")).partitions[0].leader not in ("", leader)
 
     async with cluster.connect() as log:
-        await log.create_topic("rests", replication_factor=3)
+        await log.topics.create("rests", replication_factor=3)
         cluster.ok("produce", "rests", "--file", "-", stdin=lines)
         cluster.ok("topics", "set-readonly", "rests")
         refused = cluster.tidelog("produce", "rests", "--file", "-", stdin=b"no\n")
@@ -122,7 +122,7 @@ async def test_a_topic_is_read_only_then_paused_over_the_death_of_its_leader(fai
         cluster.ok("topics", "pause", "rests")
         refused = cluster.tidelog("consume", "rests", "--to-end")
         assert refused.returncode == 1 and b"TOPIC_PAUSED" in refused.stderr
-        leader = (await log.describe("rests")).partitions[0].leader
+        leader = (await log.topics.describe("rests")).partitions[0].leader
         assert b"leads rests/0 in name" in cluster.ok("servers", "drain", leader)
         cluster.ok("servers", "resume", leader)
         cluster.local.kill(leader)
@@ -132,7 +132,7 @@ async def test_a_topic_is_read_only_then_paused_over_the_death_of_its_leader(fai
         cluster.ok("produce", "rests", "--file", "-", stdin=b"again\n")
         cluster.local.restart(leader)
         await until(lambda: in_sync(log, "rests"))
-        events = [entry.event for entry in await log.history("rests", 0)]
+        events = [entry.event for entry in await log.partitions.history("rests", 0)]
     assert events[:4] == ["created", "read_only", "writable", "paused"] and "resumed" in events[4:]
 
 
@@ -144,7 +144,7 @@ async def test_a_second_replica_server_of_one_id_is_told_and_harms_nobody(
     command = [sys.executable, "-m", "tidelog.cli", "replica", *options]
     async with failing_cluster.connect() as log, trio.open_nursery() as nursery:
         await until(lambda: in_sync(log, "rests"))
-        before = await log.status()
+        before = await log.cluster.status()
         run = partial(trio.run_process, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         twin = await nursery.start(run)
         with trio.fail_after(HEAL_S):
@@ -152,6 +152,6 @@ async def test_a_second_replica_server_of_one_id_is_told_and_harms_nobody(
             while b"registration_refused" not in told:
                 told += await twin.stdout.receive_some()
         assert b"choose another id" in told
-        after = await log.status()
+        after = await log.cluster.status()
         assert (after.servers, after.topics) == (before.servers, before.topics)
         twin.kill()

@@ -135,12 +135,12 @@ async def test_tokens_of_a_foreign_issuer_open_what_the_rules_allow(
     await provider.start()
     alice, bob = provider.token("alice"), provider.token("bob")
     async with tidelog.connect(url, token=bob, connect_timeout_s=HEAL_S) as log:
-        assert await log.topics() == ()
+        assert await log.topics.list() == ()
         with pytest.raises(TidelogError, match="oidc-bob may not create topic:orders"):
-            await log.create_topic("orders")
+            await log.topics.create("orders")
     async with tidelog.connect(url, token=alice, connect_timeout_s=HEAL_S) as log:
         with pytest.raises(TidelogError, match="oidc-alice may not create"):  # the issuer names no superuser
-            await log.create_topic("orders")
+            await log.topics.create("orders")
     assert "its aud is missing, or not" in await refused(url, provider.token("bob", "billing"))
     head, body, signature = bob.split(".")
     assert "its issuer has no such key" in await refused(url, f"{head}.{alice.split('.')[1]}.{signature}")
@@ -172,7 +172,7 @@ async def test_the_keys_outlive_their_issuer(provider: Provider, gateway: LocalC
     async with tidelog.connect(url, token=token, connect_timeout_s=HEAL_S):
         provider.stop()
     async with tidelog.connect(url, token=token, connect_timeout_s=HEAL_S) as log:
-        assert await log.topics() == (), "its keys are still known"
+        assert await log.topics.list() == (), "its keys are still known"
 
 
 def _decoded(part: str) -> bytes:

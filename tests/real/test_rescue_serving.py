@@ -39,7 +39,7 @@ async def fresh_clients(cluster: Cluster, topic: str, name: str, acked: Acked) -
 async def what_is_there(log: Log, topic: str) -> Acked:
     """All records of a topic that are committed."""
     found: Acked = {}
-    partitions = (await log.describe(topic, offsets=True)).partitions
+    partitions = (await log.topics.describe(topic, offsets=True)).partitions
     count = sum(partition.high_watermark - partition.log_start for partition in partitions)
     with trio.fail_after(HEAL_S):
         async for record in log.consume(topic, start="earliest"):
@@ -65,12 +65,12 @@ async def test_all_that_was_acked_is_at_its_offset_after_a_rescue_with_a_survivo
 ) -> None:
     local, acked = own_cluster.local, Acked()
     async with own_cluster.connect() as log:
-        await log.create_topic("orders", partitions=2, replication_factor=3)
-        await log.create_topic("single", partitions=1, replication_factor=1)
-        active = (await log.quorum()).active
+        await log.topics.create("orders", partitions=2, replication_factor=3)
+        await log.topics.create("single", partitions=1, replication_factor=1)
+        active = (await log.cluster.quorum()).active
         survivor = next(p.id for p in local.of_role("controller") if p.id != active)
         local.kill(survivor)
-        only = (await log.describe("single")).partitions[0].leader
+        only = (await log.topics.describe("single")).partitions[0].leader
         local.kill(only)  # a life of its server that the survivor will not know
         local.restart(only)
         await until(lambda: in_sync(log, "orders"))

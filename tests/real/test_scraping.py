@@ -62,7 +62,7 @@ async def look(cluster: Cluster, *nodes: str) -> Figures:
 
 
 async def led_by(log: Log, topic: str) -> str:
-    return (await log.describe(topic)).partitions[0].leader
+    return (await log.topics.describe(topic)).partitions[0].leader
 
 
 async def test_every_process_shows_every_metric_of_its_table(failing_cluster: Cluster) -> None:
@@ -83,7 +83,7 @@ async def test_every_process_shows_every_metric_of_its_table(failing_cluster: Cl
 async def test_batches_are_counted_once_at_each_station(untold_cluster: Cluster) -> None:
     cluster = untold_cluster
     async with cluster.connect() as log:
-        await log.create_topic("counted", partitions=3, replication_factor=3, config={"min_insync_replicas": "2"})
+        await log.topics.create("counted", partitions=3, replication_factor=3, config={"min_insync_replicas": "2"})
         async with log.producer("counted") as producer:
             for number in range(60):
                 await producer.send(b"x" * 100, key=b"%d" % number)
@@ -119,7 +119,7 @@ async def test_batches_are_counted_once_at_each_station(untold_cluster: Cluster)
 async def test_a_stopped_follower_lags_and_catches_up(failing_cluster: Cluster) -> None:
     cluster = failing_cluster
     async with cluster.connect() as log:
-        await log.create_topic("lagging", replication_factor=3, config={"min_insync_replicas": "1"})
+        await log.topics.create("lagging", replication_factor=3, config={"min_insync_replicas": "1"})
         leader = await led_by(log, "lagging")
         follower = next(f"r{n}" for n in (1, 2, 3) if f"r{n}" != leader)
         before = await look(cluster, follower)
@@ -160,7 +160,7 @@ async def test_a_stopped_follower_lags_and_catches_up(failing_cluster: Cluster) 
 async def test_a_consumer_group_its_commits_and_its_lag(failing_cluster: Cluster) -> None:
     cluster = failing_cluster
     async with cluster.connect() as log:
-        await log.create_topic("grouped", partitions=2, replication_factor=3)
+        await log.topics.create("grouped", partitions=2, replication_factor=3)
         async with log.producer("grouped") as producer:
             for number in range(20):
                 await producer.send(b"x", partition=number % 2)
@@ -169,7 +169,7 @@ async def test_a_consumer_group_its_commits_and_its_lag(failing_cluster: Cluster
             for _ in range(6):
                 await anext(consumer)
             await consumer.commit()
-            assert sum(progress.lag for progress in await log.group_progress("slow")) == 14
+            assert sum(progress.lag for progress in await log.groups.progress("slow")) == 14
 
             async def is_shown() -> bool:
                 figures = await look(cluster, "r1", "r2", "r3")
@@ -186,7 +186,7 @@ async def test_a_consumer_group_its_commits_and_its_lag(failing_cluster: Cluster
 async def test_a_killed_leader_is_an_election_with_its_cause(failing_cluster: Cluster) -> None:
     cluster = failing_cluster
     async with cluster.connect() as log:
-        await log.create_topic("elected", replication_factor=3)
+        await log.topics.create("elected", replication_factor=3)
         leader = await led_by(log, "elected")
         before = await look(cluster, "c1", "c2", "c3")
         led = before[f"tidelog_partition_leaders{{{leader}}}"]

@@ -87,7 +87,7 @@ def test_records_travel_and_every_plane_speaks_tls(secured: Secured) -> None:
     secured.ok("produce", "safe", stdin=b"one\ntwo\n")
     assert secured.ok("consume", "safe", "--from", "earliest", "--to-end") == b"one\ntwo\n"
     with tidelog.sync.connect(secured.gateway, tls=secured.local.tls) as log:
-        assert [len(p.isr) for p in log.describe("safe").partitions] == [2]
+        assert [len(p.isr) for p in log.topics.describe("safe").partitions] == [2]
 
 
 def test_who_does_not_trust_or_is_not_trusted_is_told_why(secured: Secured) -> None:
@@ -129,7 +129,7 @@ async def test_a_token_opens_what_the_rules_allow_until_it_is_revoked(secured: S
             await link.wait_closed()
         assert "was revoked" in str(link.error)
         with pytest.raises(TidelogError, match="UNAUTHENTICATED"):
-            await log.topics()
+            await log.topics.list()
     secret = token.split("_", 2)[2]
     for process in secured.local.processes:
         assert secret not in secured.log(process.id), f"{process.id} logs secrets"
@@ -141,7 +141,7 @@ async def test_nothing_acked_is_lost_when_servers_that_encrypt_are_killed(secure
     and written on."""
     local, acked, enough = secured.local, dict[int, bytes](), 50
     async with tidelog.connect(secured.gateway, tls=local.tls, connect_timeout_s=HEAL_S) as log:
-        await log.create_topic("sealed", replication_factor=2, config={"segment_max_bytes": "4000"})
+        await log.topics.create("sealed", replication_factor=2, config={"segment_max_bytes": "4000"})
         news, stopping = [trio.Event()], False
         numbers = itertools.count()
 

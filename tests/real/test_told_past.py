@@ -31,13 +31,13 @@ async def wait_told(log: Log) -> None:
     """Until the timeline has come to the present: of the topic, of who is live, and of who is active."""
 
     async def is_told() -> bool:
-        past, status = past_after(await told(log)), await log.status()
+        past, status = past_after(await told(log)), await log.cluster.status()
         topic = past.topic_named("told")
         epochs = [p["epoch"] for p in topic.partitions.values()] if topic is not None else []
         present = [p.epoch for t in status.topics if t.name == "told" for p in t.partitions]
         fenced = {node: server["fenced"] for node, server in past.servers.items()}
         live = fenced == {server.node: server.fenced for server in status.servers}
-        return live and epochs == present and past.active == (await log.quorum()).active
+        return live and epochs == present and past.active == (await log.cluster.quorum()).active
 
     await until(is_told)
 
@@ -47,16 +47,16 @@ async def test_the_past_of_a_partition_is_told(failing_cluster: Cluster) -> None
         return json.loads(failing_cluster.ok(*arguments, "--json"))
 
     async with failing_cluster.connect() as log:
-        made = (await log.create_topic("told", replication_factor=3)).partitions[0]
+        made = (await log.topics.create("told", replication_factor=3)).partitions[0]
         await wait_told(log)
         at_first = now()
         failing_cluster.local.kill(made.leader)
         await until(lambda: leads_another(log, made.leader))
         await until(lambda: is_fenced(log, made.leader))
         await wait_told(log)
-        led = (await log.describe("told")).partitions[0]
+        led = (await log.topics.describe("told")).partitions[0]
         without_leader = now()
-        active = (await log.quorum()).active
+        active = (await log.cluster.quorum()).active
         failing_cluster.local.kill(active)
         failing_cluster.local.restart(made.leader)
         await until(lambda: in_sync(log, "told"))
@@ -73,7 +73,7 @@ async def test_the_past_of_a_partition_is_told(failing_cluster: Cluster) -> None
         assert (later["active_controller"], later["complete"]) == (active, True)
         assert [server["node"] for server in later["servers"] if server["fenced"]] == [made.leader]
         last = asked("describe", "told", "--at", at_last)
-        assert last["active_controller"] == (await log.quorum()).active != active
+        assert last["active_controller"] == (await log.cluster.quorum()).active != active
         assert sorted(last["partitions"][0]["isr"]) == sorted(made.replicas)
 
         chain = asked("why", "told/0", "--at", without_leader)
@@ -89,27 +89,27 @@ async def test_the_past_of_a_partition_is_told(failing_cluster: Cluster) -> None
 
 
 async def another_active(log: Log, node: str) -> bool:
-    return (await log.quorum()).active not in ("", node)
+    return (await log.cluster.quorum()).active not in ("", node)
 
 
 async def is_fenced(log: Log, node: str) -> bool:
-    return any(server.node == node and server.fenced for server in (await log.status()).servers)
+    return any(server.node == node and server.fenced for server in (await log.cluster.status()).servers)
 
 
 async def leads_another(log: Log, node: str) -> bool:
-    return (await log.describe("told")).partitions[0].leader not in ("", node)
+    return (await log.topics.describe("told")).partitions[0].leader not in ("", node)
 
 
 async def test_the_timeline_is_the_clusters_own(failing_cluster: Cluster) -> None:
     async with failing_cluster.connect() as log:
-        for wish in (log.delete_topic(TIMELINE), log.grow_topic(TIMELINE, 2), produce(log)):
+        for wish in (log.topics.delete(TIMELINE), log.topics.grow(TIMELINE, 2), produce(log)):
             with pytest.raises(BrokerError, match="FORBIDDEN"):
                 await wish
         with pytest.raises(BrokerError, match="INVALID_TOPIC"):
-            await log.create_topic("__mine")
+            await log.topics.create("__mine")
         with pytest.raises(BrokerError, match="INVALID_CONFIG"):
-            await log.configure_topic(TIMELINE, {"cleanup": "compact"})
-        await log.configure_topic(TIMELINE, {"retention_ms": 1 << 40})
+            await log.topics.alter(TIMELINE, {"cleanup": "compact"})
+        await log.topics.alter(TIMELINE, {"retention_ms": 1 << 40})
 
 
 async def produce(log: Log) -> None:

@@ -73,7 +73,7 @@ async def restart(cluster: Cluster, node: str, *, old: bool = False) -> None:
 async def level(log: Log) -> int:
     """At which the cluster is."""
     try:
-        return (await log.features()).level
+        return (await log.cluster.features()).level
     except TidelogError as error:
         assert error.code == "UNSUPPORTED", error
         return 1
@@ -109,14 +109,14 @@ async def upgrade(cluster: Cluster) -> None:
             await restart(cluster, node)
             await load.heal()
         async with cluster.connect() as log:
-            await log.create_topic("earlier", partitions=1, replication_factor=3)
+            await log.topics.create("earlier", partitions=1, replication_factor=3)
             outcomes = await write_by_earlier_client(cluster)
             assert set(outcomes.values()) == {"acked"}, outcomes
             before = await level(log)
 
             async def raised() -> bool:
                 try:
-                    await log.raise_level(NEWEST)
+                    await log.cluster.raise_level(NEWEST)
                 except TidelogError as error:
                     print(f"  not yet: {error}", flush=True)  # links to the active controller come up one by one
                 return await level(log) == NEWEST

@@ -43,7 +43,7 @@ async def send(
 
 async def records_come_and_go(stage: Stage) -> None:
     log, value = stage.log, stage.value
-    await log.create_topic(
+    await log.topics.create(
         "t", replication_factor=3, config={"min_insync_replicas": "2", "segment_max_bytes": "1024"}
     )
     await stage.until_in_sync("t")
@@ -79,7 +79,7 @@ async def records_come_and_go(stage: Stage) -> None:
         await send(stage, "t", 2)  # with the first each has shown that it waits
         await stage.until(lambda: value("tidelog_gateway_tail_cache_bytes") > 100)
         await stage.until(lambda: value("tidelog_gateway_end_to_end_latency_seconds") > 0)
-        await log.delete_topic("t")
+        await log.topics.delete("t")
         await stage.until_shown(2.0, "tidelog_gateway_ended_subscriptions{UNKNOWN_TOPIC}")
     await stage.until_shown(0.0, "tidelog_gateway_subscriptions")
     await stage.until_shown(0.0, "tidelog_replica_log_bytes")
@@ -99,15 +99,15 @@ async def _read_on(stage: Stage) -> None:
 
 async def a_leader_dies(stage: Stage) -> None:
     log, value, services = stage.log, stage.value, stage.services
-    await log.create_topic("t", replication_factor=3, config={"min_insync_replicas": "3"})
-    await log.create_topic("alone", replication_factor=1)
+    await log.topics.create("t", replication_factor=3, config={"min_insync_replicas": "3"})
+    await log.topics.create("alone", replication_factor=1)
     await stage.until_in_sync("t")
     alone = await stage.leader("alone")
     if await stage.leader("t") != alone:
-        await log.transfer("t", 0, alone)
+        await log.partitions.transfer("t", 0, alone)
         await stage.until(lambda: value(f"tidelog_partition_leaders{{{alone}}}") == 2)
     else:
-        await log.transfer("t", 0)
+        await log.partitions.transfer("t", 0)
     await stage.until(lambda: stage.seen["tidelog_not_preferred_partitions"] == {0.0, 1.0})
     leader = await stage.leader("t")
     led = 1 + (leader == alone)
@@ -139,7 +139,7 @@ async def a_leader_dies(stage: Stage) -> None:
 async def gateways_wait(stage: Stage) -> None:
     """For a leader that does not answer, and then is gone."""
     log, value = stage.log, stage.value
-    await log.create_topic("t", replication_factor=3)
+    await log.topics.create("t", replication_factor=3)
     await stage.until_in_sync("t")
     leader = await stage.leader("t")
     async with trio.open_nursery() as nursery:
@@ -164,9 +164,9 @@ async def controllers_come_and_go(stage: Stage) -> None:
     services.kill(away)
     term = value("tidelog_raft_term", active)
     for number in range(20):
-        await log.create_topic(f"t{number}")
+        await log.topics.create(f"t{number}")
     with pytest.raises(TidelogError, match="TOPIC_EXISTS"):
-        await log.create_topic("t0")
+        await log.topics.create("t0")
     assert value("tidelog_controller_refused_requests{TOPIC_EXISTS}") == 1
     assert value("tidelog_controller_requests{create_topic}") == 21 and value("tidelog_topics") == 20
     assert value("tidelog_raft_snapshots", active) >= 1 <= value("tidelog_raft_snapshot_bytes", active)
@@ -175,14 +175,14 @@ async def controllers_come_and_go(stage: Stage) -> None:
     stage.thread_s = 2.0
     async with trio.open_nursery() as nursery:
         for number in range(5):
-            nursery.start_soon(log.set_read_only, f"t{number}")
+            nursery.start_soon(log.partitions.set_read_only, f"t{number}")
         await stage.until(lambda: value("tidelog_controller_waiting_inputs", active) > 0)
         stage.thread_s = 0.002
     assert value("tidelog_read_only_partitions") == 5
     services.kill(other)
     services.kill(away)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(log.set_read_only, "t9")
+        nursery.start_soon(log.partitions.set_read_only, "t9")
         await stage.until(lambda: value("tidelog_controller_waiting_requests", active) > 0)
         services.start(other)
         services.start(away)
@@ -196,7 +196,7 @@ async def controllers_come_and_go(stage: Stage) -> None:
 
 async def the_controllers_are_gone(stage: Stage) -> None:
     log, services = stage.log, stage.services
-    await log.create_topic("t", replication_factor=3)
+    await log.topics.create("t", replication_factor=3)
     await stage.until_in_sync("t")
     leader = await stage.leader("t")
     for node in ("c1", "c2", "c3"):
@@ -223,7 +223,7 @@ async def an_old_disk_comes_back(stage: Stage) -> None:
     shutil.copytree(folder, copy)
     services.start(old)
     for number in range(5):
-        await stage.log.create_topic(f"t{number}")
+        await stage.log.topics.create(f"t{number}")
     await stage.until(
         lambda: value("tidelog_raft_applied_index", old) == value("tidelog_raft_commit_index", stage.active)
     )
@@ -240,35 +240,35 @@ async def an_old_disk_comes_back(stage: Stage) -> None:
 
 async def partitions_are_moved_and_paused(stage: Stage) -> None:
     log, value = stage.log, stage.value
-    await log.create_topic("t", replication_factor=2)
-    replicas = (await log.describe("t")).partitions[0].replicas
+    await log.topics.create("t", replication_factor=2)
+    replicas = (await log.topics.describe("t")).partitions[0].replicas
     new = next(node for node in ("r1", "r2", "r3") if node not in replicas)
     leader = await stage.leader("t")
     stage.net.block(leader, new, 1.0)
-    await log.reassign("t", 0, [leader, new])
+    await log.partitions.reassign("t", 0, [leader, new])
     await stage.until_shown(1.0, "tidelog_reassigning_partitions")
     await stage.until_shown(0.0, "tidelog_reassigning_partitions")
     assert value(f"tidelog_partition_replicas{{{new}}}") == 1
-    await log.pause("t")
+    await log.partitions.pause("t")
     await stage.until_shown(1.0, "tidelog_paused_partitions")
     await stage.until_shown(0.0, "tidelog_replica_partitions{follower}")
     assert value("tidelog_replica_partitions{leader}") == value("tidelog_replica_partitions{idle}") == 0
-    await log.resume("t")
+    await log.partitions.resume("t")
     await stage.until_shown(0.0, "tidelog_paused_partitions")
-    await log.set_read_only("t")
+    await log.partitions.set_read_only("t")
     await stage.until_shown(1.0, "tidelog_read_only_partitions")
-    await log.set_read_only("t", read_only=False)
+    await log.partitions.set_read_only("t", read_only=False)
     await stage.until_shown(0.0, "tidelog_read_only_partitions")
-    await log.drain(new)
+    await log.cluster.drain_server(new)
     await stage.until_shown(1.0, "tidelog_servers{draining}")
-    await log.drain(new, drain=False)
+    await log.cluster.drain_server(new, drain=False)
     await stage.until_shown(0.0, "tidelog_servers{draining}")
 
 
 async def a_follower_lags(stage: Stage) -> None:
     log, value = stage.log, stage.value
     config = {"min_insync_replicas": "1", "replica_max_lag_ms": "1600"}
-    await log.create_topic("t", replication_factor=3, config=config)
+    await log.topics.create("t", replication_factor=3, config=config)
     await stage.until_in_sync("t")
     leader = await stage.leader("t")
     follower = next(node for node in ("r1", "r2", "r3") if node != leader)
@@ -292,7 +292,7 @@ async def a_follower_lags(stage: Stage) -> None:
 async def a_server_is_slow(stage: Stage) -> None:
     """Every ack takes longer than the target, and more is sent than is acked."""
     log, value = stage.log, stage.value
-    await log.create_topic("t", replication_factor=1)
+    await log.topics.create("t", replication_factor=1)
     await stage.until_in_sync("t")
     server, principal = await stage.leader("t"), "anonymous"
     async with trio.open_nursery() as nursery:
@@ -316,7 +316,7 @@ async def a_server_is_slow(stage: Stage) -> None:
 
 async def disks_fail(stage: Stage) -> None:
     log, value, services = stage.log, stage.value, stage.services
-    await log.create_topic("many", partitions=12)
+    await log.topics.create("many", partitions=12)
     async with log.producer("many") as producer:
         await producer.send(b"the first", partition=0)
         stage.thread_s = 2.0
@@ -326,7 +326,7 @@ async def disks_fail(stage: Stage) -> None:
                 await stage.tick()
             await stage.until(lambda: value("tidelog_replica_waiting_flushes") > 0)
             stage.thread_s = 0.002
-    await log.create_topic("t", replication_factor=3, config={"segment_max_bytes": "1024"})
+    await log.topics.create("t", replication_factor=3, config={"segment_max_bytes": "1024"})
     await stage.until_in_sync("t")
     await send(stage, "t", 20)
     for _ in range(40):  # what the records have begun is over: a disk that is full in its midst would end the server
@@ -360,7 +360,7 @@ def _unreadable(*args: Any, **fields: Any) -> bytes:
 
 async def batches_cannot_be_decoded(stage: Stage) -> None:
     config = {"validate_batches": "false", "segment_max_bytes": "1024"}
-    await stage.log.create_topic("t", replication_factor=3, config=config)
+    await stage.log.topics.create("t", replication_factor=3, config=config)
     await stage.until_in_sync("t")
     await send(stage, "t", 1)
     with pytest.MonkeyPatch.context() as patch:
@@ -373,30 +373,30 @@ async def batches_cannot_be_decoded(stage: Stage) -> None:
 async def copies_differ(stage: Stage) -> None:
     """Nothing could be written without the odd copy, so it stays until that may be."""
     config = {"min_insync_replicas": "3"}
-    await stage.log.create_topic("t", replication_factor=3, config=config)
+    await stage.log.topics.create("t", replication_factor=3, config=config)
     await stage.until_in_sync("t")
     await send(stage, "t", 5)
     leader = await stage.leader("t")
     odd = next(node for node in sorted(stage.services.disks) if node != leader)
     stage.services.kill(odd)
     disk = stage.services.disks[odd]
-    topic_id = (await stage.log.describe("t")).topic_id
+    topic_id = (await stage.log.topics.describe("t")).topic_id
     path = next(path for path in disk.files() if path.endswith(f"/{topic_id}-0/{0:020d}.log"))
     alter(disk, path, 3)
     forget_indexes(disk, path.rpartition("/")[0])
     stage.services.start(odd)
     await stage.tick()
     await stage.until_in_sync("t")
-    await stage.log.scrub_server(leader)
+    await stage.log.cluster.scrub_server(leader)
     await stage.until_shown(1.0, "tidelog_replica_differing_partitions", leader)
-    await stage.log.configure_topic("t", {"min_insync_replicas": "2"})
-    await stage.log.scrub_server(odd)
+    await stage.log.topics.alter("t", {"min_insync_replicas": "2"})
+    await stage.log.cluster.scrub_server(odd)
     await stage.until_shown(0.0, "tidelog_replica_differing_partitions", leader)
 
 
 async def transactions_end(stage: Stage) -> None:
     log, value = stage.log, stage.value
-    await log.create_topic("t")
+    await log.topics.create("t")
     async with log.transaction("billing") as tx:
         await tx.send("t", b"x")
         assert value("tidelog_replica_transactions{open}") == 1

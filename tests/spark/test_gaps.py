@@ -58,16 +58,16 @@ def test_F3_retention_overtakes_a_query_and_F7_its_topic_is_created_again(
     def offsets() -> list[int]:
         return sorted(row.offset for row in spark.read.parquet(f"{tmp_path}/rows").collect())
 
-    client.create_topic("ages", config=SMALL)
+    client.topics.create("ages", config=SMALL)
     produce(client, "ages", range(100))
     run(startingOffsets="earliest")
     assert offsets() == list(range(100))
 
     produce(client, "ages", range(100, 400))
-    client.configure_topic("ages", {"retention_records": "50"})
-    wait_until(cluster, lambda: client.list_offset("ages", 0, "earliest").offset > 100)
-    client.configure_topic("ages", {"retention_records": "-1"})
-    begin = client.list_offset("ages", 0, "earliest").offset
+    client.topics.alter("ages", {"retention_records": "50"})
+    wait_until(cluster, lambda: client.partitions.list_offset("ages", 0, "earliest").offset > 100)
+    client.topics.alter("ages", {"retention_records": "-1"})
+    begin = client.partitions.list_offset("ages", 0, "earliest").offset
     with pytest.raises(Exception) as caught:
         run()
     assert (
@@ -84,8 +84,8 @@ def test_F3_retention_overtakes_a_query_and_F7_its_topic_is_created_again(
     _, progress = (progress for progress in query.recentProgress if progress["numInputRows"])  # once more, and news
     assert json.loads(progress["sources"][0]["latestOffset"])["lost"] == begin - 100
 
-    client.delete_topic("ages")
-    client.create_topic("ages", config=SMALL)
+    client.topics.delete("ages")
+    client.topics.create("ages", config=SMALL)
     produce(client, "ages", range(500))
     with pytest.raises(Exception) as caught:
         run(failOnDataLoss="false")
@@ -104,8 +104,8 @@ def test_F4_partitions_are_added_and_F5_offsets_go_in_compaction(
         found = spark.table("seen").where(f"topic = '{topic}'").select("partition", "offset").collect()
         return sorted((row.partition, row.offset) for row in found)
 
-    client.create_topic("kept", config=SMALL | {"cleanup": "compact"})
-    client.create_topic("grown", config=SMALL)
+    client.topics.create("kept", config=SMALL | {"cleanup": "compact"})
+    client.topics.create("grown", config=SMALL)
     produce(client, "kept", range(300), keys=10)
     produce(client, "grown", range(50))
     wait_until(cluster, lambda: len(kept()) < 200)
@@ -119,12 +119,12 @@ def test_F4_partitions_are_added_and_F5_offsets_go_in_compaction(
         assert set(kept()) <= set(rows("kept")) <= set(before), "offsets without a record are no loss"
         assert rows("grown") == [(0, n) for n in range(50)]
 
-        client.grow_topic("grown", 2)
+        client.topics.grow("grown", 2)
         produce(client, "grown", range(30), partition=1)
         query.processAllAvailable()
         assert rows("grown") == [(0, n) for n in range(50)] + [(1, n) for n in range(30)], "from its start"
 
-        client.delete_topic("grown")
+        client.topics.delete("grown")
         with pytest.raises(Exception, match="TIDELOG_UNKNOWN_TOPIC"):
             query.awaitTermination(PATIENCE_S)
     finally:

@@ -81,7 +81,7 @@ def test_F1_F2_F6_killed_machines_and_drivers_a_new_leader_and_tasks_that_are_ru
     (tmp_path / "trouble").write_text("501 0 stay\n1501 0 stay\n1501 1 stay\n")
     with tidelog.sync.connect(cluster.url) as client:
         for topic in ("from", "to"):
-            client.create_topic(topic, partitions=2, replication_factor=3, config={"flush": "os"})
+            client.topics.create(topic, partitions=2, replication_factor=3, config={"flush": "os"})
         with client.producer("from") as producer:
             for n in range(2500):
                 producer.submit(b"%d" % n, key=b"k", partition=n % 2)
@@ -97,7 +97,7 @@ def test_F1_F2_F6_killed_machines_and_drivers_a_new_leader_and_tasks_that_are_ru
         assert slow != again
         assert len(copies(client)) == 1000, "the first batch, whole and once, and nothing of the second"
 
-        leader = client.describe("to").partitions[0].leader
+        leader = client.topics.describe("to").partitions[0].leader
         cluster.stop(leader)
         (tmp_path / "trouble").write_text("1701 0 fail\n")
         run = Run(load(tmp_path / "copy.toml"), spark, tmp_path)
@@ -106,4 +106,4 @@ def test_F1_F2_F6_killed_machines_and_drivers_a_new_leader_and_tasks_that_are_ru
         assert (tmp_path / "met-1701-0").exists()
         assert (outcome.rows, outcome.batches) == (1500, 2)
         assert Counter(copies(client)) == Counter(b"%d" % n for n in range(2500))
-        assert [at.lag for at in client.group_progress("copy")] == [0, 0]
+        assert [at.lag for at in client.groups.progress("copy")] == [0, 0]

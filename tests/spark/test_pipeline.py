@@ -51,8 +51,8 @@ def by_hand(lines: list[str]) -> dict[tuple[str, str], int]:
 @pytest.mark.skipif(not SSH_LOG.exists(), reason=f"{SSH_LOG} is not there: set TIDELOG_TEST_DATA")
 def test_attacks_on_an_ssh_server(spark: Any, cluster: Any, client: tidelog.sync.Log, tmp_path: Path) -> None:
     lines = SSH_LOG.read_text().splitlines()
-    client.create_topic("ssh", partitions=3, config={"flush": "os"})
-    client.create_topic("ssh-attacks", config={"flush": "os"})
+    client.topics.create("ssh", partitions=3, config={"flush": "os"})
+    client.topics.create("ssh-attacks", config={"flush": "os"})
     pipeline = load(ROOT / "docs" / "examples" / "ssh_attacks.toml")
 
     def run() -> None:
@@ -85,9 +85,9 @@ def test_bad_records_go_where_they_are_looked_for(
     form: str, spark: Any, cluster: Any, client: tidelog.sync.Log, tmp_path: Path
 ) -> None:
     encode = {"json": lambda value: json.dumps(value).encode(), "cbor": cbor2.dumps}[form]
-    client.create_topic(f"{form}-in", config={"flush": "os"})
-    client.create_topic(f"{form}-out", config={"flush": "os"})
-    client.create_topic(f"{form}-bad", config={"flush": "os"})
+    client.topics.create(f"{form}-in", config={"flush": "os"})
+    client.topics.create(f"{form}-out", config={"flush": "os"})
+    client.topics.create(f"{form}-bad", config={"flush": "os"})
     with client.producer(f"{form}-in") as producer:
         producer.submit(encode({"id": 1, "what": "a"}), key=b"1")
         producer.submit(b"\xff{", key=b"2")

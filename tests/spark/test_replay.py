@@ -55,7 +55,9 @@ def troubled(url: str, marker: Path) -> Callable[[bytes], bytes]:
         if value.startswith(number) and marker.exists():
             with tidelog.sync.connect(url) as log:
                 until = time.monotonic() + patience_s
-                while sum(log.list_offset("replayed", p, "latest").offset for p in range(3)) <= first_batch:
+                while (
+                    sum(log.partitions.list_offset("replayed", p, "latest").offset for p in range(3)) <= first_batch
+                ):
                     assert time.monotonic() < until
             marker.unlink()
             raise RuntimeError("trouble")
@@ -69,7 +71,7 @@ def batches(cluster: Any) -> Batches:
 
     async def read() -> Batches:
         async with connect(cluster.url) as log:
-            topic = await log.describe("replayed")
+            topic = await log.topics.describe("replayed")
             found: Batches = {}
             for partition in range(len(topic.partitions)):
                 mine = found[partition] = []
@@ -115,14 +117,14 @@ def test_attempts_of_a_micro_batch_send_the_very_same_bytes(
             noted.unlink()
 
     def create() -> None:
-        client.create_topic("replayed", partitions=3, config={"flush": "os", "max_batch_bytes": "16384"})
+        client.topics.create("replayed", partitions=3, config={"flush": "os", "max_batch_bytes": "16384"})
 
     def numbers() -> list[int]:
         records = client.consume("replayed", start="earliest", end="latest")
         return sorted(int((record.value or b"")[:6]) for record in records)
 
     marker = tmp_path / "trouble"
-    client.create_topic("played", partitions=2, config={"flush": "os"})
+    client.topics.create("played", partitions=2, config={"flush": "os"})
     create()
     with client.producer("played") as producer:
         for n in range(RECORDS):
@@ -144,7 +146,7 @@ def test_attempts_of_a_micro_batch_send_the_very_same_bytes(
     assert numbers() == list(range(RECORDS)), "a restarted driver runs the last micro-batch again"
     assert batches(cluster) == first, "the log is as it was"
 
-    client.delete_topic("replayed")
+    client.topics.delete("replayed")
     create()
     forget_commit()
     run()

@@ -23,7 +23,7 @@ COUNT = 20_000
 @pytest.fixture(scope="module")
 def log(cluster: Any) -> Iterator[tidelog.sync.Log]:
     with tidelog.sync.connect(cluster.url) as client:
-        client.create_topic("orders", partitions=3, replication_factor=3, config={"flush": "os"})
+        client.topics.create("orders", partitions=3, replication_factor=3, config={"flush": "os"})
         with client.producer("orders") as producer:
             for n in range(COUNT):
                 headers = {"n": b"%d" % n} if n % 100 == 0 else None
@@ -92,7 +92,7 @@ def test_assign_reads_some_partitions(read: Any) -> None:
 
 
 def test_several_topics(read: Any, log: tidelog.sync.Log) -> None:
-    log.create_topic("returns", config={"flush": "os"})
+    log.topics.create("returns", config={"flush": "os"})
     with log.producer("returns") as producer:
         producer.send(b"r")
     rows = read(subscribe="orders,returns").groupBy("topic").count().collect()
@@ -135,7 +135,7 @@ def test_a_batch_that_cannot_be_decoded_is_named_or_skipped(read: Any, cluster: 
         async with tidelog.connect(cluster.url) as plain:
             await plain.sender("all").send(topic_id, 0, garbage(producer_id=0), 30.0)
 
-    topic = log.create_topic("trusting", replication_factor=3, config={"validate_batches": "false"})
+    topic = log.topics.create("trusting", replication_factor=3, config={"validate_batches": "false"})
     with log.producer("trusting") as producer:
         producer.send(b"before")
     cluster.run(send_garbage, topic.topic_id)
@@ -166,7 +166,7 @@ def test_a_leader_that_ends_during_the_read_changes_no_row(cluster: Any, log: ti
     calm = [row for batch in source.read(partition) for row in batch.to_pylist()]
     reading = source.read(partition)
     rows = next(reading).to_pylist()
-    leader = log.describe("orders").partitions[0].leader
+    leader = log.topics.describe("orders").partitions[0].leader
     cluster.stop(leader)
     rows += [row for batch in reading for row in batch.to_pylist()]
     cluster.start(leader)

@@ -59,8 +59,8 @@ def copy(spark: Any, cluster: Any, tmp_path: Path) -> Go:
 def test_a_stream_that_is_interrupted_and_grows_writes_every_record_once(
     copy: Go, client: tidelog.sync.Log, tmp_path: Path
 ) -> None:
-    client.create_topic("calls", partitions=3, replication_factor=3, config={"flush": "os"})
-    client.create_topic("copies", partitions=3, replication_factor=3, config={"flush": "os"})
+    client.topics.create("calls", partitions=3, replication_factor=3, config={"flush": "os"})
+    client.topics.create("copies", partitions=3, replication_factor=3, config={"flush": "os"})
     fill(client, "calls", range(3000))
     how = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2000", "groupId": "copying"}
     query = copy(**how)
@@ -71,7 +71,7 @@ def test_a_stream_that_is_interrupted_and_grows_writes_every_record_once(
     assert told["lost"] == 0
     assert {at["offset"] for at in told["topics"]["calls"]["partitions"].values()} == {1000}
     assert values(client, "copies") == list(range(3000))
-    assert [(at.offset, at.lag) for at in client.group_progress("copying")] == [(1000, 0)] * 3
+    assert [(at.offset, at.lag) for at in client.groups.progress("copying")] == [(1000, 0)] * 3
 
     for noted in (tmp_path / "commits").glob("*1*"):
         noted.unlink()
@@ -96,7 +96,7 @@ def test_a_first_batch_is_replayed_from_where_it_was_planned(
 
 
 def test_rows_of_a_table_become_records(spark: Any, cluster: Any, client: tidelog.sync.Log) -> None:
-    client.create_topic("table", partitions=3, config={"flush": "os"})
+    client.topics.create("table", partitions=3, config={"flush": "os"})
     rows = spark.range(1000).selectExpr("CAST(id AS STRING) AS value", "CAST(id % 3 AS INT) AS partition")
     writing = (
         rows.repartition(4).write.format("tidelog").options(gateway=cluster.url, topic="table", compression="lz4")

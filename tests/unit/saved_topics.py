@@ -59,6 +59,8 @@ class SavedTopic:
         self.fail_at: int | None = None
         """Reads from this offset on fail."""
         self.chain_is_wrong = False
+        self.topics = self.partitions = self.groups = self.cluster = self
+        """Its administration is here too."""
 
     def append(self, data: bytes, partition: int = 0, epoch: int = 3) -> bytes:
         """What the leader makes of it."""
@@ -120,7 +122,7 @@ class SavedTopic:
         entry = DigestEntry(asked, boundary, chain)
         return DigestAnswer(self.starts[partition], self.end(partition), self.end(partition), entries=(entry,))
 
-    async def groups(self) -> tuple[GroupInfo, ...]:
+    async def list(self) -> tuple[GroupInfo, ...]:
         return tuple(GroupInfo(group, "empty") for group in sorted(self.groups_at))
 
     async def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
@@ -161,21 +163,21 @@ class CopiedTopic(SavedTopic):
             raise refuse("UNKNOWN_TOPIC", f"there is no topic {topic}")
         return replace(await super().describe(topic), config=self.config)
 
-    async def create_topic(
+    async def create(
         self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]
     ) -> TopicInfo:
         self.exists, self.config = True, config
-        await self.grow_topic(name, partitions)
+        await self.grow(name, partitions)
         return await self.describe(name)
 
-    async def grow_topic(self, name: str, partitions: int) -> None:
+    async def grow(self, name: str, partitions: int) -> None:
         self.logs += [[] for _ in range(partitions - len(self.logs))]
         self.starts += [0] * (partitions - len(self.starts))
 
-    async def configure_topic(self, name: str, config: dict[str, str]) -> None:
+    async def alter(self, name: str, config: dict[str, str]) -> None:
         self.configured.append(config)
 
-    async def reset_group(self, group: str, topic: str, positions: dict[int, int]) -> None:
+    async def reset(self, group: str, topic: str, positions: dict[int, int]) -> None:
         self.groups_at.setdefault(group, {}).update(positions)
 
     async def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:

@@ -166,12 +166,12 @@ async def test_a_producer_presents_its_ticket_on_every_connection_and_asks_for_a
             for rotations in (1, 1, 2):
                 cluster.key += rotations
                 cluster.cut()
-                await log.topics()  # on the next connection
+                await log.topics.list()  # on the next connection
                 await producer.send(b"%d" % rotations)
         assert values(cluster) == [b"0", b"1", b"1", b"2"]
         ids = [read_header(batch).producer_id for batch in cluster.log("orders").batches]
         assert ids[0] == ids[1] == ids[2] != ids[3]
-        await log.topics()  # what was released before is heard by then
+        await log.topics.list()  # what was released before is heard by then
         assert not any(cluster.held.get(link.source) for link in cluster.links)
 
 
@@ -359,22 +359,22 @@ async def test_an_iteration_that_was_left_is_unsubscribed() -> None:
             break
         gc.collect()
         await producer.send(b"b")
-        await log.topics()
+        await log.topics.list()
         assert any(isinstance(message, Unsubscribe) for message in cluster.seen)
         assert sum(isinstance(message, Subscribe) for message in cluster.seen) == 1
 
 
 async def test_topics_are_created_described_and_deleted() -> None:
     async with connected() as (_, log):
-        created = await log.create_topic("new", partitions=2, config={"flush": "os"})
+        created = await log.topics.create("new", partitions=2, config={"flush": "os"})
         assert (created.name, len(created.partitions)) == ("new", 2)
-        assert await log.describe("new") == created
-        assert [topic.name for topic in await log.topics()] == ["orders", "new"]
+        assert await log.topics.describe("new") == created
+        assert [topic.name for topic in await log.topics.list()] == ["orders", "new"]
         with pytest.raises(TidelogError, match="TOPIC_EXISTS"):
-            await log.create_topic("new")
-        await log.delete_topic("new")
+            await log.topics.create("new")
+        await log.topics.delete("new")
         with pytest.raises(TidelogError, match="there is no topic new"):
-            await log.describe("new")
+            await log.topics.describe("new")
         with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
             await log.consume("new").__anext__()
 
@@ -383,10 +383,10 @@ async def test_offsets_can_be_asked_for() -> None:
     async with connected() as (_, log):
         async with log.producer("orders") as producer:
             await producer.send(b"a")
-        assert (await log.list_offset("orders", 0, "earliest")).offset == 0
-        assert (await log.list_offset("orders", 0)).offset == 1
+        assert (await log.partitions.list_offset("orders", 0, "earliest")).offset == 0
+        assert (await log.partitions.list_offset("orders", 0)).offset == 1
         with pytest.raises(TidelogError, match="partitions 0 to 0, not 1"):
-            await log.list_offset("orders", 1)
+            await log.partitions.list_offset("orders", 1)
 
 
 async def test_without_a_gateway_connect_says_so() -> None:
@@ -425,7 +425,7 @@ async def test_reading_a_copy_goes_at_the_pace_of_the_quota(autojump_clock) -> N
     connection = Connection(("ws://g1",), TrioLoop(WebSocketTransport()), "client", request_timeout_s=30.0)
     connection.link = Bounded()  # type: ignore[assignment]
     log = tidelog.Log(connection, lambda: 0)
-    assert await log.read_copy("t", 0, "r1", 0) == CopyRead(0, 9, 9, 600)
+    assert await log.partitions.read_copy("t", 0, "r1", 0) == CopyRead(0, 9, 9, 600)
     assert trio.current_time() == pytest.approx(100.0)
 
 
@@ -460,7 +460,7 @@ async def test_a_request_whose_time_ends_says_why_it_was_refused_before(
 async def test_a_dead_gateway_in_the_list_does_no_harm() -> None:
     cluster = FakeCluster()
     async with cluster.gateways() as urls, tidelog.connect(["ws://127.0.0.1:1", *urls]) as log:
-        assert await log.topics() == ()
+        assert await log.topics.list() == ()
 
 
 async def test_an_error_in_the_block_of_connect_stays_itself() -> None:

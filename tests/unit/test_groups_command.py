@@ -119,7 +119,7 @@ def test_a_blocking_member_commits_and_its_hooks_run_where_they_may_block() -> N
         def on_assigned(partitions: list[tuple[str, int]]) -> None:
             threads.append(threading.current_thread())
             told.extend(partitions)
-            log.topics()
+            log.topics.list()
 
         hooks = tidelog.Hooks(on_assigned=on_assigned)
         by_hand = tidelog.GroupOptions(auto_commit_s=None)
@@ -132,14 +132,14 @@ def test_a_blocking_member_commits_and_its_hooks_run_where_they_may_block() -> N
         assert told == [("orders", 0), ("orders", 1)]
         assert threads[0] is not threading.main_thread() and threads[0].name != "tidelog"
         assert sum(at.offset for at in cluster.group.positions.values()) == 7 == len(seen)
-        progress = log.group_progress("g")
+        progress = log.groups.progress("g")
         assert sum(one.lag for one in progress) == 13
-        log.reset_group("g", "orders", {0: 3, 1: Position(4, 5)})
-        assert [one.offset for one in log.group_progress("g")] == [3, 5]
-        assert [one.group for one in log.groups()] == ["g"]
-        assert log.describe_group("g").state == "empty"
-        log.delete_group("g")
-        assert log.group_progress("g") == ()
+        log.groups.reset("g", "orders", {0: 3, 1: Position(4, 5)})
+        assert [one.offset for one in log.groups.progress("g")] == [3, 5]
+        assert [one.group for one in log.groups.list()] == ["g"]
+        assert log.groups.describe("g").state == "empty"
+        log.groups.delete("g")
+        assert log.groups.progress("g") == ()
 
 
 def test_a_blocking_member_hands_nothing_out_of_a_partition_that_it_gave_up() -> None:
@@ -149,6 +149,6 @@ def test_a_blocking_member_hands_nothing_out_of_a_partition_that_it_gave_up() ->
             key = TopicPartition(cluster.topics["orders"].topic_id, first.partition)
             cluster.group.give("i2", [key])
             while len(member.assignment) == 2:
-                log.topics()
+                log.topics.list()
             assert {next(member).partition for _ in range(10)} == {1 - first.partition}
         assert cluster.group.positions[key].offset == 1

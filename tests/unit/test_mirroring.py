@@ -56,7 +56,7 @@ async def test_a_log_with_everything_has_its_records_at_their_offsets() -> None:
     done = await mirror(source, target)
     assert records_of(target) == records_of(source)
     assert ends(target) == [[3, *ends(source)[0]]]  # one empty batch for what the source has no more
-    assert target.config == (await source.describe("orders")).config
+    assert target.config == (await source.topics.describe("orders")).config
     assert (done.partitions[0].copied, done.partitions[0].lag) == (11, 0)
 
 
@@ -88,7 +88,7 @@ async def test_whatever_is_lost_on_the_way_every_record_is_there_once(seed: int,
     for round in range(6):
         for number in range(chance.randrange(20)):
             source.append(batch(b"%d-%d" % (round, number)), partition=chance.randrange(2))
-        await target.grow_topic("orders", 2)
+        await target.topics.grow("orders", 2)
         target.exists = True
         async with trio.open_nursery() as nursery:
             for _ in range(chance.choice((1, 1, 2))):

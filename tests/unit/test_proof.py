@@ -279,8 +279,8 @@ async def forge(cluster: LocalCluster) -> Message | TidelogError:
         found: list[Any] = []
         with trio.fail_after(60):
             while not found or not found[0].partitions[0].leader:
-                found = [topic for topic in (await log.status()).topics if topic.name == TIMELINE]
-        await log.find_positions(TIMELINE, "latest")  # it serves
+                found = [topic for topic in (await log.cluster.status()).topics if topic.name == TIMELINE]
+        await log.partitions.find_positions(TIMELINE, "latest")  # it serves
     acks: list[Message] = []
     acked = trio.Event()
 

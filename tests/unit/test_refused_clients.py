@@ -20,7 +20,7 @@ async def test_who_is_refused_by_all_gateways_need_not_wait_and_by_one_goes_to_a
             async with tidelog.connect([closed, other], connect_timeout_s=1e6):
                 pytest.fail("nobody lets us in")
         async with tidelog.connect([closed, *urls]) as log:
-            assert await log.topics() == ()
+            assert await log.topics.list() == ()
 
 
 @asynccontextmanager

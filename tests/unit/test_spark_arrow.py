@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import CorruptBatch
-from tidelog.spark import arrow
+from tidelog.spark.read import arrow
 
 
 def batch(base: int, records: list[NewRecord], epoch: int = 3) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from tidelog.spark.checkpoint import CheckpointOffset, Key, share
-from tidelog.spark.data_loss import Extent
 from tidelog.spark.errors import SourceError
+from tidelog.spark.read.checkpoint import CheckpointOffset, Key, share
+from tidelog.spark.read.data_loss import Extent
 from tidelog.types import Position
 
 A0, A1, B0 = Key("a", 0, "ia"), Key("a", 1, "ia"), Key("b", 0, "ib")

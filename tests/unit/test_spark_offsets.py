@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tidelog.spark.data_loss import Extent, lost
 from tidelog.spark.errors import SourceError
-from tidelog.spark.ranges import Range, cut, plan
+from tidelog.spark.read.data_loss import Extent, lost
+from tidelog.spark.read.ranges import Range, cut, plan
 
 EXTENTS = [Extent("a", "ia", 0, 10, 30), Extent("a", "ia", 1, 0, 5)]
 

@@ -9,7 +9,7 @@ from tidelog.net.tls import TlsOptions
 from tidelog.spark.errors import CODES, SourceError
 from tidelog.spark.option_parsers import AtTime
 from tidelog.spark.options import BATCH, STREAM, ReadOptions, parse
-from tidelog.spark.write_options import WRITE
+from tidelog.spark.write.options import WRITE
 
 
 def refusal(**options: str) -> str:

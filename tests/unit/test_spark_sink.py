@@ -26,12 +26,13 @@ from tidelog.wire.messages import InitProducer, InitTaskProducer, Message, Produ
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructField, StructType
-from tidelog.spark import sink, task_input
-from tidelog.spark import write_task as sending
+from tidelog.spark import sink
 from tidelog.spark.errors import SourceError
-from tidelog.spark.row_encoder import Numbering, Producer, Reserved, TopicLimits, check_columns
 from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, checked
-from tidelog.spark.write_options import parse
+from tidelog.spark.write import task as sending
+from tidelog.spark.write import task_input
+from tidelog.spark.write.options import parse
+from tidelog.spark.write.row_encoder import Numbering, Producer, Reserved, TopicLimits, check_columns
 
 
 def refusal(streaming: bool = False, **options: str) -> str:

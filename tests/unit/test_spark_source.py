@@ -105,7 +105,7 @@ def test_what_does_not_exist_is_said_at_planning() -> None:
 
 
 def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.spark.planner.PLAN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("tidelog.spark.read.planner.PLAN_TIMEOUT_S", 0.1)
     with pytest.raises(SourceError, match=r"^\[TIDELOG_UNREACHABLE\] no gateway can be reached"):
         reader("ws://127.0.0.1:1").partitions()
 
@@ -178,7 +178,7 @@ def test_a_read_that_is_left_early_closes_its_connection() -> None:
         next(reading)
         reading.close()
         with tidelog.sync.connect(url) as log:
-            log.topics()
+            log.topics.list()
             assert len(cluster.links) == 1
 
 

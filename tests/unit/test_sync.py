@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
+from collections.abc import Iterator
 
 import pytest
 import tidelog.sync
 from serving import served
 from tidelog.errors import Closed, TidelogError, Unreachable, refuse
+from tidelog.sync import faces
+from tidelog.sync.face import CLOSING
 from tidelog.types import Position
 
 
@@ -67,13 +71,39 @@ def test_an_unknown_topic_is_an_error_at_once() -> None:
 
 def test_topics_and_offsets() -> None:
     with served() as (_, url), tidelog.sync.connect(url) as log:
-        topic = log.create_topic("new", partitions=2)
-        assert log.describe("new") == topic
-        assert len(log.topics()) == 2
-        assert log.list_offset("new", 1).offset == 0
-        assert {p: a.offset for p, a in log.list_offsets(topic, "earliest", [0, 1]).items()} == {0: 0, 1: 0}
-        log.delete_topic("new")
-        assert len(log.status().topics) == 1
+        topic = log.topics.create("new", partitions=2)
+        assert log.topics.describe("new") == topic
+        assert len(log.topics.list()) == 2
+        assert log.partitions.list_offset("new", 1).offset == 0
+        found = log.partitions.list_offsets(topic, "earliest", [0, 1])
+        assert {p: a.offset for p, a in found.items()} == {0: 0, 1: 0}
+        log.topics.delete("new")
+        assert len(log.cluster.status().topics) == 1
+
+
+def test_a_generator_is_used_up_in_the_thread_of_the_caller() -> None:
+    threads: list[threading.Thread] = []
+
+    def numbers() -> Iterator[int]:
+        threads.append(threading.current_thread())
+        yield from (0, 1)
+
+    with served(partitions=2) as (_, url), tidelog.sync.connect(url) as log:
+        topic = log.topics.describe("orders")
+        assert set(log.partitions.list_offsets(topic, "latest", numbers())) == {0, 1}
+    assert threads == [threading.current_thread()]
+
+
+@pytest.mark.parametrize("name", sorted(name for name, made in vars(faces).items() if hasattr(made, "_face")))
+def test_a_blocking_face_has_the_methods_of_the_asynchronous_one(name: str) -> None:
+    ours = getattr(faces, name)
+    for each, theirs in vars(ours._face).items():
+        if each.startswith("_") or each == CLOSING or not inspect.iscoroutinefunction(theirs):
+            continue
+        assert not inspect.iscoroutinefunction(getattr(ours, each))
+        if each in vars(ours):
+            assert inspect.signature(getattr(ours, each)) == inspect.signature(theirs)
+            assert getattr(ours, each).__doc__ == theirs.__doc__
 
 
 def test_positions_and_batches() -> None:
@@ -118,7 +148,7 @@ def test_after_close_everything_says_closed() -> None:
         with tidelog.sync.connect(url) as log:
             consumer = log.consume("orders", start="earliest")
         with pytest.raises(Closed):
-            log.topics()
+            log.topics.list()
         with pytest.raises(Closed):
             next(consumer)
         log.close()
@@ -137,7 +167,7 @@ def test_a_fork_connects_anew_and_leaves_the_parent_alone() -> None:
             status = 1
             try:
                 try:
-                    log.topics()
+                    log.topics.list()
                 except Closed as error:
                     assert "connect again after a fork" in str(error)
                     log.close()

@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from serving import served
 from tidelog.batch.format import Record
-from tidelog.client.producer import Producer
+from tidelog.client.producer import Producer, TracedProducer
 from tidelog.errors import TidelogError, refuse
-from tidelog.tracing import TracedProducer, Tracing
+from tidelog.tracing import Tracing
 
 
 class Traces:

@@ -29,8 +29,8 @@ def create(order: Order) -> None:
 
 async def _create(order: Order) -> None:
     async with _log(order) as log:
-        if order.topic not in [topic.name for topic in await log.topics()]:
-            await log.create_topic(
+        if order.topic not in [topic.name for topic in await log.topics.list()]:
+            await log.topics.create(
                 order.topic, partitions=order.partitions, replication_factor=3, config=order.settings
             )
 
@@ -152,4 +152,4 @@ def leader(order: Order) -> str:
 
 async def _leader(order: Order) -> str:
     async with _log(order) as log:
-        return str((await log.describe(order.topic)).partitions[0].leader)
+        return str((await log.topics.describe(order.topic)).partitions[0].leader)

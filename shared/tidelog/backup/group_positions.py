@@ -15,8 +15,8 @@ Positions = dict[str, dict[int, int]]
 async def positions_in(log: Log, topic: TopicInfo) -> Positions:
     """Of every group that has come anywhere in it. Raises ``FORBIDDEN`` where one may not look into all groups."""
     found: Positions = {}
-    for info in await log.groups():
-        positions = await log.fetch_offsets(info.group, topic.name)
+    for info in await log.groups.list():
+        positions = await log.groups.fetch_offsets(info.group, topic.name)
         if positions:
             found[info.group] = {partition: at.offset for partition, at in sorted(positions.items())}
     return found
@@ -29,10 +29,10 @@ async def set_positions(log: Log, topic: TopicInfo, wanted: Positions, ends: Map
     for group, positions in sorted(wanted.items()):
         at = {partition: min(offset, ends.get(partition, 0)) for partition, offset in positions.items()}
         try:
-            there = await log.fetch_offsets(group, topic.name)
+            there = await log.groups.fetch_offsets(group, topic.name)
             ahead = {p: offset for p, offset in at.items() if p not in there or offset > there[p].offset}
             if ahead:
-                await log.reset_group(group, topic.name, ahead)
+                await log.groups.reset(group, topic.name, ahead)
         except TidelogError as error:
             if error.retriable or error.code == "UNREACHABLE":
                 raise

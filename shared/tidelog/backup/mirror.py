@@ -97,13 +97,13 @@ class Mirror:
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Copy. ``ready`` is called when the target is there. Raises ``TidelogError``: see the module."""
         with of(SOURCE):
-            source = await self._source.describe(self._topic)
+            source = await self._source.topics.describe(self._topic)
         with of(TARGET):
             target = await self._prepare(source)
         ends: dict[int, int] = {}
         if self._wishes.to_end:
             with of(SOURCE):
-                found = await self._source.list_offsets(source, "latest", range(len(source.partitions)))
+                found = await self._source.partitions.list_offsets(source, "latest", range(len(source.partitions)))
             ends = {partition: at.offset for partition, at in found.items()}
         ready()
         async with trio.open_nursery() as nursery:
@@ -124,14 +124,14 @@ class Mirror:
         """The target, made where it is missing, with as many partitions as the source."""
         wishes, count = self._wishes, len(source.partitions)
         try:
-            target = await self._target.describe(wishes.name)
+            target = await self._target.topics.describe(wishes.name)
         except BrokerError as error:
             if error.code != "UNKNOWN_TOPIC":
                 raise
             factor = wishes.replication_factor or max(len(each.replicas) for each in source.partitions)
             config = source.config | dict(wishes.config)
             check_target(wishes.name, config)
-            return await self._target.create_topic(
+            return await self._target.topics.create(
                 wishes.name, partitions=count, replication_factor=factor, config=config
             )
         check_target(wishes.name, target.config)
@@ -139,8 +139,8 @@ class Mirror:
             text = f"{wishes.name} has {len(target.partitions)} partitions, the source {count}: it is no copy of it"
             raise refuse("TOPIC_EXISTS", text)
         if len(target.partitions) < count:
-            await self._target.grow_topic(wishes.name, count)
-            target = await self._target.describe(wishes.name)
+            await self._target.topics.grow(wishes.name, count)
+            target = await self._target.topics.describe(wishes.name)
         return target
 
     async def _look(self, copying: trio.Nursery, source: TopicInfo) -> None:
@@ -149,7 +149,7 @@ class Mirror:
             await trio.sleep(LOOK_S)
             try:
                 with of(SOURCE):
-                    source = await self._source.describe(self._topic)
+                    source = await self._source.topics.describe(self._topic)
                 if len(source.partitions) > len(self.partitions):
                     with of(TARGET):
                         target = await self._prepare(source)
@@ -165,7 +165,7 @@ class Mirror:
             positions = await positions_in(self._source, source)
         ends = {partition: max(0, progress.end) for partition, progress in self.partitions.items()}
         with of(TARGET):
-            target = await self._target.describe(self._wishes.name)
+            target = await self._target.topics.describe(self._wishes.name)
             self.groups_refused = await set_positions(self._target, target, positions, ends)
 
     # --- one partition -----------------------------------------------------------------------------------
@@ -203,8 +203,8 @@ class Mirror:
             progress.copied += max(0, end - progress.end)
         progress.end = end
         with of(SOURCE):
-            first = (await self._source.list_offsets(source, "earliest", [partition]))[partition].offset
-            last = (await self._source.list_offsets(source, "latest", [partition]))[partition].offset
+            first = (await self._source.partitions.list_offsets(source, "earliest", [partition]))[partition].offset
+            last = (await self._source.partitions.list_offsets(source, "latest", [partition]))[partition].offset
         progress.source_end = last
         if end > last:
             raise refuse(

@@ -57,7 +57,7 @@ class Target:
 
     async def end(self) -> int:
         """Where it ends: everything below is committed."""
-        found = await self._log.list_offsets(self._topic, "latest", [self._partition], "uncommitted")
+        found = await self._log.partitions.list_offsets(self._topic, "latest", [self._partition], "uncommitted")
         return found[self._partition].offset
 
     async def put(self, batches: Iterable[Buffer]) -> None:

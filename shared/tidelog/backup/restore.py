@@ -93,7 +93,7 @@ class Restoring:
         async with trio.open_nursery() as nursery:
             for saved in self._manifest.partitions:
                 nursery.start_soon(one, saved)
-        await self._log.configure_topic(topic.name, {name: wanted[name] for name in MEANWHILE if name in wanted})
+        await self._log.topics.alter(topic.name, {name: wanted[name] for name in MEANWHILE if name in wanted})
         if self._wishes.groups:
             ends = {saved.partition: saved.end for saved in self._manifest.partitions}
             refused = await set_positions(self._log, topic, self._manifest.groups, ends)
@@ -104,7 +104,7 @@ class Restoring:
     async def _topic(self, wanted: Mapping[str, str]) -> TopicInfo:
         name, count = self._wishes.name, len(self._manifest.partitions)
         if self._wishes.resume:
-            topic = await self._log.describe(name)
+            topic = await self._log.topics.describe(name)
             if len(topic.partitions) != count:
                 raise BadBackup(f"{name} has {len(topic.partitions)} partitions, the backup {count}")
             if any(topic.config.get(key) != text for key, text in MEANWHILE.items()):
@@ -112,11 +112,11 @@ class Restoring:
             return topic
         factor = self._wishes.replication_factor or self._manifest.replication_factor
         config = dict(wanted) | MEANWHILE
-        return await self._log.create_topic(name, partitions=count, replication_factor=factor, config=config)
+        return await self._log.topics.create(name, partitions=count, replication_factor=factor, config=config)
 
     async def _try_rights(self, topic: TopicInfo) -> None:
         """Do what needs the rights of the end: ``FORBIDDEN`` is to come before anything is written."""
-        await self._log.configure_topic(topic.name, MEANWHILE)
+        await self._log.topics.alter(topic.name, MEANWHILE)
         await self._log.read_batches(topic.topic_id, 0, Position(-1, 0), max_bytes=1)
 
     async def _restore(self, target: Target, saved: SavedPartition, written: Progress, verified: Progress) -> None:

@@ -96,15 +96,16 @@ class Saving:
     async def run(self, name: str, *, groups: bool, begun: Progress, done: Progress) -> Saved:
         """Save the topic, and with ``groups`` the positions that groups have in it. ``begun`` is told of what there
         is to do (bytes: 0), ``done`` of what was done. Raises ``BadBackup``; ``TidelogError`` of the cluster."""
-        topic = await self._log.describe(name)
+        topic = await self._log.topics.describe(name)
         manifest = await self._begin(topic)
         if groups:  # first: a position is then never ahead of the records
             manifest.groups = await positions_in(self._log, topic)
         ends = {
-            p: at.offset for p, at in (await self._log.list_offsets(topic, "latest", self._numbers(topic))).items()
+            p: at.offset
+            for p, at in (await self._log.partitions.list_offsets(topic, "latest", self._numbers(topic))).items()
         }
         new = self._numbers(topic)[len(manifest.partitions) :]
-        for number, first in (await self._log.list_offsets(topic, "earliest", new)).items():
+        for number, first in (await self._log.partitions.list_offsets(topic, "earliest", new)).items():
             entry = (await self._digest(topic, number, first.offset)).entries[0]
             manifest.partitions.append(SavedPartition(number, entry.boundary, entry.chain.hex()))
         saved = Saved(manifest)
@@ -135,7 +136,7 @@ class Saving:
                 f" {found.cluster}; {topic.name} is {topic.topic_id}: take another folder"
             )
         return Manifest(
-            cluster=(await self._log.status()).cluster,
+            cluster=(await self._log.cluster.status()).cluster,
             topic=topic.name,
             topic_id=topic.topic_id,
             config=topic.config,
@@ -206,12 +207,12 @@ class Saving:
 
     async def _digest(self, topic: TopicInfo, number: int, offset: int) -> DigestAnswer:
         """What a replica says of its log at an offset, the leader if it can be asked."""
-        info = (await self._log.describe(topic.name)).partitions[number]
+        info = (await self._log.topics.describe(topic.name)).partitions[number]
         nodes = dict.fromkeys([*([info.leader] if info.leader else []), *info.isr, *info.replicas])
         failed: TidelogError | None = None
         for node in nodes:
             try:
-                return await self._log.digest(topic.topic_id, number, node, (offset,))
+                return await self._log.partitions.digest(topic.topic_id, number, node, (offset,))
             except TidelogError as error:
                 failed = failed or error
         raise failed or refuse("NOT_LEADER", f"{topic.name}/{number} has no replicas")

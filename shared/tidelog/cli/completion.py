@@ -64,7 +64,7 @@ def _ask(ctx: click.Context) -> tuple[TopicInfo, ...]:
     async def task() -> tuple[TopicInfo, ...]:
         with trio.move_on_after(ASK_S):
             async with connect(ctx.params.get("gateways") or (DEFAULT_GATEWAY,)) as log:
-                return await log.topics()
+                return await log.topics.list()
         return ()
 
     found: tuple[TopicInfo, ...] = ()

@@ -18,8 +18,7 @@ from tidelog.cli.completion import topic_names
 from tidelog.cli.explain.describe import parse_moment
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import json_text, say
-from tidelog.client.consumers import Reading
-from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE
+from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE, Reading
 from tidelog.client.record_stream import RecordStream
 from tidelog.errors import TidelogError
 from tidelog.printable import escaped
@@ -184,7 +183,7 @@ class Output:
         """Those of a member of a group; what was printed is committed."""
         ends: dict[tuple[str, int], int] = {}
         for topic in topics:
-            places = await log.find_positions(topic, "latest")
+            places = await log.partitions.find_positions(topic, "latest")
             ends.update({(topic, partition): at.offset for partition, at in places.items()})
         async with member:
             async with trio.open_nursery() as nursery:
@@ -216,7 +215,7 @@ async def tell_waits(log: Log, topics: list[str], output: Output) -> None:
 async def _ask_ends(log: Log, topics: list[str]) -> None:
     for topic in topics:
         with suppress(TidelogError):
-            await log.find_positions(topic, "latest")
+            await log.partitions.find_positions(topic, "latest")
 
 
 async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int], scope: trio.CancelScope) -> None:

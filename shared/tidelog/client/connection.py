@@ -11,7 +11,7 @@ import math
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidelog.client.loop import Event, Link, Loop, Work
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse, without_frames
@@ -38,6 +38,7 @@ REFUSED = ("UNAUTHENTICATED", "FORBIDDEN")
 """No use to try again: somebody must do something first."""
 RETRY_S = 0.05
 """Pause before a request is tried again after an error that may pass."""
+A = TypeVar("A", bound=Message)
 _PRODUCER_SHIFT = 40  # an ack's id: the producer's number, then its own count
 
 
@@ -229,6 +230,20 @@ class Connection:
                     await self.loop.sleep(pause_s)
         finally:
             self.waits.pop(key, None)
+
+    async def ask(
+        self,
+        request: Message,
+        answer: type[A],
+        timeout_s: float | None = None,
+        *,
+        again: bool = True,
+        patience_s: float = math.inf,
+    ) -> A:
+        """``call`` for a request whose answers are of one class."""
+        found = await self.call(request, timeout_s, again=again, patience_s=patience_s)
+        assert isinstance(found, answer)
+        return found
 
     # --- producer ids ------------------------------------------------------------------------------------
 

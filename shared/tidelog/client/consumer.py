@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from tidelog.client.connection import Connection
 from tidelog.client.core.consumer import ConsumerCore, Fetched
+from tidelog.client.lookups import Where
 from tidelog.client.options import ConsumerOptions
 from tidelog.client.record_stream import RecordStream
 from tidelog.client.topic_reader import TopicReader, Wakeup
 from tidelog.errors import Closed, UnreadableBatch, refuse
 from tidelog.types import Position
-
-Where = str | int | datetime | Mapping[int, int | Position]
-"""A place in every partition: ``earliest``, ``latest``, an offset, a time (the first record at or after it), or
-partition -> offset or ``Position``."""
 
 Locate = Callable[[Where, list[int]], Awaitable[dict[int, Position]]]
 """Finds a place of these partitions."""

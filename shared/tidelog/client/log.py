@@ -2,60 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from tidelog.client.admin.access import Securing
-from tidelog.client.admin.cluster import Upgrading
-from tidelog.client.admin.copy_comparison import compare_copies, ignore
-from tidelog.client.admin.groups import Grouping
-from tidelog.client.admin.partitions import Moving
-from tidelog.client.admin.replica_comparison import Comparison, compare
+from tidelog.batch.format import BatchHeader, split
+from tidelog.client.admin.access import AccessAdmin
+from tidelog.client.admin.cluster import ClusterAdmin
+from tidelog.client.admin.groups import GroupAdmin
+from tidelog.client.admin.old_names import keep_old_names
+from tidelog.client.admin.partitions import PartitionAdmin
+from tidelog.client.admin.topics import TopicAdmin
+from tidelog.client.admin.transactions import TransactionAdmin
+from tidelog.client.backward_consumer import BackwardConsumer
 from tidelog.client.batch_sender import BatchSender
-from tidelog.client.clock import wall_ms
+from tidelog.client.clock import process_name, random_name, wall_ms
 from tidelog.client.conditional_appender import ConditionalAppender
 from tidelog.client.connection import Connection
-from tidelog.client.consumers import Consuming, check_partitions
+from tidelog.client.consumer import Consumer, Plan
+from tidelog.client.group_consumer import GroupConsumer, Start
+from tidelog.client.lookups import Where, check_partitions, describe_topic, find_offset, find_positions, parse_place
 from tidelog.client.loop import Loop
-from tidelog.client.options import ACKS, ProducerOptions
+from tidelog.client.options import ACKS, ConsumerOptions, GroupOptions, ProducerOptions, Reading
 from tidelog.client.producer import Producer, WallClock, open_producer
-from tidelog.client.transactions import Transacting
-from tidelog.errors import ConfigError, TidelogError, TimedOut, refuse
+from tidelog.client.rebalance_listener import NO_HOOKS, Hooks
+from tidelog.client.record_stream import RecordStream
+from tidelog.client.transactions import TIMEOUT_S, Transaction, begin_transaction, wait_visible
+from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.net.tls import TlsOptions
+from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import (
-    AddController,
-    AlterLearners,
-    AlterTopic,
-    CopyRead,
-    CreateTopic,
-    DeleteTopic,
-    DescribeMetrics,
-    DescribeQuorum,
-    Digest,
-    DigestAnswer,
-    History,
-    HistoryAnswer,
-    HistoryEntry,
+    AbortStaged,
+    CommitStaged,
+    Done,
+    EndTransaction,
     InitProducer,
     InitTaskProducer,
-    Message,
-    Metadata,
-    MetadataAnswer,
-    MetricsAnswer,
-    Play,
-    PlayAnswer,
-    PlayedMessage,
-    PlayedNode,
+    JoinGroup,
+    ListOffset,
+    PrepareTransaction,
     ProducerId,
-    QuorumAnswer,
-    ReadCopy,
-    RemoveController,
-    ScrubServer,
-    ScrubStatus,
+    Read,
+    ReadAnswer,
+    StagedCommitted,
     TaskProducer,
-    TopicCreated,
-    TopicInfo,
+    TransactionEnded,
 )
 
 if TYPE_CHECKING:
@@ -63,22 +55,31 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "ws://127.0.0.1:9292"
 NO_FILES = TlsOptions()
-_POLL_S = 0.01  # first pause while a new topic's partitions get their leaders; doubles
-_POLL_MAX_S = 0.2
 GOODBYE_S = 1.0
 """How long a connection that is closed waits for the end of what was not closed before."""
-DIGEST_PATIENCE_S = 3.0
-"""A server that cannot tell what it holds is asked again for so long."""
-
-A = TypeVar("A", bound=Message)
 
 
-class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
-    """A connected client. Made by ``connect``; may be used by many tasks."""
+@keep_old_names
+class Log:
+    """A connected client. Made by ``connect``; may be used by many tasks. What applications do with records stands
+    here; administration stands behind the attributes ``topics``, ``partitions``, ``groups``, ``transactions``,
+    ``access`` and ``cluster``."""
+
+    topics: TopicAdmin
+    partitions: PartitionAdmin
+    groups: GroupAdmin
+    transactions: TransactionAdmin
+    access: AccessAdmin
+    cluster: ClusterAdmin
 
     def __init__(self, connection: Connection, clock: WallClock) -> None:
+        self.topics = TopicAdmin(connection)
+        self.partitions = PartitionAdmin(connection)
+        self.groups = GroupAdmin(connection)
+        self.transactions = TransactionAdmin(connection)
+        self.access = AccessAdmin(connection)
+        self.cluster = ClusterAdmin(connection)
         self._connection = connection
-        self._loop = connection.loop
         self._wall_ms = clock
 
     @property
@@ -91,114 +92,157 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         """The last refusal of each request that is being repeated: what its caller waits for."""
         return tuple(self._connection.waits.values())
 
-    # --- topics ----------------------------------------------------------------------------------------------
-
-    async def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = 1,
-        replication_factor: int = 1,
-        config: Mapping[str, object] | None = None,
-    ) -> TopicInfo:
-        """Create a topic, and wait until its partitions have leaders. ``config``: fields of ``TopicConfig``. Raises
-        ``BrokerError``: ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG``, ``INVALID_REPLICATION_FACTOR``."""
-        request = CreateTopic(name, partitions, replication_factor, _texts(config or {}))
-        created = await self._ask(request, TopicCreated, again=False)
-        pause = _POLL_S
-        deadline = self._loop.now() + self._connection.request_timeout_s
-        while True:
-            topic = next((t for t in await self._topics(name) if t.topic_id == created.topic_id), None)
-            if topic is not None and all(partition.leader for partition in topic.partitions):
-                return topic
-            if self._loop.now() > deadline:
-                raise TimedOut(f"{name} was created, but not all of its partitions have a leader yet")
-            await self._loop.sleep(pause)
-            pause = min(2 * pause, _POLL_MAX_S)
-
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic and all its records. Raises ``UNKNOWN_TOPIC``."""
-        await self._connection.call(DeleteTopic(name), again=False)
-
-    async def configure_topic(self, name: str, config: Mapping[str, object]) -> None:
-        """Change settings of a topic (fields of ``TopicConfig``); those that are not named stay. Raises
-        ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (also for what is fixed when a topic is created)."""
-        await self._connection.call(AlterTopic(name, _texts(config)))
-
-    async def set_learners(self, topic: str, partition: int, learners: Iterable[str]) -> None:
-        """Which servers copy a partition's log without being replicas of it; none ends that. Raises
-        ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a learner is a live server and no replica)."""
-        await self._connection.call(AlterLearners(topic, partition, tuple(learners)))
-
-    async def topics(self) -> tuple[TopicInfo, ...]:
-        """Describe every topic."""
-        return (await self.status()).topics
-
-    async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """One topic; ``offsets``: with log start and high watermark of each partition, asked from the leaders. Raises
-        ``UNKNOWN_TOPIC``."""
-        for found in await self._topics(topic, offsets=offsets):
-            if found.name == topic:
-                return found
-        raise refuse("UNKNOWN_TOPIC", f"there is no topic {topic}", topic=topic)
-
-    async def history(self, topic: str, partition: int) -> tuple[HistoryEntry, ...]:
-        """Every change of a partition's leader, ISR and replicas that is remembered, oldest first, with its cause."""
-        found = await self.describe(topic)
-        check_partitions(found, [partition])
-        return (await self.histories(found, [partition]))[partition]
-
-    async def histories(self, topic: TopicInfo, partitions: Iterable[int]) -> dict[int, tuple[HistoryEntry, ...]]:
-        """``history`` of many partitions at a time."""
-
-        async def ask(partition: int) -> HistoryAnswer:
-            return await self._ask(History(topic.topic_id, partition), HistoryAnswer)
-
-        return {partition: answer.entries for partition, answer in (await self._each(ask, partitions)).items()}
-
-    async def status(self, *, offsets: bool = False) -> MetadataAnswer:
-        """Cluster, servers and topics as the gateway knows them; ``offsets``: with what the leaders tell of each
-        partition."""
-        return await self._ask(Metadata(all_topics=True, offsets=offsets), MetadataAnswer)
-
-    async def quorum(self) -> QuorumAnswer:
-        """The controllers, and which is the active one."""
-        return await self._ask(DescribeQuorum(), QuorumAnswer)
-
-    async def metrics(self, node: str = "") -> MetricsAnswer:
-        """What a replica server counts, the active controller, or (no name) this gateway: its page in Prometheus'
-        text format, its version and its clock. Raises ``UNKNOWN_SERVER``, ``UNREACHABLE``, ``UNSUPPORTED``."""
-        return await self._ask(DescribeMetrics(node), MetricsAnswer, again=False)
-
-    async def add_controller(self, node: str, url: str) -> None:
-        """Take a running controller into the group, as a learner; it votes when it has caught up (``quorum`` tells).
-        One that has lost its disk begins again. Raises ``CHANGE_IN_PROGRESS``, ``QUORUM_AT_RISK``."""
-        await self._connection.call(AddController(node, url))
-
-    async def remove_controller(self, node: str) -> None:
-        """Take a controller out of the group. Raises ``CHANGE_IN_PROGRESS``, ``QUORUM_AT_RISK``,
-        ``UNKNOWN_CONTROLLER``."""
-        await self._connection.call(RemoveController(node), again=False)
-
-    async def play(self, node: str = "", act: str = "") -> tuple[PlayedNode, ...]:
-        """Have something happen to a node of a cluster that ``tidelog dev`` runs: ``kill``, ``pause``, ``cut`` or
-        ``heal``; "": nothing. The nodes as they are now. Raises ``UNSUPPORTED`` everywhere else."""
-        return (await self._ask(Play(node, act), PlayAnswer)).nodes
-
-    async def played_messages(self, act: str) -> tuple[PlayedMessage, ...]:
-        """Of a cluster that ``tidelog dev`` runs: ``record``: hear from now on what its services say to each other;
-        ``stop``: no more, and what it was, in order, the newest 2,000. Raises ``UNSUPPORTED`` everywhere else."""
-        return (await self._ask(Play("", act), PlayAnswer)).messages
-
-    # --- records ---------------------------------------------------------------------------------------------
+    # --- producing and consuming -----------------------------------------------------------------------------
 
     @asynccontextmanager
     async def producer(self, topic: str, options: ProducerOptions | None = None) -> AsyncIterator[Producer]:
         """``async with log.producer("orders") as producer``. Raises ``UNKNOWN_TOPIC``; at the end ``DeliveryFailed``
         if records failed that nobody waited for."""
-        found = await self.describe(topic)
+        found = await describe_topic(self._connection, topic)
         async with open_producer(self._connection, found, options or ProducerOptions(), self._wall_ms) as producer:
             yield producer
+
+    @overload
+    def consume(
+        self,
+        topic: str,
+        *,
+        start: Where = "latest",
+        end: Where | None = None,
+        partitions: Iterable[int] | None = None,
+        reverse: Literal[False] = False,
+        options: ConsumerOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> Consumer: ...
+
+    @overload
+    def consume(
+        self,
+        topic: str,
+        *,
+        start: Where = "latest",
+        end: Where | None = None,
+        partitions: Iterable[int] | None = None,
+        reverse: Literal[True],
+        options: ConsumerOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> BackwardConsumer: ...
+
+    @overload
+    def consume(
+        self,
+        topic: str | Iterable[str],
+        *,
+        group: str,
+        start: Start = "earliest",
+        instance: str = "",
+        hooks: Hooks = NO_HOOKS,
+        options: ConsumerOptions | None = None,
+        group_options: GroupOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> GroupConsumer: ...
+
+    def consume(self, topic: str | Iterable[str], *, group: str | None = None, **how: Any) -> RecordStream:
+        """``async for record in log.consume("orders", start="earliest")``. ``end``: stop there (half-open;
+        ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
+        order per partition. ``read_from``, ``consistency``, ``max_staleness_s``, ``isolation`` and ``on_unreadable``
+        take the place of the same in ``options``; raises ``ConfigError`` where they do not go together. ``start`` and
+        ``end`` are the leaders' word in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``,
+        ``LOG_TRUNCATED``, ``UnreadableBatch`` (unless ``on_unreadable`` is ``skip``), and ``TOPIC_PAUSED`` as soon as
+        one of its partitions is paused.
+
+        ``reverse``: newest first, from below ``start`` down to ``end`` (or the log's beginning): the same records, in
+        the other order, as from ``end`` to ``start``.
+
+        ``group``: as a member of this consumer group, which shares the partitions of these topics among its members
+        and keeps how far it has come; ``start`` counts only where it has not come anywhere. ``instance``: the name of
+        a static member, which may be away for the session timeout without losing its share. See ``GroupConsumer``."""
+        if group is not None:
+            return _join_group(self._connection, topic, group, **how)
+        if not isinstance(topic, str):
+            raise ConfigError("several topics at a time need a group")
+        return _open_consumer(self._connection, topic, **how)
+
+    # --- transactions ----------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def transaction(
+        self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+    ) -> AsyncIterator[Transaction]:
+        """``async with log.transaction("billing") as tx``: all that is sent in the block becomes visible together
+        when it ends, or, where it raises, never. ``app`` has one transaction at a time: another process that begins
+        one takes over, and this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. When
+        the block is left all readers can see it, except in partitions that ``tx.pending`` names. Raises what failed;
+        see ``advice``."""
+        async with begin_transaction(self._connection, app, "", timeout_s, options, self._wall_ms) as tx:
+            yield tx
+            await tx._settle()
+            tx._end(await self._connection.ask(EndTransaction(*tx.identity, True), TransactionEnded))
+
+    @asynccontextmanager
+    async def stage(
+        self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+    ) -> AsyncIterator[Transaction]:
+        """As ``transaction``, but at its end it waits to be committed, by whoever gets its ``id``, together with
+        others (``commit``). Nobody waits for ever: what nobody commits for an hour (a setting) is aborted. The id is
+        ``name``, where one is given: a second attempt under the same name takes the place of the first."""
+        async with begin_transaction(
+            self._connection, app, name or random_name(), timeout_s, options, self._wall_ms
+        ) as tx:
+            yield tx
+            await tx._settle()
+            await self._connection.ask(PrepareTransaction(*tx.identity), Done)
+
+    async def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
+        """Commit all these staged transactions together, as batch number ``batch`` of the application; False where
+        that batch was committed before: then nothing changes, and what was staged anew is dropped. ``alone``: so is
+        whatever else this application has staged, for one that has a batch at a time. Raises
+        ``UNKNOWN_TRANSACTION`` where one of them has expired, or is not prepared: nothing is committed, stage all of
+        it again. Without an answer the same may be asked again. It waits some seconds at most until readers can see
+        the batch; ``wait_visible`` tells for sure."""
+        if batch < 0:
+            raise ConfigError(f"batches are numbered from 0, not {batch}")
+        answer = await self._connection.ask(CommitStaged(app, batch, tuple(staged), alone), StagedCommitted)
+        return not answer.repeated
+
+    async def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until readers see everything that the application has committed by now: every partition of it has the
+        marker. As a rule that is so when the commit returns (``Transaction.pending``). Raises ``REQUEST_TIMED_OUT``
+        with ``detail["partitions"]``, how many do not have it after ``timeout_s``: what is committed stays so."""
+        await wait_visible(self._connection, app, timeout_s)
+
+    async def abort(self, app: str, staged: Iterable[str]) -> None:
+        """Drop these staged transactions; does nothing to what is committed, or not known."""
+        await self._connection.ask(AbortStaged(app, tuple(staged)), Done)
+
+    # --- batches ---------------------------------------------------------------------------------------------
+
+    async def read_batches(
+        self,
+        topic_id: str,
+        partition: int,
+        at: Position,
+        *,
+        max_bytes: int = 1 << 20,
+        wait_s: float = 0.0,
+        isolation: str = "committed",
+    ) -> tuple[ReadAnswer, list[tuple[BatchHeader, memoryview]]]:
+        """Whole batches from a position on, as they lie in the log: what ``tidelog.batch.format`` decodes. The first
+        may begin before. None after ``wait_s`` (30 at most) without news. Raises ``OFFSET_OUT_OF_RANGE``,
+        ``LOG_TRUNCATED``, ``CORRUPT_BATCH``."""
+        wait_ms = round(1000 * wait_s)
+        request = Read(
+            topic_id,
+            partition,
+            at.offset,
+            at.leader_epoch,
+            max_bytes=max_bytes,
+            max_wait_ms=wait_ms,
+            isolation=isolation,
+        )
+        answer = await self._connection.call(request, self._connection.request_timeout_s + wait_s)
+        assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
+        return answer, list(split(answer.payload))
 
     def sender(self, acks: str, transaction: str = "") -> BatchSender:
         """For batches that the caller has encoded and numbered; of a transaction of this application, if any."""
@@ -208,7 +252,7 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         """So many producer ids that nobody else ever gets, for a ``sender``: from ``producer_id`` on, at epoch 0,
         with one ``ticket`` for ``use_producer``. Raises ``UNSUPPORTED`` where the gateway's release gives one at a
         time."""
-        answer = await self._ask(InitProducer(count), ProducerId)
+        answer = await self._connection.ask(InitProducer(count), ProducerId)
         if answer.count < count:
             raise refuse("UNSUPPORTED", f"the gateway's release does not give {count} producer ids at a time")
         return answer
@@ -222,92 +266,11 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         """The producer of a task of a numbered batch of an application, for a ``sender``: the same for every
         attempt, as long as no later batch has begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``,
         ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or ``UNSUPPORTED_LEVEL`` where the cluster does not have this."""
-        answer = await self._connection.call(InitTaskProducer(app, owner, batch, task), timeout_s)
-        assert isinstance(answer, TaskProducer)
-        return answer
+        return await self._connection.ask(InitTaskProducer(app, owner, batch, task), TaskProducer, timeout_s)
 
     def appender(self, topic_id: str, partition: int) -> ConditionalAppender:
         """For batches that belong at offsets of their own: copies of another log."""
         return ConditionalAppender(self._connection, topic_id, partition)
-
-    # --- replicas ----------------------------------------------------------------------------------------------
-
-    async def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int] = ()) -> DigestAnswer:
-        """Bounds of the log of one replica, and its hash chain at each of up to 64 offsets. No other server can
-        answer for it, so it has ``DIGEST_PATIENCE_S`` to come back. Raises ``OFFLINE``, ``NOT_LEADER`` (it has no
-        such partition), ``UNREACHABLE``."""
-        request = Digest(node, topic_id, partition, tuple(offsets))
-        answer = await self._connection.call(request, patience_s=DIGEST_PATIENCE_S)
-        assert isinstance(answer, DigestAnswer)
-        return answer
-
-    async def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
-        """Whether the logs of a partition's replicas and learners, as far as they are among ``live``, are the same
-        below all their high watermarks (``tidelog.client.admin.replica_comparison``)."""
-        info = topic.partitions[partition]
-        nodes = [node for node in (*info.replicas, *info.learners) if node in live]
-        return await compare(
-            self._loop, nodes, lambda node, offsets: self.digest(topic.topic_id, partition, node, offsets)
-        )
-
-    async def read_copy(self, topic_id: str, partition: int, node: str, offset: int) -> CopyRead:
-        """Have a replica server read about 1 MiB of its copy from its disk: fingerprints of the batches from
-        ``offset`` on. Raises ``OFFLINE`` (for example because the copy is damaged), ``NOT_LEADER`` (the server has no
-        copy of the partition), ``FORBIDDEN`` (without the right to read the topic), ``OFFSET_OUT_OF_RANGE``,
-        ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4. What the server reads counts for the quota
-        of bytes out; a quota that is used up is waited out."""
-        request = ReadCopy(node, topic_id, partition, offset)
-        while True:
-            try:
-                answer = await self._connection.call(request, patience_s=DIGEST_PATIENCE_S)
-            except TidelogError as error:
-                if error.code != "QUOTA_EXCEEDED":
-                    raise
-                await self._loop.sleep(error.pause_s)
-            else:
-                assert isinstance(answer, CopyRead)
-                return answer
-
-    async def compare_copies(
-        self,
-        topic: TopicInfo,
-        partition: int,
-        live: Collection[str],
-        max_bytes_per_s: float = 0,
-        on_records: Callable[[int], None] = ignore,
-    ) -> Comparison:
-        """Whether the disks of a partition's replicas and learners, as far as they are among ``live``, hold the same
-        batches below all their high watermarks (``tidelog.client.admin.copy_comparison``). ``max_bytes_per_s``: how
-        fast each copy is read; 0: no limit. ``on_records`` is called with the number of further records compared."""
-        info = topic.partitions[partition]
-        nodes = [node for node in (*info.replicas, *info.learners) if node in live]
-        return await compare_copies(
-            self._loop,
-            nodes,
-            lambda node, offsets: self.digest(topic.topic_id, partition, node, offsets),
-            lambda node, offset: self.read_copy(topic.topic_id, partition, node, offset),
-            max_bytes_per_s,
-            on_records,
-        )
-
-    async def scrub_server(self, node: str, *, begin: bool = True) -> ScrubStatus:
-        """How far the scrubber of a replica server is. With ``begin`` it first starts a new round, and gives up one
-        that is under way. Raises ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4."""
-        return await self._ask(ScrubServer(node, begin), ScrubStatus)
-
-    # --- how -------------------------------------------------------------------------------------------------
-
-    async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
-        found = await self._connection.call(request, again=again)
-        assert isinstance(found, answer)
-        return found
-
-    async def _topics(self, name: str, offsets: bool = False) -> tuple[TopicInfo, ...]:
-        return (await self._ask(Metadata(topics=(name,), offsets=offsets), MetadataAnswer)).topics
-
-
-def _texts(config: Mapping[str, object]) -> dict[str, str]:
-    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
 
 
 def open_log(
@@ -340,3 +303,72 @@ async def _running(connection: Connection, connect_timeout_s: float, clock: Wall
             with loop.shielded():  # a member of a group whose task is cancelled still leaves it
                 await connection.say_goodbye(loop.now() + GOODBYE_S)
             connection.end()
+
+
+def _open_consumer(
+    connection: Connection,
+    topic: str,
+    *,
+    start: Where = "latest",
+    end: Where | None = None,
+    partitions: Iterable[int] | None = None,
+    reverse: bool = False,
+    options: ConsumerOptions | None = None,
+    **reading: Unpack[Reading],
+) -> RecordStream:
+    chosen = None if partitions is None else sorted(set(partitions))
+    wanted_options = replace(options or ConsumerOptions(), **reading)
+
+    async def plan() -> Plan:
+        found = await describe_topic(connection, topic)
+        wanted = list(range(len(found.partitions))) if chosen is None else chosen
+        check_partitions(found, wanted)
+
+        async def locate(where: Where, partitions: list[int]) -> dict[int, Position]:
+            return await find_positions(connection, found, where, partitions, wanted_options.isolation)
+
+        starts = await locate(start, wanted)
+        ends = {} if end is None else await locate(end, wanted)
+        return Plan(found.topic_id, starts, {p: position.offset for p, position in ends.items()}, locate)
+
+    kind = BackwardConsumer if reverse else Consumer
+    return kind(connection, topic, wanted_options, plan)
+
+
+def _join_group(
+    connection: Connection,
+    topic: str | Iterable[str],
+    group: str,
+    *,
+    start: Start = "earliest",
+    instance: str = "",
+    hooks: Hooks = NO_HOOKS,
+    options: ConsumerOptions | None = None,
+    group_options: GroupOptions | None = None,
+    **reading: Unpack[Reading],
+) -> GroupConsumer:
+    topics = (topic,) if isinstance(topic, str) else tuple(sorted(set(topic)))
+    chosen = group_options or GroupOptions()
+    if not topics:
+        raise ConfigError("a member of a group names at least one topic")
+    if not isinstance(start, int):
+        parse_place(start)
+
+    async def locate(key: TopicPartition, start: Start) -> Position:
+        if isinstance(start, int):
+            return Position(-1, start)
+        kind, timestamp_ms = parse_place(start)
+        return Position(-1, (await find_offset(connection, ListOffset(*key, kind, timestamp_ms))).offset)
+
+    join = JoinGroup(
+        group,
+        random_name(),
+        topics,
+        instance,
+        chosen.assignor,
+        round(chosen.session_timeout_s * 1000),
+        round(chosen.rebalance_timeout_s * 1000),
+        process_name(),
+    )
+    wanted = replace(options or ConsumerOptions(), **reading)
+    return GroupConsumer(connection, join, start, wanted, chosen, locate, hooks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from tidelog.batch.format import CODECS, Codec
 from tidelog.errors import ConfigError
@@ -167,3 +168,13 @@ class GroupOptions:
                 "backoff_s must be above 0": self.backoff_s <= 0,
             }
         )
+
+
+class Reading(TypedDict, total=False):
+    """Options of a consumer that may be given by name; see ``ConsumerOptions``."""
+
+    read_from: str
+    consistency: str
+    max_staleness_s: float | None
+    isolation: str
+    on_unreadable: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.batch.format import Fields, RecordHeaders
 from tidelog.client.connection import Connection
@@ -15,6 +15,7 @@ from tidelog.client.core.producer import ProducerCore
 from tidelog.client.loop import Loop, Work
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import BrokerError, Closed, ConfigError, TidelogError
+from tidelog.types import Headers
 from tidelog.wire.messages import (
     InitProducer,
     Message,
@@ -24,6 +25,11 @@ from tidelog.wire.messages import (
     ProducerId,
     TopicInfo,
 )
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+    from tidelog.tracing import Tracing
 
 CHECKPOINT_EVERY = 256
 """Records that ``submit`` takes before it lets other tasks run."""
@@ -35,7 +41,6 @@ REMEMBERED_FAILURES = 1000
 """Failed batches whose records nobody asked about, kept one by one until the producer ends."""
 
 WallClock = Callable[[], int]
-Headers = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
 
 
 class Ack(NamedTuple):
@@ -386,6 +391,40 @@ class Producer:
             self._connection.release_producer(id, 0)
 
 
+class TracedProducer(Producer):
+    """A producer whose records have spans: from ``submit`` until they are acknowledged or have failed."""
+
+    def __init__(self, tracing: Tracing, *how: Any) -> None:
+        self._tracing = tracing
+        self._spans: dict[Batch, list[tuple[int, Span]]] = {}
+        """Of batches that are not settled, by the record's place in the batch."""
+        super().__init__(*how)
+
+    async def submit(self, value: bytes | None, *, headers: Headers | None = None, **details: Any) -> Pending:
+        """Submit a record within a span; see ``Producer.submit``."""
+        span, pairs = self._tracing.begin_send(self.topic, headers or ())
+        try:
+            pending = await super().submit(value, headers=pairs, **details)
+        except BaseException as error:
+            self._tracing.end_send(span, error)
+            raise
+        self._spans.setdefault(pending._batch, []).append((pending._index, span))
+        return pending
+
+    def _note(self, settled: list[Batch]) -> None:
+        super()._note(settled)
+        for batch in [batch for batch in self._spans if batch.settled]:
+            for index, span in self._spans.pop(batch):
+                self._tracing.end_send(
+                    span,
+                    batch.error,
+                    partition=batch.partition,
+                    durability=batch.durability if batch.error is None else None,
+                    offset=batch.offset + index if batch.offset >= 0 else -1,
+                    leader_epoch=batch.leader_epoch,
+                )
+
+
 def make_producer(
     connection: Connection,
     topic: TopicInfo,
@@ -393,9 +432,10 @@ def make_producer(
     wall_ms: WallClock,
     identity: Identity | None = None,
 ) -> Producer:
-    """A producer; one that traces, where the connection was opened with ``tracing``."""
-    make = Producer if connection.tracing is None else connection.tracing.producer
-    return make(connection, topic, options, wall_ms, identity)
+    """Make a producer: one that traces, where the connection was opened with ``tracing``."""
+    if connection.tracing is None:
+        return Producer(connection, topic, options, wall_ms, identity)
+    return TracedProducer(connection.tracing, connection, topic, options, wall_ms, identity)
 
 
 @asynccontextmanager

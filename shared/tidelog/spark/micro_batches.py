@@ -1,6 +1,7 @@
 """The streaming source, micro-batch by micro-batch. Spark keeps one reader for a query, in a process of its own, and
 asks it for the end of the next batch; what that is stands in the checkpoint before anything is read, and a batch that
-is run again reads exactly what it read before, or says what of it is gone (``marks``, ``reading``)."""
+is run again reads exactly what it read before, or says what of it is gone (``read/checkpoint.py``,
+``read/task.py``)."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tidelog.errors import TidelogError
-from tidelog.spark import planner as looking
-from tidelog.spark import ranges as offsets
-from tidelog.spark.checkpoint import CheckpointOffset, Key, key_of, share
-from tidelog.spark.data_loss import Extent, lost
 from tidelog.spark.errors import SourceError, translated
 from tidelog.spark.options import ReadOptions
-from tidelog.spark.ranges import Range
+from tidelog.spark.read import planner as looking
+from tidelog.spark.read import ranges as offsets
+from tidelog.spark.read.checkpoint import CheckpointOffset, Key, key_of, share
+from tidelog.spark.read.data_loss import Extent, lost
+from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         kept = {}
         with looking.in_words():
             for topic in sorted({key.topic for key in begin}):
-                for partition, position in self._log.fetch_offsets(self.options.group, topic).items():
+                for partition, position in self._log.groups.fetch_offsets(self.options.group, topic).items():
                     kept.update({key: position for key in begin if (key.topic, key.partition) == (topic, partition)})
         return kept
 
@@ -211,7 +212,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range, as Arrow record batches."""
-        from tidelog.spark import read_task as reading
+        from tidelog.spark.read import task as reading
 
         yield from reading.read(self.options, partition.range)
 
@@ -231,7 +232,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         try:
             for topic in sorted({key.topic for key in mark.at}):
                 positions = {key.partition: at for key, at in mark.at.items() if key.topic == topic}
-                self._log.reset_group(self.options.group, topic, positions)
+                self._log.groups.reset(self.options.group, topic, positions)
         except TidelogError as error:
             if not error.retriable:
                 raise SourceError(
@@ -260,7 +261,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def _check_topics(self, mark: CheckpointOffset, found: Sequence[Extent]) -> None:
         """Topics of the checkpoint are still those that they were."""
-        from tidelog.spark.read_task import topic_changed
+        from tidelog.spark.read.task import topic_changed
 
         ids = {extent.topic: extent.topic_id for extent in found}
         for key in mark.at:

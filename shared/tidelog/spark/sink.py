@@ -23,9 +23,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from tidelog.client.clock import random_name
 from tidelog.spark.errors import SourceError
-from tidelog.spark.row_encoder import Producer, Task, check_columns
-from tidelog.spark.task_input import whole
-from tidelog.spark.write_options import WriteOptions, parse
+from tidelog.spark.write.options import WriteOptions, parse
+from tidelog.spark.write.row_encoder import Producer, Task, check_columns
+from tidelog.spark.write.task_input import whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """A batch write. What its tasks and attempts share is made on the driver, once."""
 
     def __init__(self, options: WriteOptions) -> None:
-        from tidelog.spark import write_task as sending
+        from tidelog.spark.write import task as sending
 
         self.options = options
         self.run = random_name()
@@ -101,14 +101,14 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 def _write(
     options: WriteOptions, who: Task | Producer | None, task: int, tables: Iterator[pa.RecordBatch]
 ) -> Written:
-    from tidelog.spark import write_task as sending
+    from tidelog.spark.write import task as sending
 
     rows = _rows(tables)
     return Written(sending.write(options, who, task, rows) if rows is not None else 0)
 
 
 def _stage(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, batch: int) -> Written:
-    from tidelog.spark import write_task as sending
+    from tidelog.spark.write import task as sending
 
     context = TaskContext.get()
     task = context.partitionId()
@@ -128,7 +128,7 @@ def _rows(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
 
 
 def _commit(options: WriteOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:
-    from tidelog.spark import write_task as sending
+    from tidelog.spark.write import task as sending
 
     if staged := _staged(messages):
         sending.commit(options, staged[0].app, batch, [one.staged for one in staged])
@@ -136,7 +136,7 @@ def _commit(options: WriteOptions, messages: list[WriterCommitMessage | None], b
 
 def _abort(options: WriteOptions, messages: list[WriterCommitMessage | None]) -> None:
     """What tasks have staged that say nothing here is aborted by the next commit, or by time."""
-    from tidelog.spark import write_task as sending
+    from tidelog.spark.write import task as sending
 
     if staged := _staged(messages):
         sending.abort(options, staged[0].app, [one.staged for one in staged])

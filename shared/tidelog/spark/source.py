@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-from tidelog.spark import planner as looking
-from tidelog.spark import ranges as offsets
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import ReadOptions, parse
-from tidelog.spark.pushdown import Bounds
-from tidelog.spark.ranges import Range
+from tidelog.spark.read import planner as looking
+from tidelog.spark.read import ranges as offsets
+from tidelog.spark.read.pushdown import Bounds
+from tidelog.spark.read.ranges import Range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """Return the columns as a Spark DDL text."""
-        from tidelog.spark import arrow
+        from tidelog.spark.read import arrow
 
         wanted = {name.lower(): text for name, text in self.options.items()}.get("includeheaders", "false")
         return arrow.DDL_HEADERS if wanted.strip().lower() == "true" else arrow.DDL
@@ -67,7 +67,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
 
 
 def _check_columns(schema: Any, options: ReadOptions) -> None:
-    from tidelog.spark import arrow
+    from tidelog.spark.read import arrow
 
     expected = arrow.schema(options.include_headers).names
     if schema.fieldNames() != expected:
@@ -108,7 +108,7 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range, as Arrow record batches. Where nothing was planned Spark asks all the same, for a
         partition of its own making."""
-        from tidelog.spark import read_task as reading
+        from tidelog.spark.read import task as reading
 
         if isinstance(partition, RangePartition):
             yield from reading.read(self.options, partition.range)

@@ -16,8 +16,7 @@ thread: using the connection there raises ``Closed``, closing it does nothing (t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
@@ -26,30 +25,29 @@ from tidelog.client import backward_consumer as async_backward
 from tidelog.client import consumer as async_consumer
 from tidelog.client import group_consumer as async_group
 from tidelog.client import trio_loop
-from tidelog.client.admin.groups import Progress
-from tidelog.client.consumer import Where
-from tidelog.client.consumers import Reading
+from tidelog.client.admin.old_names import keep_old_names
 from tidelog.client.group_consumer import Start
 from tidelog.client.log import DEFAULT_URL, NO_FILES
-from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
+from tidelog.client.lookups import Where
+from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions, Reading
 from tidelog.client.rebalance_listener import NO_HOOKS, Hooks
+from tidelog.client.transactions import TIMEOUT_S
 from tidelog.net.tls import TlsOptions
-from tidelog.sync.admin import Administering
-from tidelog.sync.consumer import BackwardConsumer, Consumer, GroupConsumer, in_threads
+from tidelog.sync.faces import (
+    AccessAdmin,
+    BackwardConsumer,
+    ClusterAdmin,
+    Consumer,
+    GroupAdmin,
+    GroupConsumer,
+    PartitionAdmin,
+    TopicAdmin,
+    TransactionAdmin,
+)
 from tidelog.sync.portal import Portal
 from tidelog.sync.producer import Pending, Producer
-from tidelog.sync.transactions import Transacting, Transaction
-from tidelog.types import Position
-from tidelog.wire.messages import (
-    DescribeGroupAnswer,
-    GroupInfo,
-    HistoryEntry,
-    MetadataAnswer,
-    MetricsAnswer,
-    OffsetAnswer,
-    QuorumAnswer,
-    TopicInfo,
-)
+from tidelog.sync.records import in_threads
+from tidelog.sync.transactions import Transaction
 
 if TYPE_CHECKING:
     from tidelog.tracing import Tracing
@@ -57,72 +55,25 @@ if TYPE_CHECKING:
 __all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "Transaction", "connect"]
 
 
-class Log(Administering, Transacting):
+@keep_old_names
+class Log:
     """A connected client; any thread may use it. Made by ``connect``. Its methods are those of ``tidelog.Log``."""
 
+    topics: TopicAdmin
+    partitions: PartitionAdmin
+    groups: GroupAdmin
+    transactions: TransactionAdmin
+    access: AccessAdmin
+    cluster: ClusterAdmin
+
     def __init__(self, portal: Portal) -> None:
+        self.topics = TopicAdmin(portal, portal.log.topics)
+        self.partitions = PartitionAdmin(portal, portal.log.partitions)
+        self.groups = GroupAdmin(portal, portal.log.groups)
+        self.transactions = TransactionAdmin(portal, portal.log.transactions)
+        self.access = AccessAdmin(portal, portal.log.access)
+        self.cluster = ClusterAdmin(portal, portal.log.cluster)
         self._portal = portal
-
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = 1,
-        replication_factor: int = 1,
-        config: Mapping[str, object] | None = None,
-    ) -> TopicInfo:
-        """Create a topic, and wait until its partitions have leaders."""
-        create = self._portal.log.create_topic
-        return self._portal.run(
-            partial(create, name, partitions=partitions, replication_factor=replication_factor, config=config)
-        )
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and all its records."""
-        self._portal.run(self._portal.log.delete_topic, name)
-
-    def topics(self) -> tuple[TopicInfo, ...]:
-        """Describe every topic."""
-        return self._portal.run(self._portal.log.topics)
-
-    def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """Describe one topic."""
-        return self._portal.run(partial(self._portal.log.describe, topic, offsets=offsets))
-
-    def history(self, topic: str, partition: int) -> tuple[HistoryEntry, ...]:
-        """Every change of a partition that is remembered, with its cause."""
-        return self._portal.run(self._portal.log.history, topic, partition)
-
-    def status(self, *, offsets: bool = False) -> MetadataAnswer:
-        """Cluster, servers and topics as the gateway knows them; ``offsets``: with what the leaders tell of each
-        partition."""
-        return self._portal.run(partial(self._portal.log.status, offsets=offsets))
-
-    def quorum(self) -> QuorumAnswer:
-        """The controllers, and which is the active one."""
-        return self._portal.run(self._portal.log.quorum)
-
-    def metrics(self, node: str = "") -> MetricsAnswer:
-        """What a replica server, the active controller or this gateway counts."""
-        return self._portal.run(self._portal.log.metrics, node)
-
-    def add_controller(self, node: str, url: str) -> None:
-        """Take a running controller into the group."""
-        self._portal.run(self._portal.log.add_controller, node, url)
-
-    def remove_controller(self, node: str) -> None:
-        """Take a controller out of the group."""
-        self._portal.run(self._portal.log.remove_controller, node)
-
-    def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
-        """The offset at a place of one partition."""
-        return self._portal.run(self._portal.log.list_offset, topic, partition, at)
-
-    def list_offsets(
-        self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int], isolation: str = "committed"
-    ) -> dict[int, OffsetAnswer]:
-        """``list_offset`` of many partitions at a time."""
-        return self._portal.run(self._portal.log.list_offsets, topic, at, tuple(partitions), isolation)
 
     def producer(self, topic: str, options: ProducerOptions | None = None) -> Producer:
         """``with log.producer("orders") as producer``."""
@@ -183,29 +134,34 @@ class Log(Administering, Transacting):
         assert isinstance(inner, async_consumer.Consumer)
         return Consumer(self._portal, inner)
 
-    def groups(self) -> tuple[GroupInfo, ...]:
-        """Every consumer group, by name."""
-        return self._portal.run(self._portal.log.groups)
+    def transaction(
+        self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+    ) -> Transaction:
+        """``with log.transaction("billing") as tx``: all that is sent in the block becomes visible together when it
+        ends, or, where it raises, never; see ``tidelog.Log.transaction``."""
+        return Transaction(self._portal, self._portal.log.transaction(app, timeout_s=timeout_s, options=options))
 
-    def describe_group(self, group: str) -> DescribeGroupAnswer:
-        """Who is in a group, who has what, and how far it has come."""
-        return self._portal.run(self._portal.log.describe_group, group)
+    def stage(
+        self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+    ) -> Transaction:
+        """As ``transaction``, but at its end it waits to be committed, together with others, by its ``id``; see
+        ``tidelog.Log.stage``."""
+        opening = self._portal.log.stage(app, name=name, timeout_s=timeout_s, options=options)
+        return Transaction(self._portal, opening)
 
-    def group_progress(self, group: str) -> tuple[Progress, ...]:
-        """Position and lag of every partition that the group has come to or that a member has."""
-        return self._portal.run(self._portal.log.group_progress, group)
+    def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
+        """Commit all these staged transactions together, as batch number ``batch`` of the application, once; see
+        ``tidelog.Log.commit``."""
+        return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged), alone=alone))
 
-    def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
-        """How far the group has come in a topic; partitions without a position are not there."""
-        return self._portal.run(self._portal.log.fetch_offsets, group, topic)
+    def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until readers see everything that the application has committed by now; see
+        ``tidelog.Log.wait_visible``."""
+        self._portal.run(partial(self._portal.log.wait_visible, app, timeout_s=timeout_s))
 
-    def reset_group(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
-        """Have a group without members go on there."""
-        self._portal.run(self._portal.log.reset_group, group, topic, positions)
-
-    def delete_group(self, group: str) -> None:
-        """Forget a group without members, and its positions."""
-        self._portal.run(self._portal.log.delete_group, group)
+    def abort(self, app: str, staged: Iterable[str]) -> None:
+        """Drop these staged transactions; does nothing to what is committed, or not known."""
+        self._portal.run(partial(self._portal.log.abort, app, tuple(staged)))
 
     def close(self) -> None:
         """Close the connection. Close producers first: what they have not sent is given up."""

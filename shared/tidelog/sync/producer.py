@@ -12,9 +12,10 @@ import trio
 
 from tidelog.client import producer as async_producer
 from tidelog.client.options import ProducerOptions
-from tidelog.client.producer import Ack, DeliveryFailed, Headers
+from tidelog.client.producer import Ack, DeliveryFailed
 from tidelog.errors import BrokerError, TidelogError
 from tidelog.sync.portal import Portal
+from tidelog.types import Headers
 
 QUEUED_RECORDS = 4096
 """Records that ``submit`` hands over to the background thread at a time, at most."""

@@ -1,24 +1,19 @@
-"""The blocking face of transactions: ``tidelog.sync.Log`` has all of it. What each means is said where
-``tidelog.Log`` has it."""
+"""The blocking face of transactions: what ``tidelog.sync`` gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from tidelog.client import producer as async_producer
 from tidelog.client import transactions as transacting
-from tidelog.client.options import ProducerOptions
-from tidelog.client.producer import Ack, Headers
-from tidelog.client.transactions import TIMEOUT_S
-from tidelog.sync.consumer import GroupConsumer
+from tidelog.client.producer import Ack
+from tidelog.sync.faces import GroupConsumer
 from tidelog.sync.portal import Portal
 from tidelog.sync.producer import Feed, Pending
-from tidelog.types import Position
-from tidelog.wire.messages import ListTransactionsAnswer, TransactionInfo
+from tidelog.types import Headers, Position
 
 Opening = AbstractAsyncContextManager[transacting.Transaction]
 
@@ -68,7 +63,7 @@ class Transaction(Feed):
         self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
     ) -> None:
         """Have the group come so far if the transaction is committed; see ``tidelog.Transaction.commit_offsets``."""
-        whose = group if isinstance(group, str) else group._tell()
+        whose = group if isinstance(group, str) else group._current()
         self._portal.run(self._inner.commit_offsets, whose, positions)
 
     @property
@@ -101,55 +96,3 @@ class Transaction(Feed):
         await self._catch_up()
         for refused in self._refused.values():
             raise refused
-
-
-class Transacting:
-    """The part of ``tidelog.sync.Log`` for transactions; every call blocks."""
-
-    _portal: Portal
-
-    def transaction(
-        self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
-    ) -> Transaction:
-        """``with log.transaction("billing") as tx``: all that is sent in the block becomes visible together when it
-        ends, or, where it raises, never; see ``tidelog.Log.transaction``."""
-        return Transaction(self._portal, self._portal.log.transaction(app, timeout_s=timeout_s, options=options))
-
-    def stage(
-        self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
-    ) -> Transaction:
-        """As ``transaction``, but at its end it waits to be committed, together with others, by its ``id``; see
-        ``tidelog.Log.stage``."""
-        opening = self._portal.log.stage(app, name=name, timeout_s=timeout_s, options=options)
-        return Transaction(self._portal, opening)
-
-    def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
-        """Commit all these staged transactions together, as batch number ``batch`` of the application, once; see
-        ``tidelog.Log.commit``."""
-        return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged), alone=alone))
-
-    def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until readers see everything that the application has committed by now; see
-        ``tidelog.Log.wait_visible``."""
-        self._portal.run(partial(self._portal.log.wait_visible, app, timeout_s=timeout_s))
-
-    def abort(self, app: str, staged: Iterable[str]) -> None:
-        """Drop these staged transactions; does nothing to what is committed, or not known."""
-        self._portal.run(partial(self._portal.log.abort, app, tuple(staged)))
-
-    def transactions(self) -> tuple[TransactionInfo, ...]:
-        """Every transaction that is not at its end, by application."""
-        return self._portal.run(self._portal.log.transactions)
-
-    def describe_transactions(self, app: str) -> ListTransactionsAnswer:
-        """What is known of an application's transactions."""
-        return self._portal.run(self._portal.log.describe_transactions, app)
-
-    def abort_transaction(self, app: str) -> bool:
-        """Abort the transaction of an application that is open, whoever has it; False where none is."""
-        return self._portal.run(self._portal.log.abort_transaction, app)
-
-    def settle_transaction(self, topic: str, partition: int, producer_id: int, epoch: int, *, commit: bool) -> None:
-        """End a hanging transaction in one partition; see ``tidelog.Log.settle_transaction``."""
-        settle = self._portal.log.settle_transaction
-        self._portal.run(partial(settle, topic, partition, producer_id, epoch, commit=commit))

@@ -45,12 +45,12 @@ class Reader:
     async def moment(self, at: datetime) -> Moment:
         """The cluster as it was at that time. Raises ``UNKNOWN_TOPIC`` where no timeline is written, and
         ``OFFSET_OUT_OF_RANGE`` for what was before its beginning, or before what is kept of it."""
-        topic = self._topic = await self._log.describe(TIMELINE)
-        self._start = (await self._log.list_offsets(topic, "earliest", [0]))[0].offset
-        self._latest = (await self._log.list_offsets(topic, "latest", [0]))[0].offset
+        topic = self._topic = await self._log.topics.describe(TIMELINE)
+        self._start = (await self._log.partitions.list_offsets(topic, "earliest", [0]))[0].offset
+        self._latest = (await self._log.partitions.list_offsets(topic, "latest", [0]))[0].offset
         at_ms = round(at.timestamp() * 1000)
         later = datetime.fromtimestamp((at_ms + 1) / 1000, UTC)
-        end = min((await self._log.list_offsets(topic, later, [0]))[0].offset, self._latest)
+        end = min((await self._log.partitions.list_offsets(topic, later, [0]))[0].offset, self._latest)
         if end <= self._start:
             raise refuse("OFFSET_OUT_OF_RANGE", f"the timeline holds nothing of {at.isoformat()} or before")
         past, last = Past(), end

@@ -34,7 +34,7 @@ async def unknown(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
     found: list[str] = []
     for group in groups:
         try:
-            await log.describe_group(group)
+            await log.groups.describe(group)
         except TidelogError as error:
             if error.code != "UNKNOWN_GROUP":
                 raise
@@ -62,7 +62,7 @@ async def remove(log: Log, leftovers: Leftovers, patience_s: float = PATIENCE_S)
             await trio.sleep(PAUSE_S)
 
     for group in leftovers.groups:
-        await gone(f"group {group}", partial(log.delete_group, group))
+        await gone(f"group {group}", partial(log.groups.delete, group))
     if leftovers.topic:
-        await gone(f"topic {leftovers.topic}", partial(log.delete_topic, leftovers.topic))
+        await gone(f"topic {leftovers.topic}", partial(log.topics.delete, leftovers.topic))
     return stays

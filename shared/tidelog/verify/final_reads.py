@@ -76,22 +76,24 @@ class Ending:
 
     async def _settle(self, apps: tuple[str, ...], log: Log) -> None:
         """The transactions of these applications are over: theirs by time-out, at the latest."""
-        while any(one.app in apps for one in await log.transactions()):  # noqa: ASYNC110 (another process ends them)
+        while any(one.app in apps for one in await log.transactions.list()):  # noqa: ASYNC110 (another process ends them)
             await trio.sleep(PAUSE_S)
 
     async def _moved(self, app: str, log: Log) -> None:
-        positions = await log.fetch_offsets(app, self._topic)
+        positions = await log.groups.fetch_offsets(app, self._topic)
         self._recorder.moved(app, positions[0].offset if 0 in positions else 0)
 
     async def _group(self, group: str, log: Log) -> None:
-        for partition, at in (await log.fetch_offsets(group, self._topic)).items():
+        for partition, at in (await log.groups.fetch_offsets(group, self._topic)).items():
             self._recorder.group_at(group, f"{self._topic}/{partition}", at.offset)
 
     async def _drain(self, name: str, isolation: str, options: ConsumerOptions, log: Log) -> None:
         process = f"{name}.{next(self._attempts)}"
-        topic = await log.describe(self._topic)
+        topic = await log.topics.describe(self._topic)
         every = range(len(topic.partitions))
-        starts = {p: answer.offset for p, answer in (await log.list_offsets(topic, "earliest", every)).items()}
+        starts = {
+            p: answer.offset for p, answer in (await log.partitions.list_offsets(topic, "earliest", every)).items()
+        }
         waiting: dict[int, tuple[list[Row], list[int]]] = {partition: ([], []) for partition in every}
 
         def write(partition: int) -> None:
@@ -113,26 +115,26 @@ class Ending:
 
     async def _losses(self, log: Log) -> None:
         """A leader of an unclean election, and any under the commit rule ``leader``, begins where its log ends."""
-        topic = await log.describe(self._topic)
+        topic = await log.topics.describe(self._topic)
         every = range(len(topic.partitions))
         lossy = topic.config["commit_rule"] == "leader"
-        for partition, changes in (await log.histories(topic, every)).items():
+        for partition, changes in (await log.partitions.histories(topic, every)).items():
             epochs = {e.leader_epoch for e in changes if e.leader and (lossy or e.cause == "unclean_election")}
             if not epochs:
                 continue
-            held = await log.digest(topic.topic_id, partition, topic.partitions[partition].leader)
+            held = await log.partitions.digest(topic.topic_id, partition, topic.partitions[partition].leader)
             for epoch in sorted(epochs):
                 start = min((one.start for one in held.epochs if one.epoch >= epoch), default=held.log_end)
                 self._recorder.loss(f"{self._topic}/{partition}", epoch, start)
 
     async def _compare(self, log: Log) -> None:
-        topic = await log.describe(self._topic)
-        live = {server.node for server in (await log.status()).servers if not server.fenced}
+        topic = await log.topics.describe(self._topic)
+        live = {server.node for server in (await log.cluster.status()).servers if not server.fenced}
         for partition in range(len(topic.partitions)):
             await self._compare_one(log, topic, partition, live)
 
     async def _compare_one(self, log: Log, topic: TopicInfo, partition: int, live: set[str]) -> None:
-        result = await log.compare_replicas(topic, partition, live)
+        result = await log.partitions.compare_replicas(topic, partition, live)
         place, difference = f"{self._topic}/{partition}", result.difference
         for node, why in result.unasked.items():
             self._recorder.note(f"{place} on {node} was not compared: {why}")

@@ -67,7 +67,7 @@ async def _begin(recorder: Recorder, topic: TopicInfo, connect: Connect) -> dict
     """Where the history begins in each partition."""
     async with connect(0) as log:
         every = range(len(topic.partitions))
-        found = await log.list_offsets(topic, "latest", every, isolation="uncommitted")
+        found = await log.partitions.list_offsets(topic, "latest", every, isolation="uncommitted")
     starts = {partition: answer.offset for partition, answer in found.items()}
     for partition, start in starts.items():
         recorder.partition(f"{topic.name}/{partition}", start)

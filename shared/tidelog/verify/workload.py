@@ -207,12 +207,14 @@ class Writers:
 async def ask_end(stage: Stage, log: Log, process: str, partition: int) -> int:
     """Where the committed log ends: an answer that must know all that was acknowledged before."""
     start = stage.recorder.now()
-    answer = (await log.list_offsets(stage.topic, "latest", [partition], isolation="uncommitted"))[partition]
+    answer = (await log.partitions.list_offsets(stage.topic, "latest", [partition], isolation="uncommitted"))[
+        partition
+    ]
     stage.recorder.latest(process, stage.name(partition), answer.offset, start)
     return answer.offset
 
 
 async def ask_position(stage: Stage, log: Log, app: str) -> int:
     """How often the group of an application, which has its name, was moved on."""
-    positions = await log.fetch_offsets(app, stage.topic.name)
+    positions = await log.groups.fetch_offsets(app, stage.topic.name)
     return positions[0].offset if 0 in positions else 0

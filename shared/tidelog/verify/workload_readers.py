@@ -80,7 +80,7 @@ class Watchers:
         except TidelogError as error:
             if error.code in LOST:
                 stage.recorder.note(f"{who} has lost its position and starts over: {error}")
-                found = await log.list_offsets(stage.topic, "earliest", sorted(positions))
+                found = await log.partitions.list_offsets(stage.topic, "earliest", sorted(positions))
                 positions |= {partition: Position(-1, answer.offset) for partition, answer in found.items()}
                 self._start_over |= {(who, partition) for partition in positions}
             raise
@@ -183,7 +183,7 @@ class Watchers:
             while True:
                 now = stage.recorder.now()
                 with trio.fail_after(2 * LOOK_S):
-                    topic = await log.describe(stage.topic.name)
+                    topic = await log.topics.describe(stage.topic.name)
                 least = int(topic.config["min_insync_replicas"])
                 if all(one.leader and len(one.isr) >= least for one in topic.partitions):
                     self.healthy_since = now if self.healthy_since is None else self.healthy_since

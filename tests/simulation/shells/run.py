@@ -195,7 +195,7 @@ class ByteCluster:
         while True:
             try:
                 async with tidelog.connect(GATEWAY_URL) as log:
-                    topic = await log.describe(TOPIC)
+                    topic = await log.topics.describe(TOPIC)
                     if all(len(partition.isr) == 3 for partition in topic.partitions):
                         return
             except TidelogError as error:

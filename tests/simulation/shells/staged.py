@@ -96,14 +96,14 @@ class Stage:
     async def until_in_sync(self, topic: str) -> None:
         """Let time pass until every replica is."""
         while True:
-            found = await self.log.describe(topic)
+            found = await self.log.topics.describe(topic)
             if all(len(p.isr) == len(p.replicas) for p in found.partitions):
                 return
             await self.tick()
 
     async def leader(self, topic: str, partition: int = 0) -> str:
         """Who leads it."""
-        return (await self.log.describe(topic)).partitions[partition].leader
+        return (await self.log.topics.describe(topic)).partitions[partition].leader
 
     @property
     def active(self) -> str:

@@ -37,9 +37,9 @@ async def create_topic(partitions: int, config: dict[str, object]) -> None:
     while True:
         try:
             async with tidelog.connect(GATEWAY_URL) as log:
-                topics = await log.topics()
+                topics = await log.topics.list()
                 if not any(topic.name == TOPIC for topic in topics):
-                    await log.create_topic(TOPIC, partitions=partitions, replication_factor=3, config=config)
+                    await log.topics.create(TOPIC, partitions=partitions, replication_factor=3, config=config)
                 return
         except TidelogError:
             await trio.sleep(PAUSE_S)

@@ -49,7 +49,7 @@ _expires = click.option("--expires", type=_Duration(), help="When it ends, such 
 
 async def _access(gateways: tuple[str, ...]) -> AccessAnswer:
     async with connect(gateways) as log:
-        return await log.access()
+        return await log.access.describe()
 
 
 def _show_token(text: str) -> None:
@@ -71,7 +71,7 @@ def create(principal: str, expires: float | None, gateways: tuple[str, ...]) -> 
 
     async def task() -> str:
         async with connect(gateways) as log:
-            return await log.create_token(principal, expires)
+            return await log.access.create_token(principal, expires)
 
     _show_token(run(task))
 
@@ -102,7 +102,7 @@ def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await (log.revoke_token(token_id) if token_id else log.revoke_tokens_of(principal or ""))
+            await (log.access.revoke_token(token_id) if token_id else log.access.revoke_tokens_of(principal or ""))
 
     run(task)
     say(f"revoked {token_id or 'all tokens of ' + str(principal)}")
@@ -118,7 +118,7 @@ def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[s
 
     async def task() -> str:
         async with connect(gateways) as log:
-            return await log.rotate_token(token_id, grace, expires)
+            return await log.access.rotate_token(token_id, grace, expires)
 
     _show_token(run(task))
 
@@ -138,7 +138,7 @@ def rotate_ticket_keys(gateways: tuple[str, ...]) -> None:
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.rotate_ticket_keys()
+            await log.access.rotate_ticket_keys()
 
     run(task)
     say("the cluster signs tickets of producer ids with a new key")
@@ -176,7 +176,7 @@ def add(principal: str, operation: str, resource: str, deny: bool, gateways: tup
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.alter_acls(add=[acl])
+            await log.access.alter_acls(add=[acl])
 
     run(task)
     say(str(acl))
@@ -192,8 +192,8 @@ def remove(principal: str, operation: str, resource: str, deny: bool, gateways: 
 
     async def task() -> bool:
         async with connect(gateways) as log:
-            there = acl in (await log.access()).acls
-            await log.alter_acls(remove=[acl])
+            there = acl in (await log.access.describe()).acls
+            await log.access.alter_acls(remove=[acl])
             return there
 
     if not run(task):
@@ -232,8 +232,8 @@ def drop_inherited(gateways: tuple[str, ...]) -> None:
 
     async def task() -> tuple[str, ...]:
         async with connect(gateways) as log:
-            before = (await log.access()).heirs
-            await log.drop_inherited_security()
+            before = (await log.access.describe()).heirs
+            await log.access.drop_inherited_security()
             return before
 
     heirs = ", ".join(run(task))
@@ -274,9 +274,11 @@ def set_quota(principal: str, gateways: tuple[str, ...], **rates: int | None) ->
 
     async def task() -> Quota:
         async with connect(gateways) as log:
-            before = next((q for q in (await log.access()).quotas if q.principal == principal), Quota(principal))
+            before = next(
+                (q for q in (await log.access.describe()).quotas if q.principal == principal), Quota(principal)
+            )
             quota = Quota(**asdict(before) | wanted)
-            await log.alter_quotas([quota])
+            await log.access.alter_quotas([quota])
             return quota
 
     made = asdict(run(task))

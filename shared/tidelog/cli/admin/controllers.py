@@ -37,7 +37,7 @@ def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
     async def task() -> QuorumAnswer:
         async with connect(gateways) as log:
-            return await log.quorum()
+            return await log.cluster.quorum()
 
     quorum = run(task)
     if as_json:
@@ -75,7 +75,7 @@ def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> Non
 
     async def task() -> bool:
         async with connect(gateways) as log:
-            await log.add_controller(node, url)
+            await log.cluster.add_controller(node, url)
             with trio.move_on_after(timeout_s):
                 await _wait_vote(log, node)
                 return True
@@ -90,7 +90,7 @@ def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> Non
 
 async def _wait_vote(log: Log, node: str) -> None:
     while True:
-        for one in (await log.quorum()).controllers:
+        for one in (await log.cluster.quorum()).controllers:
             if one.node == node and one.voter and not one.lost and not one.rolled_back:
                 return
         await trio.sleep(LOOK_S)
@@ -104,7 +104,7 @@ def remove(node: str, gateways: tuple[str, ...]) -> None:
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.remove_controller(node)
+            await log.cluster.remove_controller(node)
 
     run(task)
     say(f"{node} is out of the group")

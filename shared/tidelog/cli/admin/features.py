@@ -28,7 +28,7 @@ def list_features(as_json: bool, gateways: tuple[str, ...]) -> None:
     async def task() -> FeaturesAnswer:
         async with connect(gateways) as log:
             try:
-                return await log.features()
+                return await log.cluster.features()
             except TidelogError as error:
                 if error.code != "UNSUPPORTED":
                     raise
@@ -73,8 +73,8 @@ def raise_level(level: int, dry_run: bool, left_behind: tuple[str, ...], gateway
 
     async def task() -> int:
         async with connect(gateways) as log:
-            before = (await log.features()).level
-            await log.raise_level(level, left_behind=left_behind, dry_run=dry_run)
+            before = (await log.cluster.features()).level
+            await log.cluster.raise_level(level, left_behind=left_behind, dry_run=dry_run)
             return before
 
     before = run(task)

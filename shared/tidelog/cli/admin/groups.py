@@ -14,7 +14,7 @@ from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
 
 if TYPE_CHECKING:
-    from tidelog.client.admin.groups import Progress
+    from tidelog.client.admin.groups import GroupProgress
     from tidelog.wire.messages import DescribeGroupAnswer, GroupInfo, TopicShare
 
 
@@ -32,7 +32,7 @@ def list_groups(as_json: bool, gateways: tuple[str, ...]) -> None:
 
     async def task() -> tuple[GroupInfo, ...]:
         async with connect(gateways) as log:
-            return await log.groups()
+            return await log.groups.list()
 
     found = run(task)
     if as_json:
@@ -52,9 +52,9 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
     """Show the members of a group and, per partition, who has it, how far the group has come, and its lag: how many
     offsets the group has not processed."""
 
-    async def task() -> tuple[DescribeGroupAnswer, tuple[Progress, ...]]:
+    async def task() -> tuple[DescribeGroupAnswer, tuple[GroupProgress, ...]]:
         async with connect(gateways) as log:
-            return await log.describe_group(name), await log.group_progress(name)
+            return await log.groups.describe(name), await log.groups.progress(name)
 
     group, progress = run(task)
     if as_json:
@@ -124,16 +124,16 @@ def reset(
         async with connect(gateways) as log:
             wanted = topics
             if not wanted:
-                wanted = tuple(sorted({one.topic for one in await log.group_progress(name) if one.topic}))
+                wanted = tuple(sorted({one.topic for one in await log.groups.progress(name) if one.topic}))
             if not wanted:
                 raise click.UsageError(f"{name} has come nowhere yet: name a --topic")
             rows: list[dict[str, Any]] = []
             for topic in wanted:
-                before = await log.fetch_offsets(name, topic)
+                before = await log.groups.fetch_offsets(name, topic)
                 chosen = partitions or (None if topics else tuple(before))
-                found = await log.find_positions(topic, target, chosen)
+                found = await log.partitions.find_positions(topic, target, chosen)
                 if not dry_run:
-                    await log.reset_group(name, topic, found)
+                    await log.groups.reset(name, topic, found)
                 for partition, at in found.items():
                     old = before[partition].offset if partition in before else -1
                     rows.append({"topic": topic, "partition": partition, "before": old, "after": at.offset})
@@ -161,7 +161,7 @@ def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.delete_group(name)
+            await log.groups.delete(name)
 
     run(task)
     say(f"deleted {name}")

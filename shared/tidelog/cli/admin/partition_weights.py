@@ -49,9 +49,11 @@ async def weigh_partitions(log: Log, by: str) -> tuple[PartitionWeight, ...]:
     By ``traffic`` it takes ``LOOK_S``."""
     if by == "count":
         return ()
-    names = [topic.name for topic in await log.topics()]
-    before, began = [await log.describe(name, offsets=True) for name in names], trio.current_time()
+    names = [topic.name for topic in await log.topics.list()]
+    before, began = [await log.topics.describe(name, offsets=True) for name in names], trio.current_time()
     if by == "bytes":
         return sizes(before)
     await trio.sleep(LOOK_S)
-    return rates(before, [await log.describe(name, offsets=True) for name in names], trio.current_time() - began)
+    return rates(
+        before, [await log.topics.describe(name, offsets=True) for name in names], trio.current_time() - began
+    )

@@ -55,7 +55,7 @@ def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gate
 
     async def task() -> tuple[list[TopicInfo], Histories]:
         async with connect(gateways) as log:
-            found = tuple([await log.describe(name) for name in topics]) or await log.topics()
+            found = tuple([await log.topics.describe(name) for name in topics]) or await log.topics.list()
             shown = [t for t in found if internal or topics or not t.name.startswith(INTERNAL_PREFIX)]
             return shown, await ask_histories(log, shown)
 
@@ -102,7 +102,7 @@ def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
 
     async def task() -> PartitionInfo:
         async with connect(gateways) as log:
-            return await log.transfer(name, number, server)
+            return await log.partitions.transfer(name, number, server)
 
     info = run(task)
     say(f"{where}: {info.leader} leads in leader epoch {info.leader_epoch}")
@@ -125,9 +125,9 @@ def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) ->
 
     async def task() -> PartitionInfo:
         async with connect(gateways) as log:
-            await log.reassign(name, number, servers_of(servers))
+            await log.partitions.reassign(name, number, servers_of(servers))
             while True:
-                found = (await log.describe(name)).partitions[number]
+                found = (await log.topics.describe(name)).partitions[number]
                 if not (wait and found.target):
                     return found
                 await trio.sleep(0.2)
@@ -146,7 +146,7 @@ def cancel(where: str, gateways: tuple[str, ...]) -> None:
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.cancel_reassignment(name, number)
+            await log.partitions.cancel_reassignment(name, number)
 
     run(task)
     say(f"{where}: the reassignment is cancelled")
@@ -161,11 +161,11 @@ def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
 
     async def task() -> list[dict[str, Any]]:
         async with connect(gateways) as log:
-            status = await log.status()
+            status = await log.cluster.status()
             live = [server.node for server in status.servers if not server.fenced]
             moving = [(topic, p) for topic in status.topics for p in topic.partitions if p.target]
             begun = [await _progress(log, topic, p, live) for topic, p in moving]
-            return begun + [_waits(move) for move in await log.waiting_moves()]
+            return begun + [_waits(move) for move in await log.partitions.waiting_moves()]
 
     found = run(task)
     if as_json:
@@ -196,7 +196,7 @@ async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str
     for node in (*wanted, p.leader):
         if node in live:
             try:
-                digest = await log.digest(topic.topic_id, p.partition, node)
+                digest = await log.partitions.digest(topic.topic_id, p.partition, node)
             except TidelogError:
                 continue  # its log is being opened, or it has just gone
             ends[node] = (digest.log_start, digest.log_end)
@@ -257,7 +257,7 @@ def rebalance(
     async def plan() -> tuple[tuple[PartitionWeight, ...], tuple[PlannedMove, ...]]:
         async with connect(gateways) as log:
             weights = await weigh_partitions(log, by)
-            planned = log.plan_rebalance(empty_drained=empty_drained, weights=weights, unit=UNITS[by])
+            planned = log.partitions.plan_rebalance(empty_drained=empty_drained, weights=weights, unit=UNITS[by])
             return weights, await planned
 
     weights, moves = run(plan)
@@ -272,7 +272,7 @@ def rebalance(
 
     async def begin() -> None:
         async with connect(gateways) as log:
-            await log.rebalance(empty_drained=empty_drained, weights=weights, unit=UNITS[by])
+            await log.partitions.rebalance(empty_drained=empty_drained, weights=weights, unit=UNITS[by])
 
     run(begin)
     say("begun, a few at a time; how far it is: 'tidelog partitions reassignments'", err=True)
@@ -280,8 +280,8 @@ def rebalance(
 
 async def _cancel_rebalance(gateways: tuple[str, ...]) -> None:
     async with connect(gateways) as log:
-        waiting = await log.waiting_moves()
-        await log.cancel_rebalance()
+        waiting = await log.partitions.waiting_moves()
+        await log.partitions.cancel_rebalance()
     say(f"{len(waiting)} reassignments that waited for their turn are dropped")
 
 

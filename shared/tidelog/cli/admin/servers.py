@@ -29,7 +29,7 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
     async def task() -> MetadataAnswer:
         async with connect(gateways) as log:
-            return await log.status()
+            return await log.cluster.status()
 
     status = run(task)
     everywhere = [p for topic in status.topics for p in topic.partitions]
@@ -75,12 +75,12 @@ def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
 
     async def task() -> tuple[list[str], list[str]]:
         async with connect(gateways) as log:
-            await log.drain(name)
-            status = await log.status()
+            await log.cluster.drain_server(name)
+            status = await log.cluster.status()
             with trio.move_on_after(timeout_s):
                 while leads(status, name):
                     await trio.sleep(_POLL_S)
-                    status = await log.status()
+                    status = await log.cluster.status()
             return leads(status, name), leads(status, name, paused=True)
 
     left, paused = run(task)
@@ -102,7 +102,7 @@ def resume(name: str, gateways: tuple[str, ...]) -> None:
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.drain(name, drain=False)
+            await log.cluster.drain_server(name, drain=False)
 
     run(task)
     say(f"{name} takes part again")
@@ -119,7 +119,7 @@ def forget(name: str, gateways: tuple[str, ...]) -> None:
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.forget_server(name)
+            await log.cluster.forget_server(name)
 
     run(task)
     say(f"{name} is none of the cluster any more")
@@ -139,8 +139,8 @@ def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[
 
     async def task() -> dict[str, ScrubStatus]:
         async with connect(gateways) as log:
-            live = [server.node for server in (await log.status()).servers if not server.fenced]
-            begun = {node: await log.scrub_server(node) for node in names or sorted(live)}
+            live = [server.node for server in (await log.cluster.status()).servers if not server.fenced]
+            begun = {node: await log.cluster.scrub_server(node) for node in names or sorted(live)}
             return begun if no_wait else {node: await _scrubbed(log, node, one) for node, one in begun.items()}
 
     found = run(task)
@@ -161,5 +161,5 @@ async def _scrubbed(log: Log, node: str, begun: ScrubStatus) -> ScrubStatus:
     status = begun
     while status.running and status.round == begun.round:
         await trio.sleep(_POLL_S)
-        status = await log.scrub_server(node, begin=False)
+        status = await log.cluster.scrub_server(node, begin=False)
     return status

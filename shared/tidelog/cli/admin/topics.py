@@ -67,10 +67,10 @@ def create(
 
     async def task() -> TopicInfo:
         async with connect(gateways) as log:
-            await log.create_topic(
+            await log.topics.create(
                 name, partitions=partitions, replication_factor=replication_factor, config=config_of(settings)
             )
-            return await log.describe(name)
+            return await log.topics.describe(name)
 
     topic = run(task)
     if as_json:
@@ -94,7 +94,7 @@ def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> Non
 
     async def task() -> list[TopicInfo]:
         async with connect(gateways) as log:
-            return [t for t in await log.topics() if internal or not t.name.startswith(INTERNAL_PREFIX)]
+            return [t for t in await log.topics.list() if internal or not t.name.startswith(INTERNAL_PREFIX)]
 
     found = run(task)
     if as_json:
@@ -120,9 +120,9 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
     async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
         async with connect(gateways) as log:
-            topic = await log.describe(name, offsets=True)
+            topic = await log.topics.describe(name, offsets=True)
             moved = [p.partition for p in topic.partitions if p.leader_epoch > 0]  # who led on lost nothing
-            return topic, await log.histories(topic, moved)
+            return topic, await log.partitions.histories(topic, moved)
 
     topic, histories = run(task)
     if as_json:
@@ -177,7 +177,7 @@ def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.configure_topic(name, config)
+            await log.topics.alter(name, config)
 
     run(task)
     say(f"{name}: {', '.join(f'{key} = {value}' for key, value in config.items())}")
@@ -196,8 +196,8 @@ def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
 
     async def task() -> TopicInfo:
         async with connect(gateways) as log:
-            await log.grow_topic(name, partitions)
-            return await log.describe(name)
+            await log.topics.grow(name, partitions)
+            return await log.topics.describe(name)
 
     topic = run(task)
     replicas = len(topic.partitions[-1].replicas)
@@ -218,7 +218,7 @@ def learners(where: str, servers: str | None, nobody: bool, gateways: tuple[str,
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.set_learners(name, partition, wanted)
+            await log.partitions.set_learners(name, partition, wanted)
 
     run(task)
     say(f"learners of {where}: {', '.join(wanted) or 'none'}")
@@ -258,7 +258,7 @@ def set_read_only(name: str, numbers: str, off: bool, gateways: tuple[str, ...])
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.set_read_only(name, wanted, read_only=not off)
+            await log.partitions.set_read_only(name, wanted, read_only=not off)
 
     run(task)
     say(f"{_named(name, wanted)}: {'records are taken again' if off else 'read-only'}")
@@ -276,7 +276,7 @@ def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.pause(name, wanted)
+            await log.partitions.pause(name, wanted)
 
     run(task)
     say(f"{_named(name, wanted)}: paused")
@@ -292,7 +292,7 @@ def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.resume(name, wanted)
+            await log.partitions.resume(name, wanted)
 
     run(task)
     say(f"{_named(name, wanted)}: resumed")
@@ -309,7 +309,7 @@ def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.delete_topic(name)
+            await log.topics.delete(name)
 
     run(task)
     say(f"deleted {name}")

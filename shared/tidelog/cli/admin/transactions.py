@@ -36,7 +36,7 @@ def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
 
     async def task() -> tuple[TransactionInfo, ...]:
         async with connect(gateways) as log:
-            return await log.transactions()
+            return await log.transactions.list()
 
     found = sorted(run(task), key=lambda info: (info.since_ms, info.app, info.staged))
     if as_json:
@@ -63,8 +63,8 @@ def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
     async def task() -> _Described:
         async with connect(gateways) as log:
-            told = await log.describe_transactions(app)
-            return _Described(told, {topic.topic_id: topic.name for topic in await log.topics()})
+            told = await log.transactions.describe(app)
+            return _Described(told, {topic.topic_id: topic.name for topic in await log.topics.list()})
 
     found = run(task)
     told, names = found.answer, found.topics
@@ -100,8 +100,8 @@ def abort(app: str, staged: tuple[str, ...], gateways: tuple[str, ...]) -> None:
     async def task() -> bool:
         async with connect(gateways) as log:
             if not staged:
-                return await log.abort_transaction(app)
-            there = {info.staged for info in (await log.describe_transactions(app)).transactions if info.staged}
+                return await log.transactions.abort(app)
+            there = {info.staged for info in (await log.transactions.describe(app)).transactions if info.staged}
             await log.abort(app, staged)
             return there.issuperset(staged)
 
@@ -128,7 +128,7 @@ def settle(where: str, producer: int, epoch: int, commit: bool, gateways: tuple[
 
     async def task() -> None:
         async with connect(gateways) as log:
-            await log.settle_transaction(name, number, producer, epoch, commit=commit)
+            await log.transactions.settle(name, number, producer, epoch, commit=commit)
 
     run(task)
     say(f"{where}: the transaction of producer {producer} is {'committed' if commit else 'aborted'}")

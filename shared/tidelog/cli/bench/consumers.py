@@ -51,7 +51,7 @@ async def consume(scene: Scene, topic: str, load: Load, count: int) -> Row:
                     return
 
     async with scene.connect() as log:
-        partitions = (await log.describe(topic, offsets=True)).partitions
+        partitions = (await log.topics.describe(topic, offsets=True)).partitions
     total = max(1, count * sum(p.high_watermark - p.log_start for p in partitions))
     async with shown("consume", lambda: row.records / total), trio.open_nursery() as nursery:
         for number in range(count):
@@ -99,7 +99,7 @@ class Audience:
     async def open(self, nursery: trio.Nursery, scene: Scene, topic: str) -> None:
         """Open all of them, each on a connection of its own; they run in the nursery, for ever."""
         async with scene.connect() as log:
-            start = await log.find_positions(topic, "latest")
+            start = await log.partitions.find_positions(topic, "latest")
         limiter = trio.CapacityLimiter(OPENING)
 
         async def open_one(number: int) -> None:

@@ -92,7 +92,7 @@ async def opened(scene: Scene, topic: str, load: Load, count: int) -> AsyncItera
         producers = []
         for number in range(count):
             log = await stack.enter_async_context(scene.connect(number))
-            partitions = len((await log.describe(topic)).partitions)
+            partitions = len((await log.topics.describe(topic)).partitions)
             producers.append(await stack.enter_async_context(log.producer(topic, load.options(partitions))))
         yield producers
 

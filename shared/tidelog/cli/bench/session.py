@@ -116,9 +116,9 @@ class Scene:
         """A new topic, which is removed at the end."""
         name = f"bench-{kind}-{secrets.token_hex(3)}"
         async with connect(self.gateways) as log:
-            live = sum(not server.fenced for server in (await log.status()).servers)
+            live = sum(not server.fenced for server in (await log.cluster.status()).servers)
             factor = self.replication_factor or max(1, min(3, live))
-            await log.create_topic(
+            await log.topics.create(
                 name, partitions=partitions or self.partitions, replication_factor=factor, config=self.config
             )
         try:
@@ -131,7 +131,7 @@ class Scene:
         try:
             with trio.fail_after(REMOVE_S):
                 async with self.connect() as log:
-                    await log.delete_topic(name)
+                    await log.topics.delete(name)
         except (TidelogError, trio.TooSlowError) as error:
             say(f"could not remove {name}: {error or 'no answer'}; 'tidelog topics delete {name}'", err=True)
 
@@ -140,7 +140,7 @@ class Scene:
         """The topic that was named, which stays; or one of its own."""
         if self.topic:
             async with connect(self.gateways) as log:
-                await log.describe(self.topic)
+                await log.topics.describe(self.topic)
             yield self.topic
             return
         async with self.own_topic(kind) as name:

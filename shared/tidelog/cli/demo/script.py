@@ -102,7 +102,7 @@ class Play:
         await self.cluster.wait_ready()
         self.result.started_s = trio.current_time() - started
         async with tidelog.connect(self.cluster.gateways()) as log:
-            topic = await log.create_topic(
+            topic = await log.topics.create(
                 TOPIC, partitions=PARTITIONS, replication_factor=3, config={"min_insync_replicas": "2"}
             )
             self.say(f"topic {TOPIC}: {PARTITIONS} partitions, 3 replicas each; sending {self.result.source}")
@@ -174,10 +174,10 @@ class Play:
 
     async def _disturb(self, log: Any) -> None:
         await trio.sleep_until(self.began + KILL_LEADER_AT * self.seconds)
-        leader = (await log.describe(TOPIC)).partitions[0].leader
+        leader = (await log.topics.describe(TOPIC)).partitions[0].leader
         await self._kill(leader, f"kill -9 {leader}, leader of partition 0")
         await trio.sleep_until(self.began + KILL_CONTROLLER_AT * self.seconds)
-        active = (await log.quorum()).active
+        active = (await log.cluster.quorum()).active
         await self._kill(active, f"kill -9 {active}, the active controller")
         await trio.sleep_until(self.began + RESTART_AT * self.seconds)
         for node, incident in zip((leader, active), self.result.incidents, strict=True):
@@ -193,7 +193,7 @@ class Play:
     async def _wait_in_sync(self, log: Any) -> None:
         with trio.move_on_after(CATCH_UP_S) as scope:
             while True:
-                topic = await log.describe(TOPIC)
+                topic = await log.topics.describe(TOPIC)
                 restarted = len(self.result.incidents) == 2 and self.result.incidents[1].restarted_at > 0
                 if restarted and all(len(p.isr) == len(p.replicas) for p in topic.partitions):
                     return
@@ -202,7 +202,7 @@ class Play:
             self.result.verdict.fault(f"replicas were not in sync {CATCH_UP_S:.0f} s after the last record")
 
     async def _wait_consumed(self, log: Any) -> None:
-        topic = await log.describe(TOPIC, offsets=True)
+        topic = await log.topics.describe(TOPIC, offsets=True)
         wanted = sum(p.high_watermark for p in topic.partitions)
         with trio.move_on_after(CATCH_UP_S) as scope:
             while len(self.consumed) < wanted:
@@ -214,7 +214,7 @@ class Play:
 
     async def _read_causes(self, log: Any) -> None:
         for partition in range(PARTITIONS):
-            for entry in (await log.history(TOPIC, partition))[1:]:
+            for entry in (await log.partitions.history(TOPIC, partition))[1:]:
                 self.result.changes.append(
                     {
                         "where": f"{TOPIC}/{partition} epoch {entry.epoch}",
@@ -264,7 +264,7 @@ class Play:
         folder = self.out / "spark"
         shutil.rmtree(folder, ignore_errors=True)
         async with tidelog.connect(self.cluster.gateways()) as log:
-            await log.create_topic(SECONDS, partitions=1)
+            await log.topics.create(SECONDS, partitions=1)
         gateway = ",".join(self.cluster.gateways())
         command = [sys.executable, "-m", "tidelog.cli.demo.spark_job", self.pipeline, gateway, str(folder)]
         done = await trio.run_process(

@@ -84,10 +84,10 @@ class _Taking:
 
     async def run(self, log: Log) -> None:
         """Ask for everything; the metadata must be told."""
-        metadata = await log.status()
+        metadata = await log.cluster.status()
         self.parts["metadata"] = _plain(metadata)
-        quorum: QuorumAnswer | None = await self._take("controllers", log.quorum)
-        features: FeaturesAnswer | None = await self._take("features", log.features)
+        quorum: QuorumAnswer | None = await self._take("controllers", log.cluster.quorum)
+        features: FeaturesAnswer | None = await self._take("features", log.cluster.features)
         pages = await self._take("metrics", lambda: self._metrics(log, metadata, quorum)) or {}
         await self._take("digests", lambda: self._digests(log, metadata))
         await self._take("timeline", lambda: _timeline(log))
@@ -116,7 +116,7 @@ class _Taking:
         told = {}
         for node in (*nodes, ""):
             try:
-                told[node or "gateway"] = _plain(await log.metrics(node))
+                told[node or "gateway"] = _plain(await log.cluster.metrics(node))
             except TidelogError as error:
                 self.missing[f"metrics of {node or 'the gateway'}"] = str(error)
         return told
@@ -130,10 +130,10 @@ class _Taking:
             for info in topic.partitions:
                 name = f"{topic.name}/{info.partition}"
                 try:
-                    same = await log.compare_replicas(topic, info.partition, live)
+                    same = await log.partitions.compare_replicas(topic, info.partition, live)
                     copies = {}
                     for node in same.compared:
-                        digest = await log.digest(topic.topic_id, info.partition, node, (same.end,))
+                        digest = await log.partitions.digest(topic.topic_id, info.partition, node, (same.end,))
                         copies[node] = _plain(digest)
                     told[name] = {"comparison": _plain(same), "replicas": copies}
                 except* TidelogError as errors:

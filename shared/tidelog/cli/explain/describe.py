@@ -92,8 +92,10 @@ def describe(where: str, at: datetime | None, as_json: bool, gateways: tuple[str
 def _describe_now(name: str, number: int | None, as_json: bool, gateways: tuple[str, ...]) -> None:
     async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
         async with connect(gateways) as log:
-            topic = _only(await log.describe(name, offsets=True), number)
-            return topic, await log.histories(topic, [p.partition for p in topic.partitions if p.leader_epoch > 0])
+            topic = _only(await log.topics.describe(name, offsets=True), number)
+            return topic, await log.partitions.histories(
+                topic, [p.partition for p in topic.partitions if p.leader_epoch > 0]
+            )
 
     topic, histories = run(task)
     if as_json:

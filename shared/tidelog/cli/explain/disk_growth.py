@@ -82,9 +82,9 @@ async def look_for_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_recor
     if not names or not bytes_per_record:
         return Growth()
     try:
-        before, began = [await log.describe(name, offsets=True) for name in names], trio.current_time()
+        before, began = [await log.topics.describe(name, offsets=True) for name in names], trio.current_time()
         await trio.sleep(LOOK_S)
-        after = [await log.describe(name, offsets=True) for name in names]
+        after = [await log.topics.describe(name, offsets=True) for name in names]
     except TidelogError:  # one was deleted meanwhile; what else is wrong, other findings tell
         return Growth()
     return growth_between(before, after, trio.current_time() - began, bytes_per_record)

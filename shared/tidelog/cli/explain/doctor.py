@@ -91,11 +91,11 @@ async def _look(url: str, found: list[Finding]) -> View | None:
     """The cluster as one gateway sees it; None where it does not answer."""
     try:
         async with connect((url,)) as log:
-            metadata = await log.status()
+            metadata = await log.cluster.status()
             quorum = None
             with trio.move_on_after(ASK_S):
                 try:
-                    quorum = await log.quorum()
+                    quorum = await log.cluster.quorum()
                 except TidelogError as error:
                     found.append(Finding(WARNING, f"{url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
             return View(metadata, quorum)
@@ -154,7 +154,7 @@ async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
 
 async def _features(log: Log) -> FeaturesAnswer | None:
     try:
-        return await log.features()
+        return await log.cluster.features()
     except TidelogError:  # of a release without levels, or out of reach, which other findings tell
         return None
 
@@ -164,7 +164,7 @@ async def _heirs(log: Log, features: FeaturesAnswer | None) -> tuple[str, ...]:
     if features is None or features.level < SECURITY:
         return ()
     try:
-        return (await log.access()).heirs
+        return (await log.access.describe()).heirs
     except TidelogError:  # not for this client to know
         return ()
 
@@ -196,7 +196,7 @@ class _Told:
         """Ask one, through a gateway. A clock is as far off as it is for sure, whenever the answer was made."""
         sent = time.time_ns()
         try:
-            answer = await log.metrics(node)
+            answer = await log.cluster.metrics(node)
         except TidelogError:
             self.silent.append(name)
             return
@@ -226,9 +226,9 @@ async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
     """Members of each group, and how far it is behind."""
     lags: dict[str, tuple[int, int]] = {}
     try:
-        groups = await log.groups()
+        groups = await log.groups.list()
         for group in groups[:MOST_GROUPS]:
-            behind = [progress.lag for progress in await log.group_progress(group.group)]
+            behind = [progress.lag for progress in await log.groups.progress(group.group)]
             lags[group.group] = group.members, sum(lag for lag in behind if lag > 0)
     except TidelogError as error:
         what = f"how far consumer groups are is not known: {error}"
@@ -244,10 +244,10 @@ async def _waits(log: Log, told: _Told, found: list[Finding]) -> tuple[Waits, ..
     if not told.silent and max(ages, default=0.0) * 1000 < LONG_MS:
         return ()
     try:
-        if not (before := _standing(await log.status(offsets=True))):
+        if not (before := _standing(await log.cluster.status(offsets=True))):
             return ()
-        listed = {(one.producer_id, one.producer_epoch): one for one in await log.transactions()}
-        after = _standing(await log.status(offsets=True))
+        listed = {(one.producer_id, one.producer_epoch): one for one in await log.transactions.list()}
+        after = _standing(await log.cluster.status(offsets=True))
     except TidelogError as error:
         what = f"for which transactions readers wait is not known: {error}"
         found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))

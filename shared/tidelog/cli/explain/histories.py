@@ -30,7 +30,7 @@ async def ask_histories(log: Log, topics: Sequence[TopicInfo]) -> Histories:
         for topic in topics:
             if topic.name in wanted:
                 try:
-                    histories = await log.histories(topic, wanted[topic.name])
+                    histories = await log.partitions.histories(topic, wanted[topic.name])
                 except TidelogError:
                     continue  # deleted meanwhile; or nobody can be asked, which the rest of the output shows
                 found |= {(topic.name, partition): entries for partition, entries in histories.items()}

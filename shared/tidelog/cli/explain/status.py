@@ -24,7 +24,7 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
 
     async def task() -> tuple[Any, Any]:
         async with connect(gateways) as log:
-            return await log.status(), await log.quorum()
+            return await log.cluster.status(), await log.cluster.quorum()
 
     metadata, quorum = run(task)
     servers = sorted(metadata.servers, key=lambda server: server.node)
@@ -105,7 +105,7 @@ def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...
 
         async def task() -> Any:
             async with connect(gateways) as log:
-                return await log.history(name, number)
+                return await log.partitions.history(name, number)
 
         entries = run(task)
     _print_history(entries, words, as_json)

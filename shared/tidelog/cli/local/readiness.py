@@ -29,7 +29,7 @@ async def live_servers(url: str, tls: TlsOptions) -> frozenset[str]:
 
     try:
         async with tidelog.connect(url, connect_timeout_s=1.0, tls=tls) as log:
-            status = await log.status()
+            status = await log.cluster.status()
     except TidelogError:
         return frozenset()
     return frozenset(server.node for server in status.servers if not server.fenced)

@@ -172,10 +172,10 @@ async def _begin(
     """The topic that is named, or a new one; and what there will be that was not there before."""
     async with connect(gateways) as log:
         if name:
-            return await log.describe(name), Leftovers("", await unknown(log, groups_of(name, mix)))
-        live = sum(not server.fenced for server in (await log.status()).servers)
+            return await log.topics.describe(name), Leftovers("", await unknown(log, groups_of(name, mix)))
+        live = sum(not server.fenced for server in (await log.cluster.status()).servers)
         new = f"verify-{secrets.token_hex(3)}"
-        made = await log.create_topic(
+        made = await log.topics.create(
             new, partitions=partitions, replication_factor=factor or max(1, min(3, live)), config=config
         )
     say(f"topic {new}; 'tidelog topics delete {new}' deletes it if it stays", err=True)

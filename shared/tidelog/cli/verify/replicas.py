@@ -59,7 +59,7 @@ def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: boo
 
     async def task() -> list[Found]:
         async with connect(gateways) as log:
-            metadata = await log.status()
+            metadata = await log.cluster.status()
             chosen = list(_chosen(metadata, where))
             if quick:
                 return await _compare_all(log, metadata, chosen)
@@ -97,7 +97,7 @@ async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[To
         async def one(topic: TopicInfo, partition: int) -> None:
             async with limit:
                 try:
-                    result = await log.compare_replicas(topic, partition, live)
+                    result = await log.partitions.compare_replicas(topic, partition, live)
                 except* TidelogError as errors:
                     result = Comparison((), unasked={"": str(errors.exceptions[0])})
                 found[topic.name, partition] = topic, partition, result
@@ -121,7 +121,7 @@ async def _read_all(
         for (topic, partition), size in zip(chosen, sizes, strict=True):
             done = progress.tasks[bar].completed
             try:
-                result = await log.compare_copies(
+                result = await log.partitions.compare_copies(
                     topic, partition, live, max_bytes_per_s, lambda records: progress.advance(bar, records)
                 )
             except* TidelogError as errors:
@@ -133,7 +133,7 @@ async def _read_all(
 
 async def _records_of(log: Log, chosen: list[tuple[TopicInfo, int]]) -> list[int]:
     """About how many records each partition holds; 0 if that is not known."""
-    known = {topic.topic_id: topic for topic in (await log.status(offsets=True)).topics}
+    known = {topic.topic_id: topic for topic in (await log.cluster.status(offsets=True)).topics}
     sizes = []
     for topic, partition in chosen:
         info = known.get(topic.topic_id, topic).partitions[partition]

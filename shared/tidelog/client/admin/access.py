@@ -1,12 +1,11 @@
-"""What a client can do about who may do what (``tidelog.acl``). ``Log`` has all of it."""
+"""Administration of who may do what (``tidelog.acl``): ``Log.access``."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TypeVar
 
 from tidelog.acl import new_token
+from tidelog.client.connection import Connection
 from tidelog.types import Acl, Quota
 from tidelog.wire.messages import (
     AccessAnswer,
@@ -14,21 +13,17 @@ from tidelog.wire.messages import (
     AlterQuotas,
     DescribeAccess,
     Done,
-    Message,
     PutToken,
     RevokeTokens,
     RotateTicketKeys,
 )
 
-A = TypeVar("A", bound=Message)
 
+class AccessAdmin:
+    """Change tokens, rules and quotas: ``log.access``."""
 
-class Securing(ABC):
-    """The part of ``Log`` that changes tokens, rules and quotas."""
-
-    @abstractmethod
-    async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
-        """A request and its answer."""
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     async def create_token(self, principal: str, lifetime_s: float | None = None) -> str:
         """A new bearer token of a principal. It is made here and nowhere kept: the cluster knows its SHA-256 only.
@@ -39,41 +34,43 @@ class Securing(ABC):
         """A new token of the same principal; the former ends ``grace_s`` later. Raises ``UNKNOWN_TOKEN``."""
         return await self._put_token(PutToken("", "", "", _ms(lifetime_s), token_id, round(grace_s * 1000)))
 
-    async def _put_token(self, wish: PutToken) -> str:
+    async def _put_token(self, wanted: PutToken) -> str:
         made = new_token()
-        request = PutToken(made.token_id, made.digest, wish.principal, wish.lifetime_ms, wish.replaces, wish.grace_ms)
-        await self._ask(request, Done, again=False)
+        request = PutToken(
+            made.token_id, made.digest, wanted.principal, wanted.lifetime_ms, wanted.replaces, wanted.grace_ms
+        )
+        await self._connection.ask(request, Done, again=False)
         return made.text
 
     async def revoke_token(self, token_id: str) -> None:
         """It ends now, and so do the connections that were opened with it. Raises ``UNKNOWN_TOKEN``."""
-        await self._ask(RevokeTokens(token_id), Done, again=False)
+        await self._connection.ask(RevokeTokens(token_id), Done, again=False)
 
     async def revoke_tokens_of(self, principal: str) -> None:
         """Revoke all tokens of a principal."""
-        await self._ask(RevokeTokens("", principal), Done, again=False)
+        await self._connection.ask(RevokeTokens("", principal), Done, again=False)
 
     async def rotate_ticket_keys(self) -> None:
         """Have the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid
         until the next rotation. Raises ``UNSUPPORTED_LEVEL`` below feature level 4."""
-        await self._ask(RotateTicketKeys(), Done, again=False)
+        await self._connection.ask(RotateTicketKeys(), Done, again=False)
 
     async def alter_acls(self, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()) -> None:
         """These rules are there from now on, and those are not. Raises ``INVALID_CONFIG``."""
-        await self._ask(AlterAcls(tuple(add), tuple(remove)), Done)
+        await self._connection.ask(AlterAcls(tuple(add), tuple(remove)), Done)
 
     async def drop_inherited_security(self) -> None:
         """Nobody decides about tokens and rules any more but superusers and whom a rule allows ``security``. Raises
         ``UNSUPPORTED_LEVEL`` below feature level 5."""
-        await self._ask(AlterAcls(drop_inherited=True), Done)
+        await self._connection.ask(AlterAcls(drop_inherited=True), Done)
 
     async def alter_quotas(self, quotas: Iterable[Quota]) -> None:
         """What these principals may have. Raises ``INVALID_CONFIG``."""
-        await self._ask(AlterQuotas(tuple(quotas)), Done)
+        await self._connection.ask(AlterQuotas(tuple(quotas)), Done)
 
-    async def access(self) -> AccessAnswer:
-        """Tokens (without what would help to use them), rules and quotas."""
-        return await self._ask(DescribeAccess(), AccessAnswer)
+    async def describe(self) -> AccessAnswer:
+        """Describe tokens (without what would help to use them), rules and quotas."""
+        return await self._connection.ask(DescribeAccess(), AccessAnswer)
 
 
 def _ms(lifetime_s: float | None) -> int:

@@ -1,14 +1,13 @@
-"""What a client can do about consumer groups without being a member. ``Log`` has all of it."""
+"""Administration of consumer groups, by a client that is no member: ``Log.groups``."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
-from tidelog.client.consumer import Where
-from tidelog.client.consumers import check_partitions
+from tidelog.client.admin.topics import TopicAdmin
+from tidelog.client.connection import Connection
+from tidelog.client.lookups import ask_each, check_partitions, describe_topic
 from tidelog.errors import TidelogError
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import (
@@ -24,17 +23,12 @@ from tidelog.wire.messages import (
     ListGroups,
     ListGroupsAnswer,
     ListOffset,
-    Message,
     OffsetAnswer,
-    TopicInfo,
 )
-
-A = TypeVar("A", bound=Message)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class GroupProgress:
     """How far a group has come in one partition. -1 is "not known", or, for ``offset``, "nowhere yet"."""
 
     topic: str
@@ -53,44 +47,25 @@ class Progress:
         return -1 if -1 in (self.offset, self.high_watermark) else max(0, self.high_watermark - self.offset)
 
 
-class Grouping(ABC):
-    """The part of ``Log`` that describes and changes consumer groups."""
+class GroupAdmin:
+    """Describe, reset and delete consumer groups: ``log.groups``."""
 
-    @abstractmethod
-    async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
-        """A request and its answer."""
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
-    @abstractmethod
-    async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """Describe one topic."""
-
-    @abstractmethod
-    async def topics(self) -> tuple[TopicInfo, ...]:
-        """Describe every topic."""
-
-    @abstractmethod
-    async def _each(self, ask: Callable[[int], Awaitable[T]], partitions: Iterable[int]) -> dict[int, T]:
-        """Ask for every one at once."""
-
-    @abstractmethod
-    async def _positions(
-        self, topic: TopicInfo, where: Where, partitions: list[int], isolation: str = "committed"
-    ) -> dict[int, Position]:
-        """A place in each of these partitions."""
-
-    async def groups(self) -> tuple[GroupInfo, ...]:
+    async def list(self) -> tuple[GroupInfo, ...]:
         """Every consumer group, by name."""
-        return (await self._ask(ListGroups(), ListGroupsAnswer)).groups
+        return (await self._connection.ask(ListGroups(), ListGroupsAnswer)).groups
 
-    async def describe_group(self, group: str) -> DescribeGroupAnswer:
+    async def describe(self, group: str) -> DescribeGroupAnswer:
         """Who is in a group, who has what, and how far it has come. Raises ``UNKNOWN_GROUP``."""
-        return await self._ask(DescribeGroup(group), DescribeGroupAnswer)
+        return await self._connection.ask(DescribeGroup(group), DescribeGroupAnswer)
 
-    async def group_progress(self, group: str) -> tuple[Progress, ...]:
+    async def progress(self, group: str) -> tuple[GroupProgress, ...]:
         """Position and lag of every partition that the group has come to or that a member has, by topic. Raises
         ``UNKNOWN_GROUP``."""
-        described = await self.describe_group(group)
-        names = {topic.topic_id: topic.name for topic in await self.topics()}
+        described = await self.describe(group)
+        names = {topic.topic_id: topic.name for topic in await TopicAdmin(self._connection).list()}
         found = {TopicPartition(at.topic_id, at.partition): at for at in described.positions}
         holders: dict[TopicPartition, str] = {}
         for member in described.members:
@@ -102,7 +77,7 @@ class Grouping(ABC):
         keys = sorted({*found, *holders}, key=lambda key: (names.get(key.topic_id, ""), key))
         ends = await self._ends(keys)
         return tuple(
-            Progress(
+            GroupProgress(
                 names.get(key.topic_id, ""),
                 *key,
                 at.offset if at is not None else -1,
@@ -115,46 +90,21 @@ class Grouping(ABC):
             for at in [found.get(key)]
         )
 
-    async def _ends(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """High watermarks, as far as anyone can tell: a topic may be gone, a partition offline."""
-        ends: dict[TopicPartition, int] = {}
-
-        async def one(number: int) -> None:
-            key = wanted[number]
-            try:
-                ends[key] = (await self._ask(ListOffset(*key, "latest"), OffsetAnswer)).offset
-            except TidelogError as error:
-                if error.code in ("UNREACHABLE", "CLOSED"):
-                    raise
-
-        wanted = list(keys)
-        await self._each(one, range(len(wanted)))
-        return ends
-
     async def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
         """How far the group has come in a topic; partitions without a position are not there. Raises
         ``UNKNOWN_TOPIC``."""
-        found = await self.describe(topic)
-        answer = await self._ask(FetchOffsets(group), FetchOffsetsAnswer)
+        found = await describe_topic(self._connection, topic)
+        answer = await self._connection.ask(FetchOffsets(group), FetchOffsetsAnswer)
         return {
             at.partition: Position(at.leader_epoch, at.offset)
             for at in answer.positions
             if at.topic_id == found.topic_id
         }
 
-    async def find_positions(
-        self, topic: str, where: Where, partitions: Iterable[int] | None = None
-    ) -> dict[int, Position]:
-        """A place in each partition of a topic, or of these. Raises ``UNKNOWN_TOPIC``."""
-        found = await self.describe(topic)
-        wanted = sorted(set(range(len(found.partitions)) if partitions is None else partitions))
-        check_partitions(found, wanted)
-        return await self._positions(found, where, wanted)
-
-    async def reset_group(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
+    async def reset(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
         """Have the group go on there. Raises ``GROUP_NOT_EMPTY`` while it has members, ``UNKNOWN_TOPIC``,
         ``INVALID_GROUP``."""
-        found = await self.describe(topic)
+        found = await describe_topic(self._connection, topic)
         check_partitions(found, positions)
         parts = tuple(
             GroupPosition(found.topic_id, p, at, -1)
@@ -162,8 +112,24 @@ class Grouping(ABC):
             else GroupPosition(found.topic_id, p, at.offset, at.leader_epoch)
             for p, at in sorted(positions.items())
         )
-        await self._ask(CommitOffsets(group, parts), Done)
+        await self._connection.ask(CommitOffsets(group, parts), Done)
 
-    async def delete_group(self, group: str) -> None:
+    async def delete(self, group: str) -> None:
         """Forget a group and its positions. Raises ``UNKNOWN_GROUP``, ``GROUP_NOT_EMPTY``."""
-        await self._ask(DeleteGroup(group), Done, again=False)
+        await self._connection.ask(DeleteGroup(group), Done, again=False)
+
+    async def _ends(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """High watermarks, as far as anyone can tell: a topic may be gone, a partition offline."""
+        ends: dict[TopicPartition, int] = {}
+
+        async def one(number: int) -> None:
+            key = wanted[number]
+            try:
+                ends[key] = (await self._connection.ask(ListOffset(*key, "latest"), OffsetAnswer)).offset
+            except TidelogError as error:
+                if error.code in ("UNREACHABLE", "CLOSED"):
+                    raise
+
+        wanted = list(keys)
+        await ask_each(self._connection.loop, one, range(len(wanted)))
+        return ends

@@ -1,24 +1,36 @@
-"""What a client can do about where partitions are, who leads them, and whether they serve. ``Log`` has all of it."""
+"""Administration of partitions: ``Log.partitions``.
+
+It says where partitions are, who leads them and whether they serve, finds offsets, and compares replicas.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
 
-from tidelog.client.loop import Loop
-from tidelog.errors import TimedOut, refuse
+from tidelog.client.admin.copy_comparison import compare_copies, ignore
+from tidelog.client.admin.replica_comparison import Comparison, compare
+from tidelog.client.connection import Connection
+from tidelog.client.lookups import Where, ask_each, check_partitions, describe_topic, find_positions, list_offsets
+from tidelog.errors import TidelogError, TimedOut, refuse
+from tidelog.types import Position
 from tidelog.wire.messages import (
+    AlterLearners,
     CancelReassignment,
+    CopyRead,
+    Digest,
+    DigestAnswer,
     Done,
-    DrainServer,
-    GrowTopic,
-    Message,
+    History,
+    HistoryAnswer,
+    HistoryEntry,
+    OffsetAnswer,
     PartitionInfo,
     PartitionWeight,
     PauseTopic,
     PlannedMove,
     PlanRebalance,
+    ReadCopy,
     Reassign,
     Rebalance,
     RebalancePlan,
@@ -31,43 +43,15 @@ TRANSFER_TIMEOUT_S = 30.0
 """Longest wait for the end of a transfer; the controllers give it up before."""
 _POLL_S, _POLL_MAX_S = 0.01, 0.2
 """Pauses while a transfer goes on; doubling."""
+DIGEST_PATIENCE_S = 3.0
+"""A server that cannot tell what it holds is asked again for so long."""
 
-A = TypeVar("A", bound=Message)
 
+class PartitionAdmin:
+    """Move, pause, look up and compare partitions: ``log.partitions``."""
 
-class Moving(ABC):
-    """The part of ``Log`` that moves, pauses and describes partitions."""
-
-    _loop: Loop
-
-    @abstractmethod
-    async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
-        """A request and its answer."""
-
-    @abstractmethod
-    async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """Describe one topic."""
-
-    async def grow_topic(self, name: str, partitions: int) -> None:
-        """Give a topic more partitions, so many in all. Raises ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (topics do not
-        shrink), ``INVALID_REPLICATION_FACTOR``."""
-        await self._ask(GrowTopic(name, partitions), Done, again=False)
-
-    async def set_read_only(self, topic: str, partitions: Iterable[int] = (), *, read_only: bool = True) -> None:
-        """Have these partitions (none: all) take no records, or take them again; reads go on. From when a leader has
-        heard of it on, which is at once where it is in touch with the controllers, produces are refused with
-        ``TOPIC_READ_ONLY``. Raises ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
-        await self._ask(SetReadOnly(topic, tuple(partitions), read_only), Done)
-
-    async def pause(self, topic: str, partitions: Iterable[int] = ()) -> None:
-        """Have the servers close these partitions (none: all), which keep what they hold: produces and reads are
-        refused with ``TOPIC_PAUSED``, the outcome of a produce under way may be unknown. Raises as
-        ``set_read_only``."""
-        await self._ask(PauseTopic(topic, tuple(partitions)), Done)
-
-    async def resume(self, topic: str, partitions: Iterable[int] = ()) -> None:
-        """End a pause: leaders are elected anew. Raises as ``set_read_only``."""
-        await self._ask(PauseTopic(topic, tuple(partitions), pause=False), Done)
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     async def transfer(self, topic: str, partition: int, server: str = "") -> PartitionInfo:
         """Have a server that is in sync lead a partition; none: the preferred replica. Returns when it does. Raises
@@ -75,28 +59,28 @@ class Moving(ABC):
         did not get to the end of the log in time, and all is as before."""
         asked = await self._partition(topic, partition)
         wanted = server or asked.replicas[0]
-        await self._ask(TransferLeader(topic, partition, server), Done, again=False)
-        pause, deadline = _POLL_S, self._loop.now() + TRANSFER_TIMEOUT_S
+        await self._connection.ask(TransferLeader(topic, partition, server), Done, again=False)
+        pause, deadline = _POLL_S, self._connection.loop.now() + TRANSFER_TIMEOUT_S
         while True:
             found = await self._partition(topic, partition)
             if found.leader == wanted:
                 return found
             given_up = found.epoch >= asked.epoch + 2 and found.successor != wanted
-            if given_up or self._loop.now() > deadline:
+            if given_up or self._connection.loop.now() > deadline:
                 leader = found.leader or "nobody"
                 raise TimedOut(f"{wanted} did not get to the end of the log of {topic}/{partition}: {leader} leads")
-            await self._loop.sleep(pause)
+            await self._connection.loop.sleep(pause)
             pause = min(2 * pause, _POLL_MAX_S)
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[str]) -> None:
         """Begin to have these servers as the replicas of a partition, the preferred leader first; ``describe`` shows
         the ``target`` until it is done. Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``INVALID_REPLICAS``."""
-        await self._ask(Reassign(topic, partition, tuple(replicas)), Done)
+        await self._connection.ask(Reassign(topic, partition, tuple(replicas)), Done)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> None:
         """Go back to the replicas that there were; one that waits for its turn is dropped. Raises ``UNKNOWN_TOPIC``,
         ``NO_REASSIGNMENT``."""
-        await self._ask(CancelReassignment(topic, partition), Done, again=False)
+        await self._connection.ask(CancelReassignment(topic, partition), Done, again=False)
 
     async def plan_rebalance(
         self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
@@ -105,7 +89,7 @@ class Moving(ABC):
         away from servers that are being drained. ``weights``: what a replica of each partition weighs, in ``unit``
         (``B`` or ``B/s``); a partition that is not named weighs 0. Without ``unit`` each replica weighs 1. Raises
         ``UNSUPPORTED`` if the controllers are of a release that counts replicas only."""
-        plan = await self._ask(PlanRebalance(empty_drained, tuple(weights), unit), RebalancePlan)
+        plan = await self._connection.ask(PlanRebalance(empty_drained, tuple(weights), unit), RebalancePlan)
         if plan.unit != unit:
             raise refuse("UNSUPPORTED", "the controllers are of a release that weighs no partitions: upgrade them")
         return plan.moves
@@ -115,23 +99,135 @@ class Moving(ABC):
     ) -> None:
         """Do what ``plan_rebalance`` says, a few reassignments per server at a time; returns when all of it waits for
         its turn, which it does until it is done or cancelled, whatever becomes of this client."""
-        await self._ask(Rebalance(empty_drained, weights=tuple(weights), unit=unit), Done)
+        await self._connection.ask(Rebalance(empty_drained, weights=tuple(weights), unit=unit), Done)
 
     async def cancel_rebalance(self) -> None:
         """Drop all that waits for its turn; what has begun goes on."""
-        await self._ask(Rebalance(cancel=True), Done)
+        await self._connection.ask(Rebalance(cancel=True), Done)
 
     async def waiting_moves(self) -> tuple[PlannedMove, ...]:
         """Reassignments of rebalances that wait for their turn, in that order."""
-        return (await self._ask(PlanRebalance(), RebalancePlan)).waiting
+        return (await self._connection.ask(PlanRebalance(), RebalancePlan)).waiting
 
-    async def drain(self, server: str, drain: bool = True) -> None:
-        """Have a server lead nothing where another can, and get no new replicas; without ``drain``: have it take part
-        again. Raises ``UNKNOWN_SERVER``."""
-        await self._ask(DrainServer(server, drain), Done)
+    async def set_learners(self, topic: str, partition: int, learners: Iterable[str]) -> None:
+        """Which servers copy a partition's log without being replicas of it; none ends that. Raises
+        ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a learner is a live server and no replica)."""
+        await self._connection.call(AlterLearners(topic, partition, tuple(learners)))
+
+    async def set_read_only(self, topic: str, partitions: Iterable[int] = (), *, read_only: bool = True) -> None:
+        """Have these partitions (none: all) take no records, or take them again; reads go on. From when a leader has
+        heard of it on, which is at once where it is in touch with the controllers, produces are refused with
+        ``TOPIC_READ_ONLY``. Raises ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
+        await self._connection.ask(SetReadOnly(topic, tuple(partitions), read_only), Done)
+
+    async def pause(self, topic: str, partitions: Iterable[int] = ()) -> None:
+        """Have the servers close these partitions (none: all), which keep what they hold: produces and reads are
+        refused with ``TOPIC_PAUSED``, the outcome of a produce under way may be unknown. Raises as
+        ``set_read_only``."""
+        await self._connection.ask(PauseTopic(topic, tuple(partitions)), Done)
+
+    async def resume(self, topic: str, partitions: Iterable[int] = ()) -> None:
+        """End a pause: leaders are elected anew. Raises as ``set_read_only``."""
+        await self._connection.ask(PauseTopic(topic, tuple(partitions), pause=False), Done)
+
+    async def history(self, topic: str, partition: int) -> tuple[HistoryEntry, ...]:
+        """Every change of a partition's leader, ISR and replicas that is remembered, oldest first, with its cause."""
+        found = await describe_topic(self._connection, topic)
+        check_partitions(found, [partition])
+        return (await self.histories(found, [partition]))[partition]
+
+    async def histories(self, topic: TopicInfo, partitions: Iterable[int]) -> dict[int, tuple[HistoryEntry, ...]]:
+        """``history`` of many partitions at a time."""
+
+        async def ask(partition: int) -> HistoryAnswer:
+            return await self._connection.ask(History(topic.topic_id, partition), HistoryAnswer)
+
+        return {
+            partition: answer.entries
+            for partition, answer in (await ask_each(self._connection.loop, ask, partitions)).items()
+        }
+
+    async def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
+        """The offset at a place of one partition: ``earliest``, ``latest``, or of the first record at or after a time
+        (``latest`` when there is none)."""
+        found = await describe_topic(self._connection, topic)
+        check_partitions(found, [partition])
+        return (await self.list_offsets(found, at, [partition]))[partition]
+
+    async def list_offsets(
+        self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int], isolation: str = "committed"
+    ) -> dict[int, OffsetAnswer]:
+        """``list_offset`` of many partitions at a time. With isolation ``uncommitted`` ``latest`` is the high
+        watermark, else the last stable offset."""
+        return await list_offsets(self._connection, topic, at, partitions, isolation)
+
+    async def find_positions(
+        self, topic: str, where: Where, partitions: Iterable[int] | None = None
+    ) -> dict[int, Position]:
+        """A place in each partition of a topic, or of these. Raises ``UNKNOWN_TOPIC``."""
+        found = await describe_topic(self._connection, topic)
+        wanted = sorted(set(range(len(found.partitions)) if partitions is None else partitions))
+        check_partitions(found, wanted)
+        return await find_positions(self._connection, found, where, wanted)
+
+    async def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int] = ()) -> DigestAnswer:
+        """Bounds of the log of one replica, and its hash chain at each of up to 64 offsets. No other server can
+        answer for it, so it has ``DIGEST_PATIENCE_S`` to come back. Raises ``OFFLINE``, ``NOT_LEADER`` (it has no
+        such partition), ``UNREACHABLE``."""
+        request = Digest(node, topic_id, partition, tuple(offsets))
+        return await self._connection.ask(request, DigestAnswer, patience_s=DIGEST_PATIENCE_S)
+
+    async def read_copy(self, topic_id: str, partition: int, node: str, offset: int) -> CopyRead:
+        """Have a replica server read about 1 MiB of its copy from its disk: fingerprints of the batches from
+        ``offset`` on. Raises ``OFFLINE`` (for example because the copy is damaged), ``NOT_LEADER`` (the server has no
+        copy of the partition), ``FORBIDDEN`` (without the right to read the topic), ``OFFSET_OUT_OF_RANGE``,
+        ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4. What the server reads counts for the quota
+        of bytes out; a quota that is used up is waited out."""
+        request = ReadCopy(node, topic_id, partition, offset)
+        while True:
+            try:
+                answer = await self._connection.call(request, patience_s=DIGEST_PATIENCE_S)
+            except TidelogError as error:
+                if error.code != "QUOTA_EXCEEDED":
+                    raise
+                await self._connection.loop.sleep(error.pause_s)
+            else:
+                assert isinstance(answer, CopyRead)
+                return answer
+
+    async def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
+        """Whether the logs of a partition's replicas and learners, as far as they are among ``live``, are the same
+        below all their high watermarks (``tidelog.client.admin.replica_comparison``)."""
+        info = topic.partitions[partition]
+        nodes = [node for node in (*info.replicas, *info.learners) if node in live]
+        return await compare(
+            self._connection.loop, nodes, lambda node, offsets: self.digest(topic.topic_id, partition, node, offsets)
+        )
+
+    async def compare_copies(
+        self,
+        topic: TopicInfo,
+        partition: int,
+        live: Collection[str],
+        max_bytes_per_s: float = 0,
+        on_records: Callable[[int], None] = ignore,
+    ) -> Comparison:
+        """Whether the disks of a partition's replicas and learners, as far as they are among ``live``, hold the same
+        batches below all their high watermarks (``tidelog.client.admin.copy_comparison``). ``max_bytes_per_s``: how
+        fast each copy is read; 0: no limit. ``on_records`` is called with the number of further records compared."""
+        info = topic.partitions[partition]
+        nodes = [node for node in (*info.replicas, *info.learners) if node in live]
+        return await compare_copies(
+            self._connection.loop,
+            nodes,
+            lambda node, offsets: self.digest(topic.topic_id, partition, node, offsets),
+            lambda node, offset: self.read_copy(topic.topic_id, partition, node, offset),
+            max_bytes_per_s,
+            on_records,
+        )
 
     async def _partition(self, topic: str, partition: int) -> PartitionInfo:
-        found = await self.describe(topic)
+        found = await describe_topic(self._connection, topic)
         if not 0 <= partition < len(found.partitions):
             count = len(found.partitions)
             raise refuse("UNKNOWN_TOPIC", f"{topic} has partitions 0 to {count - 1}, not {partition}")

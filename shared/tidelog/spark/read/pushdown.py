@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from tidelog.spark.ranges import Range
+from tidelog.spark.read.ranges import Range
 
 _WHICH = ("topic", "partition")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tidelog.spark.data_loss import Extent, lost
 from tidelog.spark.errors import SourceError
 from tidelog.spark.option_parsers import EARLIEST, LATEST, Offsets
+from tidelog.spark.read.data_loss import Extent, lost
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from tidelog.client.clock import wall_ms
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import TASK_PRODUCERS
-from tidelog.spark import planner as looking
 from tidelog.spark.errors import SourceError
-from tidelog.spark.log_copies import LogCopies
-from tidelog.spark.row_encoder import Numbered, Numbering, Producer, Reserved, Target, Task, TopicLimits
-from tidelog.spark.write_options import WriteOptions
+from tidelog.spark.read import planner as looking
+from tidelog.spark.write.log_copies import LogCopies
+from tidelog.spark.write.options import WriteOptions
+from tidelog.spark.write.row_encoder import Numbered, Numbering, Producer, Reserved, Target, Task, TopicLimits
 from tidelog.sync.portal import Portal
 from tidelog.types import MAX_TASKS
 
@@ -153,7 +153,7 @@ class _Sending:
         self._log.use_producer(producer.id, producer.epoch, producer.ticket)
 
     async def look(self, topic: str) -> TopicLimits:
-        found = await self._log.describe(topic)
+        found = await self._log.topics.describe(topic)
         self._topics[topic] = found
         return TopicLimits(len(found.partitions), int(found.config.get("max_batch_bytes", 1 << 20)))
 

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidelog.errors import TidelogError
-from tidelog.spark.data_loss import Extent
 from tidelog.spark.errors import SourceError, translated
 from tidelog.spark.option_parsers import AtTime, Offsets, Place
 from tidelog.spark.options import HowToConnect, ReadOptions
-from tidelog.spark.ranges import check_named
+from tidelog.spark.read.data_loss import Extent
+from tidelog.spark.read.ranges import check_named
 from tidelog.types import INTERNAL_PREFIX
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ def extents(client: Log, options: ReadOptions) -> list[Extent]:
 
 def _topics(client: Log, options: ReadOptions) -> list[TopicInfo]:
     if not options.subscribe_pattern:
-        return [client.describe(topic) for topic in sorted(options.topics())]
+        return [client.topics.describe(topic) for topic in sorted(options.topics())]
     matches = re.compile(options.subscribe_pattern).fullmatch
-    named = (t for t in client.topics() if not t.name.startswith(INTERNAL_PREFIX) and matches(t.name))
+    named = (t for t in client.topics.list() if not t.name.startswith(INTERNAL_PREFIX) and matches(t.name))
     return sorted(named, key=lambda topic: topic.name)
 
 
@@ -70,8 +70,8 @@ def _wanted(topic: TopicInfo, options: ReadOptions) -> Sequence[int]:
 
 def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[Extent]:
     """What is in these partitions now. Raises what the client raises."""
-    starts = client.list_offsets(topic, "earliest", partitions)
-    ends = client.list_offsets(topic, "latest", partitions)
+    starts = client.partitions.list_offsets(topic, "earliest", partitions)
+    ends = client.partitions.list_offsets(topic, "latest", partitions)
     compacted = "compact" in topic.config.get("cleanup", "")
     return [
         Extent(
@@ -98,7 +98,9 @@ def offsets_at(client: Log, found: Sequence[Extent], place: Place, name: str, be
     for extent in found:
         ms = place.ms if isinstance(place.ms, int) else place.ms[extent.topic][extent.partition]
         with in_words():
-            answer = client.list_offset(extent.topic, extent.partition, datetime.fromtimestamp(ms / 1000, UTC))
+            answer = client.partitions.list_offset(
+                extent.topic, extent.partition, datetime.fromtimestamp(ms / 1000, UTC)
+            )
         if answer.timestamp_ms < 0 and beyond == "error":
             raise SourceError(
                 "TIDELOG_OPTION",

@@ -53,7 +53,7 @@ class LogCopies:
         topic, partition = self._topic, self._partition
         if self._offset < 0:
             since = datetime.fromtimestamp(self._since_ms / 1000, UTC)
-            self._offset = (await self._log.list_offsets(topic, since, [partition]))[partition].offset
+            self._offset = (await self._log.partitions.list_offsets(topic, since, [partition]))[partition].offset
         at = Position(-1, self._offset)
         _, batches = await self._log.read_batches(topic.topic_id, partition, at, isolation="uncommitted")
         for header, data in batches:

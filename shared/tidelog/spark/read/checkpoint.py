@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tidelog.spark.data_loss import Extent
 from tidelog.spark.errors import SourceError
+from tidelog.spark.read.data_loss import Extent
 from tidelog.types import Position
 
 VERSION = 1

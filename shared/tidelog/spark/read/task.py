@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidelog.errors import CorruptBatch, TidelogError
-from tidelog.spark import planner as looking
-from tidelog.spark.data_loss import Extent, lost
 from tidelog.spark.errors import SourceError, unreadable
 from tidelog.spark.options import ReadOptions
-from tidelog.spark.ranges import Range
+from tidelog.spark.read import planner as looking
+from tidelog.spark.read.data_loss import Extent, lost
+from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.client.core.consumer import Fetched
-    from tidelog.spark.arrow import Rows
+    from tidelog.spark.read.arrow import Rows
     from tidelog.sync import Log
 
 READ_TIMEOUT_S = 120.0
@@ -45,7 +45,7 @@ class _Reading:
         self._skipped = self._skipped_offsets = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        from tidelog.spark.arrow import Rows
+        from tidelog.spark.read.arrow import Rows
 
         wanted = self._wanted
         rows = Rows(wanted.topic, wanted.partition, self._options.include_headers)
@@ -121,7 +121,7 @@ class _Reading:
 
     def _extent(self) -> Extent:
         wanted = self._wanted
-        topic = self._client.describe(wanted.topic)
+        topic = self._client.topics.describe(wanted.topic)
         if topic.topic_id != wanted.topic_id:
             raise topic_changed(wanted.topic)
         return looking.extents_of(self._client, topic, [wanted.partition])[0]

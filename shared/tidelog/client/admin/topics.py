@@ -1,0 +1,82 @@
+"""Administration of topics: ``Log.topics``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.client.connection import Connection
+from tidelog.client.lookups import ask_topics, describe_topic
+from tidelog.errors import TimedOut
+from tidelog.wire.messages import (
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    Done,
+    GrowTopic,
+    Metadata,
+    MetadataAnswer,
+    TopicCreated,
+    TopicInfo,
+)
+
+_POLL_S, _POLL_MAX_S = 0.01, 0.2
+"""Pauses while a new topic's partitions get their leaders; doubling."""
+
+
+class TopicAdmin:
+    """Create, describe, change and delete topics: ``log.topics``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, object] | None = None,
+    ) -> TopicInfo:
+        """Create a topic, and wait until its partitions have leaders. ``config``: fields of ``TopicConfig``. Raises
+        ``BrokerError``: ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG``, ``INVALID_REPLICATION_FACTOR``."""
+        request = CreateTopic(name, partitions, replication_factor, _texts(config or {}))
+        created = await self._connection.ask(request, TopicCreated, again=False)
+        pause = _POLL_S
+        deadline = self._connection.loop.now() + self._connection.request_timeout_s
+        while True:
+            topic = next(
+                (t for t in await ask_topics(self._connection, name) if t.topic_id == created.topic_id), None
+            )
+            if topic is not None and all(partition.leader for partition in topic.partitions):
+                return topic
+            if self._connection.loop.now() > deadline:
+                raise TimedOut(f"{name} was created, but not all of its partitions have a leader yet")
+            await self._connection.loop.sleep(pause)
+            pause = min(2 * pause, _POLL_MAX_S)
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic and all its records. Raises ``UNKNOWN_TOPIC``."""
+        await self._connection.call(DeleteTopic(name), again=False)
+
+    async def alter(self, name: str, config: Mapping[str, object]) -> None:
+        """Change settings of a topic (fields of ``TopicConfig``); those that are not named stay. Raises
+        ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (also for what is fixed when a topic is created)."""
+        await self._connection.call(AlterTopic(name, _texts(config)))
+
+    async def grow(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions, so many in all. Raises ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (topics do not
+        shrink), ``INVALID_REPLICATION_FACTOR``."""
+        await self._connection.ask(GrowTopic(name, partitions), Done, again=False)
+
+    async def list(self) -> tuple[TopicInfo, ...]:
+        """Describe every topic."""
+        return (await self._connection.ask(Metadata(all_topics=True), MetadataAnswer)).topics
+
+    async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
+        """Describe one topic; ``offsets``: with log start and high watermark of each partition, asked from the
+        leaders. Raises ``UNKNOWN_TOPIC``."""
+        return await describe_topic(self._connection, topic, offsets=offsets)
+
+
+def _texts(config: Mapping[str, object]) -> dict[str, str]:
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}

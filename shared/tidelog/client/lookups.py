@@ -1,0 +1,117 @@
+"""What a client asks of the cluster before it reads, writes or administers: topics, and the offsets of places."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+from tidelog.batch.format import decode_batch, split
+from tidelog.client.connection import Connection
+from tidelog.client.loop import Loop
+from tidelog.errors import ConfigError, CorruptBatch, refuse
+from tidelog.types import Position
+from tidelog.wire.messages import ListOffset, Metadata, MetadataAnswer, OffsetAnswer, Read, ReadAnswer, TopicInfo
+
+Where = str | int | datetime | Mapping[int, int | Position]
+"""A place in every partition: ``earliest``, ``latest``, an offset, a time (the first record at or after it), or
+partition -> offset or ``Position``."""
+
+T = TypeVar("T")
+
+
+async def ask_topics(connection: Connection, name: str, *, offsets: bool = False) -> tuple[TopicInfo, ...]:
+    """Ask for the topic of that name; empty where there is none."""
+    return (await connection.ask(Metadata(topics=(name,), offsets=offsets), MetadataAnswer)).topics
+
+
+async def describe_topic(connection: Connection, name: str, *, offsets: bool = False) -> TopicInfo:
+    """Describe one topic. Raises ``UNKNOWN_TOPIC``."""
+    for found in await ask_topics(connection, name, offsets=offsets):
+        if found.name == name:
+            return found
+    raise refuse("UNKNOWN_TOPIC", f"there is no topic {name}", topic=name)
+
+
+def check_partitions(topic: TopicInfo, partitions: Iterable[int]) -> None:
+    """Raises ``UNKNOWN_TOPIC`` for one that the topic does not have."""
+    count = len(topic.partitions)
+    for partition in partitions:
+        if not 0 <= partition < count:
+            raise refuse("UNKNOWN_TOPIC", f"{topic.name} has partitions 0 to {count - 1}, not {partition}")
+
+
+async def list_offsets(
+    connection: Connection,
+    topic: TopicInfo,
+    at: str | datetime,
+    partitions: Iterable[int],
+    isolation: str = "committed",
+) -> dict[int, OffsetAnswer]:
+    """Find the offset at a place of each of these partitions; see ``PartitionAdmin.list_offsets``."""
+    kind, timestamp_ms = parse_place(at)
+
+    async def ask(partition: int) -> OffsetAnswer:
+        request = ListOffset(topic.topic_id, partition, kind, timestamp_ms, isolation=isolation)
+        return await find_offset(connection, request)
+
+    return await ask_each(connection.loop, ask, partitions)
+
+
+async def find_offset(connection: Connection, request: ListOffset) -> OffsetAnswer:
+    """One offset. A gateway of an earlier release answers a request by time with the beginning of a batch, as
+    leaders do. Then the record is found here. If the batch cannot be decoded, its first offset is the answer: a
+    reader that begins there gets the error."""
+    answer = await connection.ask(request, OffsetAnswer)
+    if not 0 <= answer.timestamp_ms < request.timestamp_ms:
+        return answer
+    place = request.topic_id, request.partition, answer.offset
+    read = Read(*place, max_bytes=1, isolation=request.isolation)
+    payload = (await connection.ask(read, ReadAnswer)).payload
+    assert not isinstance(payload, list)
+    with suppress(CorruptBatch):
+        for _, batch in split(payload):
+            for record in decode_batch(batch):
+                if record.offset >= answer.offset and record.timestamp_ms >= request.timestamp_ms:
+                    return OffsetAnswer(record.offset, record.leader_epoch, record.timestamp_ms)
+    return answer
+
+
+async def find_positions(
+    connection: Connection, topic: TopicInfo, where: Where, partitions: list[int], isolation: str = "committed"
+) -> dict[int, Position]:
+    """Find a place in each of these partitions."""
+    if isinstance(where, int):
+        if where < 0:
+            raise ConfigError(f"an offset is not negative: {where}")
+        return {partition: Position(-1, where) for partition in partitions}
+    if isinstance(where, Mapping):
+        missing = [partition for partition in partitions if partition not in where]
+        if missing:
+            raise ConfigError(f"no position is given for partitions {missing} of {topic.name}")
+        given = {partition: where[partition] for partition in partitions}
+        return {p: at if isinstance(at, Position) else Position(-1, at) for p, at in given.items()}
+    found = await list_offsets(connection, topic, where, partitions, isolation)
+    return {partition: Position(-1, answer.offset) for partition, answer in found.items()}
+
+
+def parse_place(at: str | datetime) -> tuple[str, int]:
+    """Return what a request calls a place, and its time in milliseconds, or -1. Raises ``ConfigError``."""
+    if isinstance(at, datetime):
+        return "timestamp", round(at.timestamp() * 1000)
+    if at not in ("earliest", "latest"):
+        raise ConfigError(f"a place is earliest, latest, an offset or a datetime, not {at!r}")
+    return at, -1
+
+
+async def ask_each(loop: Loop, ask: Callable[[int], Awaitable[T]], keys: Iterable[int]) -> dict[int, T]:
+    """Ask for every key at once; the first error ends all."""
+    answers: dict[int, T] = {}
+
+    async def one(key: int) -> None:
+        answers[key] = await ask(key)
+
+    await loop.gather(partial(one, key) for key in keys)
+    return dict(sorted(answers.items()))

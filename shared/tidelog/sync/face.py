@@ -1,0 +1,72 @@
+"""Makes blocking classes of asynchronous ones.
+
+Type checkers cannot follow this. They read stubs (``.pyi``), which ``make pages`` writes (``deploy/stubs.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from tidelog.sync.portal import Portal
+
+T = TypeVar("T")
+
+CLOSING = "aclose"
+"""The only coroutine method that has another name in the blocking face: ``close``."""
+
+
+class Face:
+    """What a blocking face has: the portal, and the object in the background thread that it stands for."""
+
+    def __init__(self, portal: Portal, inner: Any) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    def _current(self) -> Any:
+        """Return the object in the background thread, when it is up to date."""
+        return self._inner
+
+    def _run(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Run a method of it in the background thread and return its result."""
+        return self._portal.run(call)
+
+
+def blocking(face: type, module: str, base: type = Face) -> type:
+    """Return the blocking face of a class, which stands in ``module``. It has what ``base`` has. Each further public
+    coroutine method of ``face`` becomes a method that blocks, and each further public property stays one."""
+    members: dict[str, Any] = {}
+    for name, member in vars(face).items():
+        if name.startswith("_") or name == CLOSING or hasattr(base, name):
+            continue
+        if inspect.iscoroutinefunction(member):
+            members[name] = _method(member)
+        elif isinstance(member, property):
+            members[name] = _property(name, member)
+    text = (face.__doc__ or "").replace("``async with``", "``with``")
+    about = {"__doc__": text, "__module__": module, "_face": face}
+    return type(face.__name__, (base,), members | about)
+
+
+def _method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+    """The caller's iterables are used up in the caller's thread, where they may run code of the caller."""
+    signature = inspect.signature(method)
+    iterables = [p.name for p in signature.parameters.values() if str(p.annotation).startswith("Iterable[")]
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **details: Any) -> Any:
+        bound = signature.bind(self._current(), *args, **details)
+        for name in iterables:
+            if bound.arguments.get(name) is not None:
+                bound.arguments[name] = tuple(bound.arguments[name])
+        return self._run(functools.partial(method, *bound.args, **bound.kwargs))
+
+    return call
+
+
+def _property(name: str, member: property) -> property:
+    read = attrgetter(name)
+    return property(lambda self: read(self._current()), doc=member.__doc__)

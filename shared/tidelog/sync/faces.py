@@ -1,0 +1,18 @@
+"""The blocking faces of consumers and of administration. What each method means, and raises, is said where
+``tidelog.Log`` has it."""
+
+from tidelog.client import backward_consumer, consumer, group_consumer
+from tidelog.client.admin import access, cluster, groups, partitions, topics, transactions
+from tidelog.sync.face import blocking
+from tidelog.sync.records import MemberRecords, Records
+
+Consumer = blocking(consumer.Consumer, __name__, Records)
+BackwardConsumer = blocking(backward_consumer.BackwardConsumer, __name__, Records)
+GroupConsumer = blocking(group_consumer.GroupConsumer, __name__, MemberRecords)
+
+TopicAdmin = blocking(topics.TopicAdmin, __name__)
+PartitionAdmin = blocking(partitions.PartitionAdmin, __name__)
+GroupAdmin = blocking(groups.GroupAdmin, __name__)
+TransactionAdmin = blocking(transactions.TransactionAdmin, __name__)
+AccessAdmin = blocking(access.AccessAdmin, __name__)
+ClusterAdmin = blocking(cluster.ClusterAdmin, __name__)

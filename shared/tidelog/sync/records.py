@@ -1,0 +1,130 @@
+"""What blocking consumers of every kind have: an iterator over records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import trio
+
+from tidelog.batch.format import Record
+from tidelog.client.core.consumer import Fetched
+from tidelog.client.group_consumer import GroupConsumer
+from tidelog.client.rebalance_listener import Hook, Hooks
+from tidelog.client.record_stream import RecordStream
+from tidelog.errors import TimedOut
+from tidelog.sync.portal import Portal
+
+S = TypeVar("S", bound=RecordStream)
+T = TypeVar("T")
+
+
+class Records(Generic[S]):
+    """Iterate over it for records; one thread at a time; see ``tidelog.client.record_stream.RecordStream``."""
+
+    def __init__(self, portal: Portal, inner: S) -> None:
+        self.topic = inner.topic
+        self._portal = portal
+        self._inner = inner
+        self._records: Iterator[Record] = iter(())
+        self._last: Record | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        record = next(self._records, None)
+        if record is None:
+            self._records = iter(self.next_records())
+            record = next(self._records)  # StopIteration at the end
+        self._last = record
+        return record
+
+    def next_records(self) -> list[Record]:
+        """The records of the next batch; empty at the end."""
+        self._last = None
+        return self._portal.run(self._inner.next_records)
+
+    def next_batch(self, timeout_s: float = math.inf) -> Fetched | None:
+        """The next batch, not decoded; None at the end. Raises ``TimedOut``."""
+        self._last = None
+
+        async def next_batch() -> Fetched | None:
+            try:
+                with trio.fail_after(timeout_s):
+                    return await self._inner.next_batch()
+            except trio.TooSlowError:
+                raise TimedOut(f"{self.topic}: no records within {timeout_s:g} s") from None
+
+        return self._portal.run(next_batch)
+
+    @property
+    def topic_id(self) -> str:
+        """Which topic of that name it is; known inside ``with``."""
+        return self._inner.topic_id
+
+    @property
+    def skipped_batches(self) -> int:
+        """Batches that were passed over since they cannot be decoded (``on_unreadable="skip"``)."""
+        return self._inner.skipped_batches
+
+    @property
+    def skipped_offsets(self) -> int:
+        """Offsets of these batches that were to be read."""
+        return self._inner.skipped_offsets
+
+    def _current(self) -> S:
+        """Return the consumer itself, when it knows what was handed out here."""
+        self._inner.last = self._last
+        return self._inner
+
+    def _run(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Run a method of it in the background thread, and hand out no more of the batch that it has given up."""
+        result = self._portal.run(call)
+        if self._inner.last is None:
+            self._records, self._last = iter(()), None
+        return result
+
+    def close(self) -> None:
+        """Stop reading for good."""
+        if not self._portal.is_foreign:
+            self._portal.run(self._inner.aclose)
+
+    def __enter__(self) -> Self:
+        self._portal.run(self._inner.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class MemberRecords(Records[GroupConsumer]):
+    """Records of partitions that go from member to member of a group."""
+
+    def __next__(self) -> Record:
+        """The next record, of a partition that this member still owns."""
+        if not self._inner.hold():
+            self._records = iter(())
+        record = super().__next__()
+        self.topic = record.topic
+        self._inner.last = record
+        return record
+
+
+def in_threads(hooks: Hooks) -> Hooks:
+    """Return the hooks so that each call runs in a thread, where it may use the blocking client."""
+
+    def of(hook: Hook | None) -> Hook | None:
+        if hook is None:
+            return None
+
+        async def call(partitions: list[tuple[str, int]]) -> None:
+            await trio.to_thread.run_sync(hook, partitions)
+
+        return call
+
+    return Hooks(of(hooks.on_assigned), of(hooks.on_revoked), of(hooks.on_lost))
