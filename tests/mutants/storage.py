@@ -45,7 +45,7 @@ def retry_a_failed_flush(patch: Patch) -> None:
     patch.setattr(Partition, "on_flushed", ignore)
 
 
-@breaks("storage", "A bad batch below the recovery mark is corruption, and nothing is cut there.")
+@breaks("storage", "A bad batch below the recovery point is corruption, and nothing is cut there.")
 def cut_at_any_bad_batch(patch: Patch) -> None:
     """Recovery cuts at the first bad batch, wherever it stands."""
     patch.setattr(recovery._EndCheck, "check", lambda self, segments, fault: None)
@@ -114,7 +114,7 @@ def remember_losses_in_memory(patch: Patch) -> None:
     patch.setattr(PendingLosses, "add", keep)
 
 
-@breaks("storage", "The recovery mark never names more than what is durable.")
+@breaks("storage", "The recovery point never names more than what is durable.")
 def mark_ahead_of_the_sync(patch: Patch) -> None:
     """The mark names the end of a flush, durably, before the flush has run."""
     begin_flush = Log.begin_flush
@@ -128,9 +128,9 @@ def mark_ahead_of_the_sync(patch: Patch) -> None:
     patch.setattr(Log, "begin_flush", mark_first)
 
 
-@breaks("storage", "A bad batch below the written HW is corruption, however old the recovery mark is.")
+@breaks("storage", "A bad batch below the written HW is corruption, however old the recovery point is.")
 def cut_below_the_high_watermark(patch: Patch) -> None:
-    """Only the recovery mark tells what was durable."""
+    """Only the recovery point tells what was durable."""
     patch.setattr(HighWatermarkCheckpoint, "high_watermark", property(lambda self: 0))
 
 
