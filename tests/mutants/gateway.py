@@ -13,10 +13,10 @@ from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.consume.read_window import ReadWindow
 from tidelog_gateway.consume.reads import Reads
 from tidelog_gateway.consume.subscriptions import Subscriptions
-from tidelog_gateway.consume.tail_cache import BatchRun, TailCache
+from tidelog_gateway.consume.tail_cache import BatchRun, SubscriberTailCache
 from tidelog_gateway.limits.fair_share import FairShare
-from tidelog_gateway.limits.heavy_requests import Asking
-from tidelog_gateway.limits.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _Account
+from tidelog_gateway.limits.heavy_requests import HeavyRequests
+from tidelog_gateway.limits.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _TenantAccount
 from tidelog_gateway.produce import router
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.requests import metadata_answers as describing
@@ -26,7 +26,7 @@ from tidelog_gateway.requests.offset_lookups import Lookups
 from tidelog_gateway.requests.requests import ClientRequests
 from tidelog_gateway.rights import visibility as seeing
 from tidelog_gateway.rights.authorizer import Authorizer
-from tidelog_gateway.shared_requests import Seats, Sharing
+from tidelog_gateway.shared_requests import Seats, SingleFlight
 from tidelog_replica.partition.reads import PendingReads
 
 from mutants.rules import Patch, breaks
@@ -76,7 +76,7 @@ def forget_a_superseded_try(patch: Patch) -> None:
 )
 def keep_the_tail_for_ever(patch: Patch) -> None:
     """It is kept until newer batches need the room."""
-    patch.setattr(TailCache, "_forget_old", lambda self, now: None)
+    patch.setattr(SubscriberTailCache, "_forget_old", lambda self, now: None)
 
 
 @breaks(
@@ -190,7 +190,7 @@ def let_newcomers_pass(patch: Patch) -> None:
         pause_s = self.bucket.pause_s(now)
         return now + max(pause_s, LEAST_PAUSE_S) if pause_s else now
 
-    patch.setattr(_Account, "hold", hold)
+    patch.setattr(_TenantAccount, "hold", hold)
 
 
 @breaks(
@@ -435,7 +435,7 @@ def share_an_answer_that_was_begun_before(patch: Patch) -> None:
         shared.done.set()
         del self._next[question], self._working[question]
 
-    patch.setattr(Sharing, "_run", run)
+    patch.setattr(SingleFlight, "_run", run)
 
 
 @breaks(
@@ -617,4 +617,4 @@ def keep_whole_messages(patch: Patch) -> None:
 @breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",), units_only=True)
 def name_nobody_in_the_log(patch: Patch) -> None:
     """It names nobody."""
-    patch.setattr(Asking, "count", lambda self, *what: None)
+    patch.setattr(HeavyRequests, "count", lambda self, *what: None)

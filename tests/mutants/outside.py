@@ -12,7 +12,7 @@ from tidelog_gateway.audit.writer import Audit
 from tidelog_gateway.clients import connections as door
 from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.limits.quotas import Quotas
-from tidelog_gateway.limits.repeated_lines import Repeated
+from tidelog_gateway.limits.repeated_lines import RepeatedLines
 from tidelog_gateway.rights import oidc
 from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_gateway.rights.oidc import Issuer
@@ -117,7 +117,7 @@ def forget_when_tokens_of_the_issuer_expire(patch: Patch) -> None:
 @breaks("security", "Failed logins are a line for each address and interval.", tests=DOOR, units_only=True)
 def log_every_failed_login(patch: Patch) -> None:
     """Each is a line."""
-    patch.setattr(Repeated, "on_line", lambda self, who, now: 0)
+    patch.setattr(RepeatedLines, "on_line", lambda self, who, now: 0)
 
 
 @breaks("security", "One address does not have all connections.", tests=DOOR, units_only=True)

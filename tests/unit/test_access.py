@@ -35,7 +35,7 @@ from tidelog_controller.metadata.commands import ChangeAccess
 from tidelog_controller.metadata.rules.access import AccessWish, plan_access
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
-from tidelog_gateway.rights.authorizer import Authorizer, Client, GuardSettings
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, ClientIdentity
 from tidelog_gateway.rights.permissions import (
     BY_ID,
     BY_NAME,
@@ -159,7 +159,7 @@ def test_what_is_no_token_has_no_id(text: str) -> None:
 
 
 def guard(*texts: str, tokens: tuple[Token, ...] = (), **settings: object) -> Authorizer:
-    made = Authorizer(GuardSettings(**settings))  # type: ignore[arg-type]
+    made = Authorizer(AuthorizerSettings(**settings))  # type: ignore[arg-type]
     made.update(Access(tokens, tuple(rules(*texts))))
     return made
 
@@ -168,10 +168,10 @@ def test_a_client_is_whom_its_token_says_else_its_certificate_else_anonymous() -
     made = new_token()
     one = guard(tokens=(Token(made.token_id, "alice", made.digest),))
     shown = (Identity("client", "bob"),)
-    assert one.recognize(made.text, shown, 0) == Client("alice", made.token_id, made.digest)
-    assert one.recognize("", shown, 0) == Client("bob")
-    assert one.recognize("", (Identity("replica", "r1"),), 0) == Client("anonymous"), "a service is no client"
-    assert one.recognize("", None, 0) == Client("anonymous")
+    assert one.recognize(made.text, shown, 0) == ClientIdentity("alice", made.token_id, made.digest)
+    assert one.recognize("", shown, 0) == ClientIdentity("bob")
+    assert one.recognize("", (Identity("replica", "r1"),), 0) == ClientIdentity("anonymous"), "a service is no client"
+    assert one.recognize("", None, 0) == ClientIdentity("anonymous")
 
 
 def test_strangers_are_refused_where_clients_must_say_who_they_are() -> None:
@@ -179,13 +179,13 @@ def test_strangers_are_refused_where_clients_must_say_who_they_are() -> None:
     for shown in (None, (), (Identity("replica", "r1"),)):
         refused = strict.recognize("", shown, 0)
         assert isinstance(refused, TidelogError) and refused.code == "UNAUTHENTICATED"
-    assert strict.recognize("", (Identity("client", "bob"),), 0) == Client("bob")
+    assert strict.recognize("", (Identity("client", "bob"),), 0) == ClientIdentity("bob")
 
 
 def test_a_token_that_is_not_good_is_refused_even_where_strangers_are_not() -> None:
     made = new_token()
     one = guard(tokens=(Token(made.token_id, "alice", made.digest, 0, 1000),))
-    assert isinstance(one.recognize(made.text, None, 999), Client)
+    assert isinstance(one.recognize(made.text, None, 999), ClientIdentity)
     for text, now in ((made.text, 1000), (made.text[:-1] + "_", 0), (new_token().text, 0), ("x", 0)):
         refused = one.recognize(text, (Identity("client", "bob"),), now)
         assert isinstance(refused, TidelogError) and refused.code == "UNAUTHENTICATED"
@@ -197,14 +197,14 @@ def test_a_client_is_over_with_its_token() -> None:
     token = Token(made.token_id, "alice", made.digest, 0, 1000)
     one = guard(tokens=(token,))
     client = one.recognize(made.text, None, 0)
-    assert isinstance(client, Client)
+    assert isinstance(client, ClientIdentity)
     assert not one.is_over(client, 999) and one.is_over(client, 1000)
-    assert one.next_expiry_ms([client, Client("bob")]) == 1000
+    assert one.next_expiry_ms([client, ClientIdentity("bob")]) == 1000
     one.update(Access((replace(token, digest=other.digest),)))
     assert one.is_over(client, 0), "another token has its id"
     one.update(Access())
     assert one.is_over(client, 0) and one.next_expiry_ms([client]) is None
-    assert not one.is_over(Client("bob"), 0), "who came with a certificate stays"
+    assert not one.is_over(ClientIdentity("bob"), 0), "who came with a certificate stays"
 
 
 def test_rules_are_heeded_only_where_authorization_is_on_and_never_for_superusers() -> None:
@@ -241,7 +241,7 @@ def test_a_refusal_says_what_is_missing_and_what_to_do() -> None:
 
 
 def test_positions_of_a_transaction_take_the_right_to_the_group_and_to_the_application() -> None:
-    guard = Authorizer(GuardSettings(authorization=True))
+    guard = Authorizer(AuthorizerSettings(authorization=True))
     guard.update(Access(acls=(Acl("alice", "group", "group:g"), Acl("bob", "transact", "app:billing"))))
     plain, moved = CommitOffsets("g", ()), CommitOffsets("g", (), transaction="billing", producer_id=5)
     assert guard.judge("alice", plain) is None

@@ -29,7 +29,7 @@ from tidelog.wire.messages import (
 )
 from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.limits.heavy_requests import Asking, cost_of
+from tidelog_gateway.limits.heavy_requests import HeavyRequests, cost_of
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.requests import metadata_answers as describing
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
@@ -302,7 +302,7 @@ def test_a_quota_counts_what_a_request_costs() -> None:
 
 
 def test_the_log_names_who_asks_for_much_once_a_minute() -> None:
-    asking = Asking()
+    asking = HeavyRequests()
     lines = []
     for tenth in range(1200):
         asking.count("bob", "b", "metadata", 1, tenth / 10)

@@ -10,12 +10,12 @@ from producer_bench import Bench
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
 from tidelog.wire.messages import CopyRead, Credit, ReadCopy
-from tidelog_gateway.clients.connections import View
+from tidelog_gateway.clients.connections import ClientView
 from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.quotas import BURST_S, Bucket, Quotas
-from tidelog_gateway.limits.rate_shares import KNOWN, Shares
-from tidelog_gateway.rights.authorizer import Authorizer, GuardSettings
+from tidelog_gateway.limits.rate_shares import KNOWN, RateShares
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings
 from tidelog_gateway.rights.own_transactions import OwnTransactions
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
 
@@ -132,7 +132,7 @@ async def test_what_servers_read_of_their_copies_counts_for_the_bytes_that_a_cli
     metering.on_open(link, "alice")  # type: ignore[arg-type]
     metering.update((Quota("alice", bytes_out_s=100),))
     own = OwnTransactions(ProducerTickets(ClusterView()))
-    view = View(Authorizer(GuardSettings()), None, ClusterView(), "alice", "", metering.charge, own, 1)  # type: ignore[arg-type]
+    view = ClientView(Authorizer(AuthorizerSettings()), None, ClusterView(), "alice", "", metering.charge, own, 1)  # type: ignore[arg-type]
     asked = ReadCopy("r1", "t", 0, 0)
     assert metering.judge(link, asked) is None  # type: ignore[arg-type]
     view.tell(asked, refuse("OFFLINE", ""))
@@ -170,14 +170,14 @@ async def test_credit_is_held_until_the_debt_is_paid_or_there_is_no_quota(
 
 
 def test_of_what_many_cause_each_has_a_share() -> None:
-    shares = Shares(2)
+    shares = RateShares(2)
     assert [shares.take("mallory", 0.0) for _ in range(100)].count(True) == 2
     assert shares.take("alice", 0.0)
     assert [shares.take("mallory", 10.0) for _ in range(100)].count(True) == 2
 
 
 def test_shares_are_remembered_for_so_many_at_most() -> None:
-    shares = Shares(1)
+    shares = RateShares(1)
     for number in range(3 * KNOWN):
         assert shares.take(f"10.0.0.{number}", 0.0)
     assert not shares.take(f"10.0.0.{3 * KNOWN - 1}", 0.0)

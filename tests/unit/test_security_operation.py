@@ -28,7 +28,7 @@ from tidelog_controller.metadata.commands import ChangeAccess
 from tidelog_controller.metadata.rules.access import plan_access
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import decode_state, encode_state
-from tidelog_gateway.rights.authorizer import Authorizer, GuardSettings, heirs_at
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, heirs_at
 
 NODES = ("c1", "c2", "c3")
 OPERATE, DECIDE = Acl("olga", "cluster", "cluster"), Acl("sam", "security", "cluster")
@@ -113,7 +113,7 @@ TO_DECIDE: tuple[Message, ...] = (
 
 
 def guard(*acls: Acl, level: int = SECURITY, heirs: tuple[str, ...] = ()) -> Authorizer:
-    made = Authorizer(GuardSettings(authorization=True, superusers=("admin",)))
+    made = Authorizer(AuthorizerSettings(authorization=True, superusers=("admin",)))
     made.update(Access(acls=acls, heirs=heirs), level)
     return made
 
@@ -141,7 +141,9 @@ def test_below_the_level_who_administers_the_cluster_decides_as_with_earlier_gat
 
 def test_superusers_are_spared_by_all_others() -> None:
     assert guard().spared("sam") == ("admin",) and guard().spared("admin") == ()
-    assert Authorizer(GuardSettings(superusers=("admin",))).spared("sam") == (), "rules are not heeded there at all"
+    assert Authorizer(AuthorizerSettings(superusers=("admin",))).spared("sam") == (), (
+        "rules are not heeded there at all"
+    )
 
 
 # --- the controllers -------------------------------------------------------------------------------------------

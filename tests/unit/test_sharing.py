@@ -12,7 +12,7 @@ from tidelog.types import TopicPartition
 from tidelog.wire.messages import Done, Message, OffsetAnswer, ProducerIds
 from tidelog_gateway.requests import offset_lookups as lookups
 from tidelog_gateway.requests.offset_lookups import Lookup, Lookups, Offsets, Want
-from tidelog_gateway.shared_requests import Seats, Sharing
+from tidelog_gateway.shared_requests import Seats, SingleFlight
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -100,7 +100,7 @@ def answers(*asked: str) -> tuple[list[str], int]:
             told.append(f"{who}{answer.first}")
 
         async with trio.open_nursery() as nursery:
-            sharing = Sharing(nursery)
+            sharing = SingleFlight(nursery)
             for who in asked:
                 if who == "b":
                     await trio.testing.wait_all_tasks_blocked()
@@ -132,7 +132,7 @@ async def test_all_who_share_a_refusal_get_it() -> None:
         errors.append(caught.value)
 
     async with trio.open_nursery() as nursery:
-        sharing = Sharing(nursery)
+        sharing = SingleFlight(nursery)
         for _ in range(3):
             nursery.start_soon(ask)
     assert len({id(error) for error in errors}) == 3
@@ -157,7 +157,7 @@ async def test_work_goes_on_while_anybody_waits_for_it() -> None:
             await sharing.get("q", work)
 
     async with trio.open_nursery() as nursery:
-        sharing = Sharing(nursery)
+        sharing = SingleFlight(nursery)
         for _ in range(2):
             nursery.start_soon(ask)
         await trio.testing.wait_all_tasks_blocked()
@@ -185,7 +185,7 @@ async def test_whoever_asks_after_the_last_one_has_gone_does_not_get_what_was_gi
             heard.append(await sharing.get("q", work))
 
     async with trio.open_nursery() as nursery:
-        sharing = Sharing(nursery)
+        sharing = SingleFlight(nursery)
         first, gone, last = trio.CancelScope(), trio.CancelScope(), trio.CancelScope()
         nursery.start_soon(ask, first)
         await trio.testing.wait_all_tasks_blocked()

@@ -11,10 +11,10 @@ from tidelog.runtime.config import setting
 from tidelog.runtime.listen_config import ListenConfig
 
 from tidelog_gateway.consume.read_window import WindowSettings
-from tidelog_gateway.rights.authorizer import GuardSettings
+from tidelog_gateway.rights.authorizer import AuthorizerSettings
 from tidelog_gateway.settings import (
     OIDC_ALGORITHMS,
-    DoorSettings,
+    ConnectionSettings,
     OidcRules,
     RouterSettings,
     SubscriptionSettings,
@@ -23,7 +23,7 @@ from tidelog_gateway.settings import (
 _ROUTER = RouterSettings()
 _SUBSCRIPTIONS = SubscriptionSettings()
 _WINDOW = WindowSettings()
-_DOOR = DoorSettings()
+_CONNECTIONS = ConnectionSettings()
 _OIDC = OidcRules("", ())
 LEAST_BYTES = 2 << 20
 """Room for two of the largest batches."""
@@ -100,20 +100,20 @@ class GatewayConfig(ListenConfig):
         "Where this gateway is: who may be served by any replica is served by one with this rack, if there is one.",
     )
     client_max_connections: int = setting(
-        _DOOR.client_max_connections,
+        _CONNECTIONS.client_max_connections,
         "Clients connected at a time; more are refused and go to another gateway.",
         1,
         4000,
     )
     principal_max_connections: int = setting(
-        _DOOR.principal_max_connections,
+        _CONNECTIONS.principal_max_connections,
         "Of these so many belong to one principal at most, so that there is room for others; a quota of its own goes"
         " before. All clients without a name are one principal.",
         1,
         4000,
     )
     address_max_connections: int = setting(
-        _DOOR.address_max_connections,
+        _CONNECTIONS.address_max_connections,
         "And so many come from one address; raise it behind a proxy, which all clients share.",
         1,
         4000,
@@ -223,14 +223,14 @@ class GatewayConfig(ListenConfig):
         return found + self.faults_of_listening(self.host, self.authentication, how)
 
     @property
-    def guard(self) -> GuardSettings:
+    def guard(self) -> AuthorizerSettings:
         """How strict it is."""
-        return GuardSettings(self.authentication, self.authorization, self.superusers)
+        return AuthorizerSettings(self.authentication, self.authorization, self.superusers)
 
     @property
-    def door(self) -> DoorSettings:
+    def door(self) -> ConnectionSettings:
         """The door's part of it."""
-        return DoorSettings(
+        return ConnectionSettings(
             self.client_max_connections,
             self.principal_max_connections,
             self.address_max_connections,

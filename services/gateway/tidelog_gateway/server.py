@@ -41,7 +41,7 @@ from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.console import console_pages
 from tidelog_gateway.observability.health import why_not_ready
 from tidelog_gateway.observability.metrics import metrics_page
-from tidelog_gateway.requests.requests import KINDS, ClientRequests, Playground
+from tidelog_gateway.requests.requests import KINDS, ClientRequests, FaultPlayground
 from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_gateway.shell import GatewayShell
 
@@ -68,7 +68,7 @@ async def serve(
     *,
     transport: Transport,
     clock: Callable[[], float] = trio.current_time,
-    playground: Playground | None = None,
+    playground: FaultPlayground | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve clients until cancelled, which is an end in order (``clients/drain.py``). Listens, and reports its URL,
@@ -83,7 +83,7 @@ async def _run(
     config: GatewayConfig,
     transport: Transport,
     clock: Callable[[], float],
-    playground: Playground | None,
+    playground: FaultPlayground | None,
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
@@ -105,7 +105,7 @@ async def _start(
     config: GatewayConfig,
     transport: Transport,
     shell: GatewayShell,
-    playground: Playground | None,
+    playground: FaultPlayground | None,
     nursery: trio.Nursery,
 ) -> tuple[Leave, str]:
     bits = random.SystemRandom().getrandbits

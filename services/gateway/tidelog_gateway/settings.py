@@ -100,7 +100,7 @@ class OidcRules:
 
 
 @dataclass(frozen=True, slots=True)
-class DoorSettings:
+class ConnectionSettings:
     """How many clients are let in, and what is told of it."""
 
     client_max_connections: int = 4000

@@ -16,7 +16,7 @@ PAGE = 200
 
 
 @dataclass(slots=True, eq=False)
-class _Round:
+class _SharedAnswer:
     """One answer, and how many wait for it."""
 
     work: Callable[[], Awaitable[Message]]
@@ -28,20 +28,20 @@ class _Round:
     fault: Exception | None = None
 
 
-class Sharing:
+class SingleFlight:
     """Of each question one answer is worked out at a time. Whoever asks before that begins shares it, whoever asks
     later shares the next one: an answer is never older than its question. Work that nobody waits for ends."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        self._next: dict[Hashable, _Round] = {}
+        self._next: dict[Hashable, _SharedAnswer] = {}
         self._working: dict[Hashable, None] = {}
 
     async def get(self, question: Hashable, work: Callable[[], Awaitable[Message]]) -> Message:
         """The answer of ``work``, or of the same work for somebody else. Raises its ``TidelogError``, or
         ``RuntimeError`` where it failed otherwise."""
         if (shared := self._next.get(question)) is None:
-            shared = self._next[question] = _Round(work)
+            shared = self._next[question] = _SharedAnswer(work)
             if question not in self._working:
                 self._working[question] = None
                 self._nursery.start_soon(self._run, question)

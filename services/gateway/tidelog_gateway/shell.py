@@ -46,14 +46,14 @@ from tidelog.wire.metadata_image import apply_update
 from tidelog_gateway.client_faults import contained, do_all
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.read_window import WindowSettings
-from tidelog_gateway.consume.reads import Reader, Reads
+from tidelog_gateway.consume.reads import ReaderId, Reads
 from tidelog_gateway.consume.replica_selector import ReplicaSelector
 from tidelog_gateway.consume.subscriptions import Effect as Subscribed
 from tidelog_gateway.consume.subscriptions import Polled, Subscriptions
 from tidelog_gateway.consume.tail_cache import BatchRun
 from tidelog_gateway.consume.timestamp_lookup import find_by_time
 from tidelog_gateway.limits.fair_share import FairShare
-from tidelog_gateway.limits.heavy_requests import UNFOLDING, Asking, cost_of
+from tidelog_gateway.limits.heavy_requests import UNFOLDING, HeavyRequests, cost_of
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
@@ -64,7 +64,7 @@ READ_TIMEOUT_S = 5.0
 RETRY_S = 0.05
 OWN = 0
 """The source that stands for this gateway itself; links count from 1."""
-OWN_READER = Reader(("", OWN), OWN)
+OWN_READER = ReaderId(("", OWN), OWN)
 CLIENT_MAX_REQUESTS = 512
 """Reads, offset and controller requests of one client that wait for their answers."""
 MAX_REQUESTS = 65_536
@@ -85,11 +85,11 @@ Answered = Callable[[Message | TidelogError], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Poll:
+class _WaitingRead:
     """A client's read that found nothing, and waits."""
 
     read: Read
-    reader: Reader
+    reader: ReaderId
     found: ReadAnswer
     done: Answered
 
@@ -135,13 +135,13 @@ class GatewayShell:
         self.clock = clock
         self.reads = Reads(self.peers.start_call, self.cluster, window, clock)
         self._tenants: dict[int, Tenant] = {}
-        self._polls: dict[int, dict[int, _Poll]] = {}
+        self._polls: dict[int, dict[int, _WaitingRead]] = {}
         self._poll_tokens = itertools.count(1)
         self._request_share = FairShare(MAX_REQUESTS, reserved=True)
         self._call_share = FairShare(MAX_CALLS, reserved=True)
         self._spread = ReplicaSelector(self.cluster)
         self._links: dict[int, Link] = {}
-        self._asking = Asking()
+        self._asking = HeavyRequests()
         self._checking: dict[int, str] = {}
         """Clients whose batches a task looks at, since they unfold to much, and their principals. They may be gone:
         their principals rest all the same."""
@@ -374,8 +374,8 @@ class GatewayShell:
         self._news = trio.Event()
         self._turn()
 
-    def _reader_of(self, source: int) -> Reader:
-        return Reader(self._tenants.get(source, ("", OWN)), source)
+    def _reader_of(self, source: int) -> ReaderId:
+        return ReaderId(self._tenants.get(source, ("", OWN)), source)
 
     def _read(self, source: int, message: Read, done: Answered) -> None:
         """Answer a client's read. One that finds nothing, and may wait, waits here."""
@@ -389,7 +389,7 @@ class GatewayShell:
                 now = self.clock()
                 if now < until:
                     token = next(self._poll_tokens)
-                    self._polls.setdefault(source, {})[token] = _Poll(read, reader, answer, done)
+                    self._polls.setdefault(source, {})[token] = _WaitingRead(read, reader, answer, done)
                     self._perform(self.subscriptions.on_poll(source, token, read, until, now))
                     return
             done(answer)
@@ -411,7 +411,7 @@ class GatewayShell:
         else:
             self.ask_reader(poll.read, READ_TIMEOUT_S, poll.done, poll.reader)
 
-    def ask_reader(self, message: Read, timeout_s: float, done: Answered, reader: Reader) -> None:
+    def ask_reader(self, message: Read, timeout_s: float, done: Answered, reader: ReaderId) -> None:
         """Have a read answered by the leader; where any replica may, by a copy, and by the leader if that cannot."""
         if self._is_gone(reader):
             done(Unreachable("the client that asked is gone"))
@@ -436,7 +436,7 @@ class GatewayShell:
         self._turn_before(self.reads.deadline())
 
     def ask_leader(
-        self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: Reader = OWN_READER
+        self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: ReaderId = OWN_READER
     ) -> None:
         """Ask the partition's leader. What may pass is tried again in the time; ``done`` is called exactly once."""
         end = trio.current_time() + timeout_s
@@ -449,7 +449,7 @@ class GatewayShell:
 
         self._ask_once(message, timeout_s, first, reader)
 
-    def _ask_once(self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: Reader) -> None:
+    def _ask_once(self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: ReaderId) -> None:
         state = self.cluster.state(message.topic_id, message.partition)
         if self._is_gone(reader):
             done(Unreachable("the client that asked is gone"))
@@ -462,18 +462,18 @@ class GatewayShell:
             self.reads.ask(state.leader, request, reader, timeout_s, done)
             self._turn_before(self.reads.deadline())
 
-    def _is_gone(self, reader: Reader) -> bool:
+    def _is_gone(self, reader: ReaderId) -> bool:
         """The client that a read is for has closed its connection: nothing more is asked for it."""
         return reader.source != OWN and reader.source not in self._links
 
-    def _may_pass(self, message: Read | ListOffset, error: TidelogError, reader: Reader) -> bool:
+    def _may_pass(self, message: Read | ListOffset, error: TidelogError, reader: ReaderId) -> bool:
         """Also where the leader has not heard yet of what the metadata says."""
         if self._is_gone(reader):
             return False
         return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
 
     async def _ask_again(
-        self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered, reader: Reader
+        self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered, reader: ReaderId
     ) -> None:
         """Slow path of ``ask_leader``: try again after a pause, or when the metadata changes. When the time is over
         the answer is the leader's last refusal: it has the cause, and the time-out of the last try has not."""

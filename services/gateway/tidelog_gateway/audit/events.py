@@ -29,9 +29,9 @@ from tidelog.batch.format import NewRecord
 from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import LeaveGroup, Message
 
-from tidelog_gateway.audit.merged_events import Event, MergedEvents
+from tidelog_gateway.audit.merged_events import AuditEvent, MergedEvents
 from tidelog_gateway.limits.quotas import Bucket
-from tidelog_gateway.limits.rate_shares import Shares
+from tidelog_gateway.limits.rate_shares import RateShares
 
 MOST = 5000
 """Events of either kind that wait at most."""
@@ -68,7 +68,7 @@ class AuditEvents:
     def __init__(self, name: str, gateway: str, failures_s: int, now: float) -> None:
         self._name = name
         self._gateway = gateway
-        self._refusals = _Room(failures_s, now)
+        self._refusals = _FailureBudget(failures_s, now)
         self._merged = MergedEvents()
         self._changes: deque[NewRecord] = deque()
         self._minor: deque[NewRecord] = deque()
@@ -109,22 +109,22 @@ class AuditEvents:
         first."""
         refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
         key = (*_merged_under(who, request), REFUSED if refused else DONE)
-        self._merge(key, Event("change", who, time_ms, _bounded(_told(request, answer))))
+        self._merge(key, AuditEvent("change", who, time_ms, _bounded(_told(request, answer))))
 
     def on_login(self, who: Mapping[str, str], time_ms: int) -> None:
         """A client has connected."""
         key = (who["principal"], "login", who["remote"].rpartition(":")[0])
         if self._merged.fits(key):
-            self._merge(key, Event("login", who, time_ms, {}))
+            self._merge(key, AuditEvent("login", who, time_ms, {}))
         else:
             self._leave_out(who)
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup, time_ms: int) -> None:
         """A member is in its group no more."""
         told = {"op": request.OP, "request": _fields(request)}
-        self._merge((*_merged_under(who, request), DONE), Event("left_group", who, time_ms, _bounded(told)))
+        self._merge((*_merged_under(who, request), DONE), AuditEvent("left_group", who, time_ms, _bounded(told)))
 
-    def _merge(self, key: tuple[str, ...], event: Event) -> None:
+    def _merge(self, key: tuple[str, ...], event: AuditEvent) -> None:
         if self._merged.add(key, event):
             self._minor.append(self._event(event.event, event.who, event.time_ms, **event.told))
 
@@ -150,7 +150,7 @@ class AuditEvents:
         self._leave_out(who)
         return False
 
-    def _is_kept(self, room: _Room, who: Mapping[str, str], now: float, time_ms: int) -> bool:
+    def _is_kept(self, room: _FailureBudget, who: Mapping[str, str], now: float, time_ms: int) -> bool:
         """Whether one more of what this room is for is kept; it counts then, and what was left out is told."""
         if len(self._failures) >= MOST or not room.take(who.get("principal", ""), now):
             self._leave_out(who)
@@ -192,12 +192,12 @@ class AuditEvents:
         return NewRecord(text, _key(who), time_ms)
 
 
-class _Room:
+class _FailureBudget:
     """So many a second, of each principal a part of that."""
 
     def __init__(self, most_s: int, now: float) -> None:
         self._bucket = Bucket(most_s, most_s, now)
-        self._shares = Shares(max(1, most_s // PART))
+        self._shares = RateShares(max(1, most_s // PART))
 
     def take(self, principal: str, now: float) -> bool:
         """Whether there is room for one more of this principal; it counts then."""

@@ -21,7 +21,7 @@ MOST_KEYS = 4000
 """Of all principals; one that is alone gets three eighths."""
 
 
-class Event(NamedTuple):
+class AuditEvent(NamedTuple):
     """``who`` caused it, and what is ``told`` of it besides."""
 
     event: str
@@ -31,37 +31,37 @@ class Event(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Followed:
+class _RepeatedEvents:
     """What followed the first event of a key."""
 
     count: int = 0
-    last: Event | None = None
+    last: AuditEvent | None = None
 
 
 class MergedEvents:
     """Keys begin with the principal."""
 
     def __init__(self) -> None:
-        self._keys: dict[tuple[str, ...], _Followed] = {}
+        self._keys: dict[tuple[str, ...], _RepeatedEvents] = {}
         self._share = FairShare(MOST_KEYS, reserved=True)
 
     def fits(self, key: tuple[str, ...]) -> bool:
         """Whether there is room for one more event of this key."""
         return key in self._keys or self._share.fits((key[0], 0))
 
-    def add(self, key: tuple[str, ...], event: Event) -> bool:
+    def add(self, key: tuple[str, ...], event: AuditEvent) -> bool:
         """Whether it is the first of its key, to be told now. It is taken whether or not it ``fits``: requests that
         were let in at the same time are all told."""
         followed = self._keys.get(key)
         if followed is None:
-            self._keys[key] = _Followed()
+            self._keys[key] = _RepeatedEvents()
             self._share.hold((key[0], 0))
             return True
         followed.count += 1
         followed.last = event
         return False
 
-    def end_interval(self) -> list[tuple[Event, int]]:
+    def end_interval(self) -> list[tuple[AuditEvent, int]]:
         """The last event of each key that was not told, and how many it stands for. Other keys are forgotten."""
         ended = []
         for key, followed in list(self._keys.items()):
@@ -70,5 +70,5 @@ class MergedEvents:
                 self._share.give((key[0], 0))
             else:
                 ended.append((followed.last, followed.count))
-                self._keys[key] = _Followed()
+                self._keys[key] = _RepeatedEvents()
         return ended

@@ -48,15 +48,15 @@ from tidelog_gateway.client_faults import do_all
 from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.clients.quota_enforcer import FREE, QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.limits.repeated_lines import INTERVAL_S, Repeated
+from tidelog_gateway.limits.repeated_lines import INTERVAL_S, RepeatedLines
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.requests.requests import KINDS, ClientRequests
-from tidelog_gateway.rights.authorizer import Authorizer, Client
+from tidelog_gateway.rights.authorizer import Authorizer, ClientIdentity
 from tidelog_gateway.rights.own_transactions import OwnTransactions
 from tidelog_gateway.rights.permissions import ADMIN, BY_ID
 from tidelog_gateway.rights.text_check import fault_of_texts
 from tidelog_gateway.rights.visibility import seen
-from tidelog_gateway.settings import DoorSettings
+from tidelog_gateway.settings import ConnectionSettings
 from tidelog_gateway.shell import GatewayShell
 
 LOOK_S = 10.0
@@ -68,7 +68,7 @@ that was begun and fenced none of another connection is not audited."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ClientView:
     """What one client may see, and where it is told what it did."""
 
     guard: Authorizer
@@ -143,7 +143,7 @@ class ClientConnections:
         audit: Audit,
         wall_ms: Callable[[], int],
         leaving: Drain,
-        settings: DoorSettings,
+        settings: ConnectionSettings,
     ) -> None:
         self._shell = shell
         self._transactions = OwnTransactions(shell.router.tickets)
@@ -155,16 +155,16 @@ class ClientConnections:
         self._wall_ms = wall_ms
         self._level = 0
         """Feature level when the guard was told of it."""
-        self._clients: dict[Link, Client] = {}
+        self._clients: dict[Link, ClientIdentity] = {}
         self._addresses: Counter[str] = Counter()
         """Connections of each."""
-        self._failures, self._refusals = Repeated(), Repeated()
+        self._failures, self._refusals = RepeatedLines(), RepeatedLines()
         self._metering = QuotaEnforcer(
             shell.clock,
             lambda link, credit: shell.on_message(link, None, credit),
             settings.principal_max_connections,
         )
-        self._coming = Client("")
+        self._coming = ClientIdentity("")
         """Who was recognized last: ``on_open`` follows in the same turn."""
         self._next_look_ms = 0.0
         """When ``run`` looks next who must go, by the wall clock."""
@@ -196,7 +196,7 @@ class ClientConnections:
         self._coming = client
         return None
 
-    def _say(self, event: str, repeated: Repeated, remote: str, refusal: TidelogError) -> None:
+    def _say(self, event: str, repeated: RepeatedLines, remote: str, refusal: TidelogError) -> None:
         suppressed = repeated.on_line(_address(remote), self._shell.clock())
         if suppressed is not None:
             self._log.warning(event, remote=remote, reason=refusal.message, suppressed=suppressed)
@@ -282,7 +282,7 @@ class ClientConnections:
                 raise refusal
             own = self._transactions, link.source, self._shell.tenant_of(link.source), is_audited
             charge = self._metering.charge
-            view = View(self._guard, self._audit, self._shell.cluster, principal, link.remote, charge, *own)
+            view = ClientView(self._guard, self._audit, self._shell.cluster, principal, link.remote, charge, *own)
             self._shell.on_request(link, message)
             self._requests.on_message(link, id, message, view)
         else:
@@ -399,11 +399,11 @@ class ClientConnections:
             ):
                 self._send_away(link, client, f"{client.principal} may not read any more what it reads")
 
-    def _may_read(self, client: Client, topic_id: str) -> bool:
+    def _may_read(self, client: ClientIdentity, topic_id: str) -> bool:
         topic = self._shell.cluster.topic(topic_id)
         return topic is None or self._guard.may(client.principal, "read", f"topic:{topic.name}")
 
-    def _send_away(self, link: Link, client: Client, reason: str) -> None:
+    def _send_away(self, link: Link, client: ClientIdentity, reason: str) -> None:
         self._log.info("client_sent_away", remote=link.remote, principal=client.principal, reason=reason)
         link.close(POLICY_VIOLATION, reason)
 

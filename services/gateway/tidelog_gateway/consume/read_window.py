@@ -47,7 +47,7 @@ class WindowSettings:
 
 
 @dataclass(slots=True, eq=False)
-class _Read:
+class _WindowedRead:
     """``until``: when it gives up waiting for room."""
 
     token: int
@@ -64,7 +64,7 @@ class _Server:
     share: FairShare
     waits: FairShare
     news_left: int
-    queue: OrderedDict[Tenant, OrderedDict[int, deque[_Read]]] = field(default_factory=OrderedDict)
+    queue: OrderedDict[Tenant, OrderedDict[int, deque[_WindowedRead]]] = field(default_factory=OrderedDict)
 
 
 class ReadWindow:
@@ -73,7 +73,7 @@ class ReadWindow:
     def __init__(self, settings: WindowSettings) -> None:
         self._settings = settings
         self._servers: dict[NodeId, _Server] = {}
-        self._reads: dict[int, _Read] = {}
+        self._reads: dict[int, _WindowedRead] = {}
         self._ends: list[tuple[float, int]] = []
 
     @property
@@ -100,7 +100,7 @@ class ReadWindow:
 
     def enter(self, token: int, node: NodeId, tenant: Tenant, source: int, size: int, until: float = inf) -> None:
         """A read of connection ``source``, whose answer has at most ``size`` bytes, is to go to the server."""
-        read = _Read(token, node, tenant, source, max(size, LEAST_BYTES), until)
+        read = _WindowedRead(token, node, tenant, source, max(size, LEAST_BYTES), until)
         self._reads[token] = read
         connections = self._server(node).queue.setdefault(tenant, OrderedDict())
         connections.setdefault(source, deque()).append(read)
@@ -141,7 +141,7 @@ class ReadWindow:
         queues = (server.queue.get(tenant) for server in self._servers.values())
         return [read.token for queue in queues if queue is not None for read in queue.get(source, ())]
 
-    def _unqueue(self, read: _Read) -> None:
+    def _unqueue(self, read: _WindowedRead) -> None:
         read.waits = False
         queue = self._servers[read.node].queue
         connections = queue[read.tenant]

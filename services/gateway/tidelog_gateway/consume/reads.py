@@ -30,7 +30,7 @@ StartCall = Callable[[NodeId, Message, float, Answered], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ReaderId:
     """For whom something is read: the connection, and whose it is."""
 
     tenant: Tenant
@@ -38,7 +38,7 @@ class Reader:
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _PendingRead:
     """``tokens``: under which it waits in the window, once for each tenant. ``readers``: all who want it."""
 
     node: NodeId
@@ -49,7 +49,7 @@ class _Asked:
     size: int
     """The most that the answer has."""
     tokens: dict[Tenant, int] = field(default_factory=dict)
-    readers: dict[Reader, None] = field(default_factory=dict)
+    readers: dict[ReaderId, None] = field(default_factory=dict)
 
     @property
     def is_limited(self) -> bool:
@@ -70,22 +70,24 @@ class Reads:
         self.queued = 0
         """Requests that found no room at once."""
         self._tokens = itertools.count(1)
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, _PendingRead] = {}
         """What waits for room, by token."""
-        self._sent: dict[int, _Asked] = {}
+        self._sent: dict[int, _PendingRead] = {}
         """What the servers have been asked, likewise."""
-        self._shared: dict[int, _Asked] = {}
+        self._shared: dict[int, _PendingRead] = {}
         """The same, by the name that its owner gave it."""
         self._room: list[NodeId] = []
         """Servers whose windows are to be looked at; the last one is being looked at."""
 
-    def ask(self, node: NodeId, request: Read | ListOffset, reader: Reader, timeout_s: float, done: Answered) -> None:
+    def ask(
+        self, node: NodeId, request: Read | ListOffset, reader: ReaderId, timeout_s: float, done: Answered
+    ) -> None:
         """Send a request when the window has room for it. ``timeout_s`` is for the wait and the answer together."""
         first, size = self._limited(request)
-        self._enter(_Asked(node, first, timeout_s, self._clock() + timeout_s, done, size), reader)
+        self._enter(_PendingRead(node, first, timeout_s, self._clock() + timeout_s, done, size), reader)
 
     def ask_shared(
-        self, name: int, node: NodeId, request: Read, reader: Reader, timeout_s: float, done: Answered
+        self, name: int, node: NodeId, request: Read, reader: ReaderId, timeout_s: float, done: Answered
     ) -> None:
         """Send a read that others may join by its ``name``. It waits for room as long as that takes; ``timeout_s`` is
         for the answer."""
@@ -95,10 +97,10 @@ class Reads:
             done(answer)
 
         first, size = self._limited(request)
-        self._shared[name] = asked = _Asked(node, first, timeout_s, inf, answered, size)
+        self._shared[name] = asked = _PendingRead(node, first, timeout_s, inf, answered, size)
         self._enter(asked, reader)
 
-    def join(self, name: int, reader: Reader) -> None:
+    def join(self, name: int, reader: ReaderId) -> None:
         """Another client wants this read. It need not wait for the turn of the first one."""
         asked = self._shared.get(name)
         if asked is None:
@@ -117,7 +119,7 @@ class Reads:
             del self._shared[name]
             self._leave(asked)
 
-    def wait(self, node: NodeId, request: Read, reader: Reader, timeout_s: float, done: Answered) -> None:
+    def wait(self, node: NodeId, request: Read, reader: ReaderId, timeout_s: float, done: Answered) -> None:
         """Have the server wait for news. What they bring is bounded; an empty answer before the time is over may
         announce more than that."""
         size = self.window.begin_wait(node, reader.tenant)
@@ -132,7 +134,7 @@ class Reads:
         limited = replace(request, max_bytes=min(request.max_bytes, size), hard_limit=True)
         self._start_call(node, limited, timeout_s, answered)
 
-    def on_link_closed(self, reader: Reader) -> None:
+    def on_link_closed(self, reader: ReaderId) -> None:
         """A client is gone: what waits for room on its behalf only is not sent. What another connection of its tenant
         wants, too, waits on in the name of that one."""
         for wanted in (*self._shared.values(), *self._sent.values()):
@@ -163,7 +165,7 @@ class Reads:
 
     # --- through the window -------------------------------------------------------------------------------------
 
-    def _enter(self, asked: _Asked, reader: Reader) -> None:
+    def _enter(self, asked: _PendingRead, reader: ReaderId) -> None:
         token = next(self._tokens)
         self._asked[token] = asked
         asked.readers[reader] = None
@@ -186,7 +188,7 @@ class Reads:
         size = max_bytes if is_large else max(max_bytes, one_batch)
         return replace(request, max_bytes=max_bytes, hard_limit=is_large), size
 
-    def _ask_whole(self, asked: _Asked, needed: int) -> None:
+    def _ask_whole(self, asked: _PendingRead, needed: int) -> None:
         """The first batch is larger than the hard limit: ask for it alone. What had to be proved is: the batch is
         committed. Where nobody waits for it any more that is the end."""
         assert isinstance(asked.request, Read)
@@ -233,7 +235,7 @@ class Reads:
         timeout_s = asked.timeout_s if asked.until == inf else max(0.0, asked.until - self._clock())
         self._start_call(asked.node, asked.request, timeout_s, answered)
 
-    def _leave(self, asked: _Asked) -> None:
+    def _leave(self, asked: _PendingRead) -> None:
         for token in asked.tokens.values():
             del self._asked[token]
             self.window.leave(token)

@@ -53,7 +53,7 @@ from tidelog.wire.messages import Credit, Delivery, Done, Message, Read, ReadAns
 
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.replica_selector import ReplicaSelector
-from tidelog_gateway.consume.tail_cache import BatchRun, RunSlice, TailCache
+from tidelog_gateway.consume.tail_cache import BatchRun, RunSlice, SubscriberTailCache
 from tidelog_gateway.counters import DeliveryCounts
 from tidelog_gateway.settings import SubscriptionSettings
 
@@ -101,7 +101,7 @@ class _Subscription:
     """Its next read is a wait."""
     called: bool = False
     """A wait has announced something that it has not found yet."""
-    reading: _Reading | None = None
+    reading: _ReadInFlight | None = None
     not_before: float = 0.0
     retry_s: float = 0.0
     ended: bool = False
@@ -116,10 +116,10 @@ class _Poll:
     key: TopicPartition
     read: Read
     until: float
-    reading: _Reading | None = None
+    reading: _ReadInFlight | None = None
 
 
-class Place(NamedTuple):
+class ReadKey(NamedTuple):
     """What a read must have in common with who takes part in it."""
 
     key: TopicPartition
@@ -134,11 +134,11 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Reading:
+class _ReadInFlight:
     """A read in flight, the client that it was begun for, and who takes part."""
 
     token: int
-    place: Place
+    place: ReadKey
     source: int
     asked: float
     max_wait_s: float
@@ -165,8 +165,8 @@ class Subscriptions:
         self._counts: dict[str, int] = {}
         """Open subscriptions of each principal."""
         self._by_partition: dict[TopicPartition, dict[_Subscription, None]] = {}
-        self._reads: dict[int, _Reading] = {}
-        self._shared: dict[Place, _Reading] = {}
+        self._reads: dict[int, _ReadInFlight] = {}
+        self._shared: dict[ReadKey, _ReadInFlight] = {}
         self._polls: dict[int, dict[int, _Poll]] = {}
         self._polls_by_partition: dict[TopicPartition, dict[_Poll, None]] = {}
         self._delayed: list[tuple[float, int, _Subscription | _Poll]] = []
@@ -176,7 +176,7 @@ class Subscriptions:
         self.joined: list[tuple[int, int]] = []
         """Reads that another client takes part in, too, as token and client, for the shell to take."""
         self._spread = ReplicaSelector(cluster)
-        self.tails = TailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
+        self.tails = SubscriberTailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
         self.counts = DeliveryCounts()
 
     @property
@@ -273,7 +273,7 @@ class Subscriptions:
         consistency = "eventual" if read.consistency == "linearizable" else read.consistency
         bound = read.max_staleness_ms
         where = (poll.key, read.offset, read.last_epoch, False, consistency, bound, read.isolation)
-        place = Place(*where, state.leader_epoch, waits=True)
+        place = ReadKey(*where, state.leader_epoch, waits=True)
         return self._take_part(poll, place, state.leader, self._settings.read_max_bytes, now)
 
     def _end_poll(
@@ -327,7 +327,7 @@ class Subscriptions:
         return effects + self._each(waiting, lambda one: self._serve(one, stretch, answer.high_watermark, now))
 
     def _on_nothing(
-        self, reading: _Reading, waiting: list[_Subscription], polls: list[_Poll], now: float
+        self, reading: _ReadInFlight, waiting: list[_Subscription], polls: list[_Poll], now: float
     ) -> list[Effect]:
         """An empty answer. Of a wait that was shorter than it was to be it announces something."""
         called = reading.place.waits and now - reading.asked < reading.max_wait_s / 2
@@ -345,7 +345,7 @@ class Subscriptions:
         )
 
     def _on_error(
-        self, reading: _Reading, waiting: list[_Subscription], error: TidelogError, now: float
+        self, reading: _ReadInFlight, waiting: list[_Subscription], error: TidelogError, now: float
     ) -> list[Effect]:
         for one in waiting:
             one.at_end = False
@@ -445,7 +445,7 @@ class Subscriptions:
         """Take part in the read that is in flight for the like of it, or ask one."""
         at_copy = self._goes_to_copy(one, state, now)
         where = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms, one.isolation)
-        place = Place(*where, state.leader_epoch, one.at_end)
+        place = ReadKey(*where, state.leader_epoch, one.at_end)
         if at_copy and one.copy is None and place not in self._shared:
             one.copy = self._spread.take(state)
         assert state.leader is not None
@@ -453,14 +453,14 @@ class Subscriptions:
         return self._take_part(one, place, one.copy or state.leader, max_bytes, now)
 
     def _take_part(
-        self, one: _Subscription | _Poll, place: Place, node: NodeId, max_bytes: int, now: float
+        self, one: _Subscription | _Poll, place: ReadKey, node: NodeId, max_bytes: int, now: float
     ) -> list[Effect]:
         """In the read that is in flight for this place, or in one that is asked of the server now."""
         reading = self._shared.get(place)
         effects: list[Effect] = []
         if reading is None:
             call = self._ask(self._next_token(), place, node, max_bytes)
-            reading = _Reading(call.token, place, one.source, now, call.timeout_s - self._settings.read_grace_s)
+            reading = _ReadInFlight(call.token, place, one.source, now, call.timeout_s - self._settings.read_grace_s)
             self._reads[reading.token] = reading
             if place.consistency != "linearizable":
                 self._shared[place] = reading
@@ -477,7 +477,7 @@ class Subscriptions:
         reading = self._reads.get(token)
         return None if reading is None else (reading.source, reading.place.waits)
 
-    def _ask(self, token: int, place: Place, node: NodeId, max_bytes: int) -> Call:
+    def _ask(self, token: int, place: ReadKey, node: NodeId, max_bytes: int) -> Call:
         settings = self._settings
         max_wait_ms = settings.read_max_wait_ms if place.waits else 0
         if place.waits and place.consistency == "bounded":

@@ -94,7 +94,7 @@ class BatchRun:
 
 
 @dataclass(slots=True)
-class _Tail:
+class _PartitionTail:
     """``batches``: by base offset, the epoch before each, its stretch and its number there."""
 
     batches: dict[int, tuple[int, BatchRun, int]] = field(default_factory=dict)
@@ -104,13 +104,13 @@ class _Tail:
     log_start: int = 0
 
 
-class TailCache:
+class SubscriberTailCache:
     """The tails of all partitions of a gateway. ``now`` of its methods: seconds, of a clock that never goes back."""
 
     def __init__(self, max_bytes: int, max_age_s: float) -> None:
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
-        self._tails: dict[TopicPartition, _Tail] = {}
+        self._tails: dict[TopicPartition, _PartitionTail] = {}
         self._ages: OrderedDict[BatchRun, tuple[TopicPartition, float]] = OrderedDict()
         """The partition of each stretch, and when it was read; the oldest first."""
         self.bytes = 0
@@ -131,7 +131,7 @@ class TailCache:
             self.drop(key)
             tail = None
         if tail is None:
-            tail = self._tails[key] = _Tail()
+            tail = self._tails[key] = _PartitionTail()
         for offset, epoch, number in new:
             tail.batches[offset] = epoch, stretch, number
         tail.end = stretch.end

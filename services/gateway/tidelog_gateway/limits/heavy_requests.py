@@ -45,18 +45,18 @@ def _arrays_of(kind: type[Message]) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class _Account:
+class _RequestCosts:
     cost: int = 0
     requests: int = 0
     by_op: dict[str, int] = field(default_factory=dict)
 
 
-class Asking:
+class HeavyRequests:
     """What each principal has asked for in the present window."""
 
     def __init__(self) -> None:
         self._began = 0.0
-        self._accounts: dict[str, _Account] = {}
+        self._accounts: dict[str, _RequestCosts] = {}
         self._told: dict[str, float] = {}
 
     def count(self, principal: str, remote: str, op: str, cost: int, now: float) -> Event | None:
@@ -65,7 +65,7 @@ class Asking:
             self._began = now
             self._accounts.clear()
             self._told = {name: at for name, at in self._told.items() if now < at + SILENT_S}
-        account = self._accounts.setdefault(principal, _Account())
+        account = self._accounts.setdefault(principal, _RequestCosts())
         account.requests += 1
         account.cost += cost
         account.by_op[op] = account.by_op.get(op, 0) + cost

@@ -51,7 +51,7 @@ class Bucket:
 
 
 @dataclass(slots=True)
-class _Account:
+class _QuotaAccount:
     quota: Quota
     buckets: dict[str, Bucket] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ class Quotas:
     def __init__(self, most_connections: int = sys.maxsize) -> None:
         """``most_connections``: of a principal whose quota does not say how many."""
         self._most_connections = most_connections
-        self._accounts: dict[str, _Account] = {}
+        self._accounts: dict[str, _QuotaAccount] = {}
         self._connections: dict[str, int] = {}
 
     def update(self, quotas: Iterable[Quota], now: float) -> None:
@@ -71,7 +71,7 @@ class Quotas:
         for quota in quotas:
             account = before.get(quota.principal)
             if account is None or account.quota != quota:
-                account = _Account(quota)
+                account = _QuotaAccount(quota)
                 for name in RATES:
                     if (rate := getattr(quota, name)) >= 0:
                         account.buckets[name] = Bucket(rate, rate * BURST_S, now)

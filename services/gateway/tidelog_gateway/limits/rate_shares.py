@@ -8,7 +8,7 @@ KNOWN = 1000
 """Most that are told apart; beyond, the one that was known longest begins anew."""
 
 
-class Shares:
+class RateShares:
     """``each_s``: how many a second each may cause. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, each_s: int) -> None:

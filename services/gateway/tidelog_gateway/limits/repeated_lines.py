@@ -20,7 +20,7 @@ class _Since:
     suppressed: int = 0
 
 
-class Repeated:
+class RepeatedLines:
     """``now`` is a monotonic clock."""
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ Tenant = tuple[str, int]
 
 
 @dataclass(slots=True)
-class _Account:
+class _TenantAccount:
     """What one tenant, or all connections without a name together, has sent, bytes, and whether it had to wait, since
     the limit was last set."""
 
@@ -81,7 +81,7 @@ class ServerLimit:
         """How many intervals were slow so far."""
         self._target_s = target_s or math.inf
         self._least_bytes_s = least_bytes_s
-        self._accounts: dict[Tenant, _Account] = {}
+        self._accounts: dict[Tenant, _TenantAccount] = {}
         self._share = self._connection_share = 0
         self._step = 0.0
         self._calm = 0
@@ -181,11 +181,11 @@ class ServerLimit:
             account = self._accounts.get(key)
             if account is None:
                 rate = self._rate(key)
-                account = self._accounts[key] = _Account(Bucket(rate, rate * BURST_S, now))
+                account = self._accounts[key] = _TenantAccount(Bucket(rate, rate * BURST_S, now))
             account.bucket.spend(size, now)
             account.spent += size
 
-    def _accounts_of(self, tenant: Tenant) -> list[_Account]:
+    def _accounts_of(self, tenant: Tenant) -> list[_TenantAccount]:
         return [account for key in _levels(tenant) if (account := self._accounts.get(key)) is not None]
 
     def _rate(self, key: Tenant) -> int:

@@ -14,7 +14,7 @@ MAX_PARTS = 128
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenProduce:
     """A ``Produce`` in the making."""
 
     parts: list[ProducePart] = field(default_factory=list)
@@ -27,7 +27,7 @@ class ProduceAccumulator:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._open: dict[NodeId, _Open] = {}
+        self._open: dict[NodeId, _OpenProduce] = {}
         self._closed: list[Send] = []
 
     def add(self, node: NodeId, part: ProducePart, batch: Buffer) -> None:
@@ -37,7 +37,7 @@ class ProduceAccumulator:
             self._closed.append(_close(node, message))
             message = None
         if message is None:
-            message = self._open[node] = _Open()
+            message = self._open[node] = _OpenProduce()
         message.parts.append(part)
         message.buffers.append(batch)
         message.size += part.size
@@ -78,5 +78,5 @@ class AckAccumulator:
         ]
 
 
-def _close(node: NodeId, message: _Open) -> Send:
+def _close(node: NodeId, message: _OpenProduce) -> Send:
     return Send(node, Produce(tuple(message.parts), list(message.buffers)))

@@ -24,7 +24,7 @@ from tidelog_gateway.limits.server_limits import ServerLimit, Tenant
 from tidelog_gateway.settings import RouterSettings
 
 
-class Place(Enum):
+class QueueState(Enum):
     """Where a lane is; see the module."""
 
     IDLE = 0
@@ -73,7 +73,7 @@ class ProduceQueue:
     """Whose bytes its batches are."""
     waiting: deque[QueuedBatch] = field(default_factory=deque)
     sent: dict[int, QueuedBatch] = field(default_factory=dict)
-    place: Place = Place.IDLE
+    place: QueueState = QueueState.IDLE
     not_before: float = 0.0
     retry_s: float = 0.0
     unsettled: dict[int, int] = field(default_factory=dict)

@@ -54,7 +54,7 @@ from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.server_limits import ServerLimit, Tenant
 from tidelog_gateway.produce.accumulators import AckAccumulator, ProduceAccumulator
 from tidelog_gateway.produce.deadlines import TimerWheel
-from tidelog_gateway.produce.queues import Place, ProduceQueue, QueuedBatch, ServerWindow
+from tidelog_gateway.produce.queues import ProduceQueue, QueuedBatch, QueueState, ServerWindow
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
 from tidelog_gateway.settings import RouterSettings
 
@@ -275,7 +275,7 @@ class Router:
         """Time passed: end what is over, try again what was delayed."""
         while self._delayed and self._delayed[0][0] <= now:
             _, _, lane = heapq.heappop(self._delayed)
-            if lane.place is Place.DELAYED and lane.not_before <= now:
+            if lane.place is QueueState.DELAYED and lane.not_before <= now:
                 self._wake(lane)
         for entry in self._expiry.expired(now):
             if entry.attempt:
@@ -290,7 +290,7 @@ class Router:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` is to be called."""
-        while self._delayed and self._delayed[0][2].place is not Place.DELAYED:
+        while self._delayed and self._delayed[0][2].place is not QueueState.DELAYED:
             heapq.heappop(self._delayed)
         times = [self._delayed[0][0]] if self._delayed else []
         for pipe in self._limited.values():
@@ -314,7 +314,7 @@ class Router:
             self._unblock(self._pipes[node], now, produces)
         while self._ready:
             lane = self._ready.popleft()
-            if lane.place is Place.READY:
+            if lane.place is QueueState.READY:
                 self._send_lane(lane, now, produces)
         events, self._events = self._events, []
         return [*produces.close(), *self._acks.take(), *events]
@@ -323,9 +323,9 @@ class Router:
         """Its window has room again: who waited longest for it sends, until one of them has to wait on."""
         while pipe.blocked:
             lane = pipe.blocked.popleft()
-            if lane.place is Place.BLOCKED:
+            if lane.place is QueueState.BLOCKED:
                 self._send_lane(lane, now, produces, first=True)
-                if lane.place is Place.BLOCKED:
+                if lane.place is QueueState.BLOCKED:
                     return
 
     def _send_lane(
@@ -333,7 +333,7 @@ class Router:
     ) -> None:
         """Send from the left of a lane: up to one message's worth, then it is the next lane's turn. Where others wait
         for room it waits behind them, unless it is the ``first`` of them."""
-        lane.place = Place.IDLE
+        lane.place = QueueState.IDLE
         state = self._cluster.state(*lane.key)
         if state is None:
             while lane.waiting:
@@ -343,7 +343,7 @@ class Router:
         pipe = self._pipe(state.leader) if state.leader is not None else None
         if pipe is None or not pipe.up:
             if lane.waiting:
-                lane.place = Place.PARKED
+                lane.place = QueueState.PARKED
                 self._parked[lane] = None
             return
         limits = self._settings
@@ -351,7 +351,7 @@ class Router:
         while lane.waiting and not lane.waiting[0].is_unchecked:
             size = len(lane.waiting[0].batch)
             if pipe.in_flight and (pipe.is_full(size, limits) or (pipe.blocked and not first)):
-                lane.place = Place.BLOCKED
+                lane.place = QueueState.BLOCKED
                 (pipe.blocked.appendleft if first else pipe.blocked.append)(lane)
                 return
             if taken and taken + size > limits.merge_max_bytes:
@@ -399,7 +399,7 @@ class Router:
         pipe.limit.on_wait(tenant)
         count(self.counts.holds, tenant[0])
         lane.not_before = resumes_at
-        lane.place = Place.DELAYED
+        lane.place = QueueState.DELAYED
         heapq.heappush(self._delayed, (lane.not_before, lane.waiting[0].arrival, lane))
         return True
 
@@ -510,14 +510,14 @@ class Router:
         self.held[source] = self.held.get(source, 0) + part.size
         self._held.hold(lane.tenant, part.size)
         lane.waiting.append(entry)
-        if lane.place is Place.IDLE:
+        if lane.place is QueueState.IDLE:
             self._wake(lane)
 
     def _is_checked(self, entry: QueuedBatch) -> None:
         """Its body need not be looked at any more: what is behind it in its lane may go."""
         entry.is_unchecked = False
         del self._unchecked[entry.lane.source][entry]
-        if entry.lane.place is Place.IDLE:
+        if entry.lane.place is QueueState.IDLE:
             self._wake(entry.lane)
 
     def _take_back(self, entry: QueuedBatch) -> None:
@@ -546,11 +546,11 @@ class Router:
         state = self._cluster.state(*lane.key)
         if state is None or state.leader_epoch != entry.epoch or not self._pipes[entry.server].up:
             self._wake(lane)  # the next flush sends it elsewhere, or parks it
-        elif lane.place is not Place.DELAYED:
+        elif lane.place is not QueueState.DELAYED:
             lane.retry_s = min(max(lane.retry_s * 2, self._settings.retry_first_s), self._settings.retry_max_s)
             lane.not_before = now + lane.retry_s
             self._parked.pop(lane, None)
-            lane.place = Place.DELAYED
+            lane.place = QueueState.DELAYED
             heapq.heappush(self._delayed, (lane.not_before, entry.arrival, lane))
         return True
 
@@ -611,8 +611,8 @@ class Router:
     def _wake(self, lane: ProduceQueue) -> None:
         """Let the next flush look at the lane."""
         self._parked.pop(lane, None)
-        if lane.place is not Place.READY:
-            lane.place = Place.READY
+        if lane.place is not QueueState.READY:
+            lane.place = QueueState.READY
             self._ready.append(lane)
 
 

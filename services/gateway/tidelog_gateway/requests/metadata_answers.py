@@ -24,7 +24,7 @@ from tidelog.wire.codec import EncodedAnswer, encode_array, encode_fields, encod
 from tidelog.wire.messages import ListOffset, Message, Metadata, OffsetAnswer, PartitionInfo, ServerInfo
 
 from tidelog_gateway.requests.offset_lookups import PER_SERVER, Lookup, Lookups, Offsets, Want
-from tidelog_gateway.shared_requests import Seats, Sharing, Steps
+from tidelog_gateway.shared_requests import Seats, SingleFlight, Steps
 from tidelog_gateway.shell import GatewayShell
 
 OFFSETS_TIMEOUT_S = 2.0
@@ -44,7 +44,7 @@ SEATS, SEATS_EACH = 32, 4
 """Requests for offsets that are served at a time: in all, and of one principal."""
 
 
-class View(Protocol):
+class MetadataView(Protocol):
     """What a client may see."""
 
     @property
@@ -63,12 +63,12 @@ class _Encoded:
     partitions: list[bytes]
 
 
-class Describing:
+class MetadataAnswers:
     """Answers the requests ``metadata`` of clients."""
 
     def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
-        self._sharing = Sharing(shell.nursery)
+        self._sharing = SingleFlight(shell.nursery)
         self._building = Seats(1, 1)
         self._asking = Seats(SEATS, SEATS_EACH)
         self._lookups = Lookups()
@@ -76,7 +76,7 @@ class Describing:
         self._sending = False
         self._encoded: dict[str, _Encoded] = {}
 
-    async def answer(self, asked: Metadata, view: View) -> Message:
+    async def answer(self, asked: Metadata, view: MetadataView) -> Message:
         """What ``view`` may see of it. Raises ``MALFORMED``: it names too many topics."""
         names = names_of(asked)
         question = (view.principal, asked.all_topics, asked.offsets, names)
@@ -98,7 +98,7 @@ class Describing:
         self,
         asked: Metadata,
         names: tuple[str, ...],
-        view: View,
+        view: MetadataView,
         found: dict[TopicPartition, Offsets | None] | None,
     ) -> EncodedAnswer:
         """Put an answer together. ``found``: the offsets, where they were asked for."""
@@ -161,7 +161,7 @@ class Describing:
     # --- offsets ---------------------------------------------------------------------------------------------
 
     async def _find_offsets(
-        self, asked: Metadata, names: tuple[str, ...], view: View
+        self, asked: Metadata, names: tuple[str, ...], view: MetadataView
     ) -> dict[TopicPartition, Offsets | None]:
         """The offsets of all partitions of the answer, as far as leaders tell them in time."""
         want = Want(view.principal)

@@ -87,9 +87,9 @@ from tidelog_gateway.limits.heavy_requests import cost_of
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.requests.coordinator_client import KINDS as GROUP_KINDS
 from tidelog_gateway.requests.coordinator_client import TIMEOUT_S, CoordinatorClient
-from tidelog_gateway.requests.metadata_answers import OFFSETS_TIMEOUT_S, Describing, View
+from tidelog_gateway.requests.metadata_answers import OFFSETS_TIMEOUT_S, MetadataAnswers, MetadataView
 from tidelog_gateway.rights.authorizer import heirs_at
-from tidelog_gateway.shared_requests import PendingRequest, Seats, Sharing, Steps
+from tidelog_gateway.shared_requests import PendingRequest, Seats, SingleFlight, Steps
 from tidelog_gateway.shell import Answered, GatewayShell
 
 Once = TypeVar("Once", bound=Message)
@@ -162,7 +162,7 @@ OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProdu
 """They make something that counts for their principal."""
 
 
-class RequestView(View, Protocol):
+class RequestView(MetadataView, Protocol):
     """What a client may see, and what is written down of its requests."""
 
     def seen(self, answer: Message) -> Message: ...
@@ -173,7 +173,7 @@ class RequestView(View, Protocol):
     def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
 
 
-class Playground(Protocol):
+class FaultPlayground(Protocol):
     """Nodes that faults can be played with: those of ``tidelog dev``."""
 
     async def play(self, node: str, act: str) -> Message: ...
@@ -186,7 +186,7 @@ class ClientRequests:
         self,
         shell: GatewayShell,
         client: str,
-        playground: Playground | None = None,
+        playground: FaultPlayground | None = None,
         metrics: Callable[[], MetricsAnswer] | None = None,
     ) -> None:
         """``client``: a name that no other process ever has, and nobody else is told. Under it, with a number, the
@@ -201,8 +201,8 @@ class ClientRequests:
         self._client = client
         self._sequences = itertools.count(1)
         self._coordination = CoordinatorClient(shell, self._once)
-        self._describing = Describing(shell)
-        self._sharing = Sharing(shell.nursery)
+        self._describing = MetadataAnswers(shell)
+        self._sharing = SingleFlight(shell.nursery)
         self._at_controller = Seats(CONTROL, CONTROL_EACH)
         self._encoding = Seats(1, 1)
         """For lists of all groups or transactions."""

@@ -31,7 +31,7 @@ REMEMBERED = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class GuardSettings:
+class AuthorizerSettings:
     """How strict a gateway is."""
 
     authentication: bool = False
@@ -42,7 +42,7 @@ class GuardSettings:
     """Principals that may do everything."""
 
 
-class Client(NamedTuple):
+class ClientIdentity(NamedTuple):
     """Who is at the other end of a link. ``digest`` is that of the cluster's own token that it came with; "": it came
     with none. ``expires_ms`` is when the token of an issuer expires that it came with; -1: it came with none."""
 
@@ -52,16 +52,16 @@ class Client(NamedTuple):
     expires_ms: int = -1
 
 
-class Outside(Protocol):
+class TokenIssuer(Protocol):
     """Judges tokens that are not the cluster's own."""
 
-    def recognize(self, token: str, wall_ms: int) -> Client | TidelogError: ...
+    def recognize(self, token: str, wall_ms: int) -> ClientIdentity | TidelogError: ...
 
 
 class Authorizer:
     """``access`` is what the metadata says; set it with ``update``."""
 
-    def __init__(self, settings: GuardSettings, outside: Outside | None = None) -> None:
+    def __init__(self, settings: AuthorizerSettings, outside: TokenIssuer | None = None) -> None:
         self.settings = settings
         self._outside = outside
         self.access = Access()
@@ -78,19 +78,21 @@ class Authorizer:
 
     # --- who -------------------------------------------------------------------------------------------------
 
-    def recognize(self, token: str, identities: Iterable[Identity] | None, wall_ms: int) -> Client | TidelogError:
+    def recognize(
+        self, token: str, identities: Iterable[Identity] | None, wall_ms: int
+    ) -> ClientIdentity | TidelogError:
         """Who shows this token ("": none), and a certificate that names these. Or ``UNAUTHENTICATED``."""
         if token:
             return self._by_token(token, wall_ms)
         for identity in identities or ():
             if identity.role == CLIENT and not fault_of_text(identity.node, "name", MAX_NAME_BYTES):
-                return Client(identity.node)
+                return ClientIdentity(identity.node)
         if self.settings.authentication:
             text = "this gateway takes no strangers: connect with a token, or with a client certificate"
             return refuse("UNAUTHENTICATED", text)
-        return Client(ANONYMOUS)
+        return ClientIdentity(ANONYMOUS)
 
-    def _by_token(self, text: str, wall_ms: int) -> Client | TidelogError:
+    def _by_token(self, text: str, wall_ms: int) -> ClientIdentity | TidelogError:
         if self._outside is not None and text.count(".") == 2:  # those of the cluster have no dot
             return self._outside.recognize(text, wall_ms)
         known, digest = self._tokens.get(id_of(text)), digest_of(text)
@@ -98,21 +100,21 @@ class Authorizer:
             return refuse("UNAUTHENTICATED", "the token is not known here: it was revoked, or is of another cluster")
         if known.is_expired(wall_ms):
             return refuse("UNAUTHENTICATED", f"token {known.token_id} of {known.principal} has expired")
-        return Client(known.principal, known.token_id, digest)
+        return ClientIdentity(known.principal, known.token_id, digest)
 
-    def is_over(self, client: Client, wall_ms: int) -> bool:
+    def is_over(self, client: ClientIdentity, wall_ms: int) -> bool:
         """The token that it came with is good no more."""
         if not client.token_id:
             return 0 <= client.expires_ms <= wall_ms
         token = self._tokens.get(client.token_id)
         return token is None or token.digest != client.digest or token.is_expired(wall_ms)
 
-    def expiry_ms(self, client: Client) -> int:
+    def expiry_ms(self, client: ClientIdentity) -> int:
         """When its token expires (wall clock); -1: never."""
         known = self._tokens.get(client.token_id)
         return client.expires_ms if known is None else known.expires_ms
 
-    def next_expiry_ms(self, clients: Iterable[Client]) -> int | None:
+    def next_expiry_ms(self, clients: Iterable[ClientIdentity]) -> int | None:
         """When the first of their tokens expires (wall clock)."""
         return min((end for end in map(self.expiry_ms, clients) if end >= 0), default=None)
 

@@ -15,7 +15,7 @@ import trio
 from tidelog.errors import TidelogError
 from tidelog.net.tls import TlsFiles, TlsOptions
 
-from tidelog_gateway.rights.authorizer import Client
+from tidelog_gateway.rights.authorizer import ClientIdentity
 from tidelog_gateway.rights.oidc import Issuer
 from tidelog_gateway.settings import OidcRules
 
@@ -37,7 +37,7 @@ class IssuerKeys:
         self._wake = trio.Event()
         self._log = structlog.get_logger()
 
-    def recognize(self, token: str, wall_ms: int) -> Client | TidelogError:
+    def recognize(self, token: str, wall_ms: int) -> ClientIdentity | TidelogError:
         """Recognize the client of a token, and fetch keys if one is missing; see ``Issuer.recognize``."""
         due = self._issuer.due()
         answer = self._issuer.recognize(token, wall_ms)

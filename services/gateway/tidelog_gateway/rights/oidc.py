@@ -23,7 +23,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from tidelog.acl import ANONYMOUS, PRINCIPAL, PRINCIPAL_IS
 from tidelog.errors import TidelogError, refuse
 
-from tidelog_gateway.rights.authorizer import Client
+from tidelog_gateway.rights.authorizer import ClientIdentity
 from tidelog_gateway.settings import OIDC_ALGORITHMS, OidcRules
 
 KINDS: dict[str, Any] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
@@ -110,7 +110,7 @@ class Issuer:
 
     # --- tokens ----------------------------------------------------------------------------------------------
 
-    def recognize(self, text: str, wall_ms: int) -> Client | TidelogError:
+    def recognize(self, text: str, wall_ms: int) -> ClientIdentity | TidelogError:
         """Whose token it is, or why it is refused. ``OFFLINE``: the key that it names may be known soon."""
         if len(text) > MAX_TOKEN_BYTES:
             return refuse("UNAUTHENTICATED", f"the token is larger than {MAX_TOKEN_BYTES} bytes")
@@ -157,7 +157,7 @@ class Issuer:
         self._is_wanted = True
         return refuse("OFFLINE", "the token's key is not known yet: the issuer is being asked", pause_ms=1000)
 
-    def _judge(self, claims: dict[str, Any], wall_ms: int) -> Client | TidelogError:
+    def _judge(self, claims: dict[str, Any], wall_ms: int) -> ClientIdentity | TidelogError:
         rules = self.rules
         jwt.JWTClaimsRegistry(
             wall_ms // 1000,
@@ -174,7 +174,7 @@ class Issuer:
             text = f"the token is not taken here: its {rules.claim} names no principal, which is {PRINCIPAL_IS}"
             return refuse("UNAUTHENTICATED", f"{text}; another claim may (oidc.principal_claim)")
         expires_s = math.floor(min(claims["exp"], LATEST_S)) + rules.leeway_s
-        return Client(principal, expires_ms=expires_s * 1000)
+        return ClientIdentity(principal, expires_ms=expires_s * 1000)
 
 
 def _listed(data: bytes) -> list[object]:

@@ -26,7 +26,7 @@ MAX_PRODUCERS = 1000
 
 
 @dataclass(slots=True)
-class _Held:
+class _ConnectionTickets:
     """What one connection has presented."""
 
     epochs: dict[int, int] = field(default_factory=dict)
@@ -40,12 +40,12 @@ class ProducerTickets:
 
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _ConnectionTickets] = {}
 
     def use(self, source: int, principal: str, request: UseProducer) -> ProducerTicket | TidelogError:
         """A client presents a ticket; ``principal`` is the connection's. An id that the connection holds already is
         held at the new epoch from now on. Or ``INVALID_TICKET``, ``UNKNOWN_TICKET_KEY``, ``OVERLOADED``."""
-        held = self._held.setdefault(source, _Held())
+        held = self._held.setdefault(source, _ConnectionTickets())
         id, image = request.producer_id, self._cluster.image
         if id not in held.epochs and id not in held.put_by and len(held.epochs) + len(held.put_by) >= MAX_PRODUCERS:
             text = f"this connection holds {MAX_PRODUCERS} producer ids: release some (release_producer)"
