@@ -88,7 +88,7 @@ class Stage:
         """To all requests."""
 
     def on_message(self, link: FakeLink, id: int, message: Message, view: ClientView) -> None:
-        view.tell(message, self.answer)
+        view.on_answer(message, self.answer)
 
     def on_close(self, link: FakeLink) -> None:
         """As ``Requests``: nothing waits here."""
@@ -96,7 +96,7 @@ class Stage:
 
     def told(self) -> list[dict[str, Any]]:
         """What the audit got."""
-        return [json.loads(record.value or b"") for record in self.journal.take()]
+        return [json.loads(record.value or b"") for record in self.journal.next_batch()]
 
     def come(self, token: str = "", remote: str = "10.0.0.9:40000") -> FakeLink | TidelogError:
         hello = Hello(PROTOCOL_VERSION, "client", "app", token=token)
@@ -242,8 +242,8 @@ def test_many_addresses_are_told_of_as_one() -> None:
     one = RepeatedLines()
     assert sum(one.on_line(f"10.0.{n >> 8}.{n & 255}", 0.0) == 0 for n in range(5 * MOST)) == MOST + 1
     assert len(one._known) == MOST + 1
-    assert one.ended(INTERVAL_S - 0.1) == []
-    assert one.ended(INTERVAL_S) == [("others", 4 * MOST - 1)] and not one._known
+    assert one.expired(INTERVAL_S - 0.1) == []
+    assert one.expired(INTERVAL_S) == [("others", 4 * MOST - 1)] and not one._known
 
 
 def written(stage: Stage) -> list[dict[str, Any]]:
@@ -337,7 +337,7 @@ def test_malformed_requests_use_up_the_quota() -> None:
     played(act)
 
 
-@pytest.mark.parametrize("step", ["_metering.on_close", "_shell.on_close", "_shell.router.on_link_closed"])
+@pytest.mark.parametrize("step", ["_quota_enforcer.on_close", "_shell.on_close", "_shell.router.on_link_closed"])
 def test_a_fault_in_one_step_of_a_connections_end_leaves_nothing_of_it(step: str) -> None:
     """Otherwise connections that end so would be counted for ever, and nobody of that address could come in."""
 
@@ -359,8 +359,8 @@ def test_a_fault_in_one_step_of_a_connections_end_leaves_nothing_of_it(step: str
         assert stage.closed == [link] and not stage.door._addresses and not stage.door._clients
         left = [shell._links, shell._requests, shell._tenants] if step != "_shell.on_close" else []
         assert not any(left)
-        if step != "_metering.on_close":
-            assert not stage.door._metering._principals
+        if step != "_quota_enforcer.on_close":
+            assert not stage.door._quota_enforcer._principals
 
     played(act)
 
@@ -477,7 +477,7 @@ def test_who_floods_the_audit_hides_nothing() -> None:
     one.on_minor_change({"principal": "alice"}, RESET, Done(), 0)
     one.on_failure("denied", {"principal": "bob"}, "produce", "no", 0.0, 0)
     one.on_change({"principal": "admin"}, DeleteGroup("billing"), Done(), 0.0, 0)
-    told = [json.loads(record.value or b"") for record in one.take()]
+    told = [json.loads(record.value or b"") for record in one.next_batch()]
     assert [event["principal"] for event in told] == ["admin", *["mallory"] * 3, "alice", "bob"]
 
 

@@ -168,10 +168,10 @@ class Gateway:
         self.cluster.update(ClusterImage(1, "c", (ServerState("r1", "ws://r1", 1, False),), topics))
         self.guard = Authorizer(AuthorizerSettings(authorization=True))
         self.guard.update(Access(acls=tuple(Acl("alice", *right.split(" ")) for right in rights)))
-        audit: Any = SimpleNamespace(why_not=lambda *_: None, on_failure=lambda *_: None)
+        audit: Any = SimpleNamespace(refuse_if_full=lambda *_: None, on_failure=lambda *_: None)
         self.came: list[Message] = []
         self.refused: list[str] = []
-        leaving: Any = SimpleNamespace(why_not=lambda: None)
+        leaving: Any = SimpleNamespace(refuse_new=lambda: None)
         tickets = SimpleNamespace(use=lambda *_: None, release=lambda *_: None, refuse_batch=lambda *_: None)
         shell: Any = SimpleNamespace(
             clock=lambda: 0.0,
@@ -187,7 +187,7 @@ class Gateway:
         self.door = ClientConnections(shell, requests, self.guard, audit, lambda: 0, leaving, ConnectionSettings())
         self.link: Any = End(self.refused)
         self.door._clients[self.link] = ClientIdentity("alice")
-        self.door._metering.on_open(self.link, "alice")
+        self.door._quota_enforcer.on_open(self.link, "alice")
         own = self.door._transactions
         self.view = ClientView(self.guard, audit, self.cluster, "alice", "", lambda *_: None, own, 1)
 

@@ -423,7 +423,7 @@ def test_tokens_of_the_issuer_go_beside_those_of_the_cluster() -> None:
     guard.update(Access())
     found = guard.recognize("a.b.c", None, 0)
     assert found == ClientIdentity("oidc-alice", expires_ms=2000)
-    assert not guard.is_over(found, 1999) and guard.is_over(found, 2000)
+    assert not guard.is_invalid(found, 1999) and guard.is_invalid(found, 2000)
     assert guard.next_expiry_ms([found, ClientIdentity("bob")]) == 2000
     assert refusal(guard.recognize("tide_0123456789abcdef_x", None, 0)).code == "UNAUTHENTICATED"
     without = Authorizer(AuthorizerSettings())

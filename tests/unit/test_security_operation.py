@@ -121,15 +121,22 @@ def guard(*acls: Acl, level: int = SECURITY, heirs: tuple[str, ...] = ()) -> Aut
 @pytest.mark.parametrize("request_", TO_DECIDE, ids=lambda message: message.OP)
 def test_it_takes_security_to_decide_about_rights(request_: Message) -> None:
     strict = guard(OPERATE, DECIDE)
-    refused = strict.judge("olga", request_)
+    refused = strict.refuse_request("olga", request_)
     assert refused is not None and "'tidelog acls add olga security cluster'" in refused.message
-    assert strict.judge("sam", request_) is None and strict.judge("admin", request_) is None
-    assert strict.judge("olga", DrainServer("r1")) is None and strict.judge("sam", DrainServer("r1")) is not None
+    assert strict.refuse_request("sam", request_) is None and strict.refuse_request("admin", request_) is None
+    assert (
+        strict.refuse_request("olga", DrainServer("r1")) is None
+        and strict.refuse_request("sam", DrainServer("r1")) is not None
+    )
 
 
 def test_both_may_look_at_rights_and_nobody_else() -> None:
     strict = guard(OPERATE, DECIDE, Acl("dora", "describe", "cluster"))
-    assert [strict.judge(who, DescribeAccess()) is None for who in ("olga", "sam", "dora")] == [True, True, False]
+    assert [strict.refuse_request(who, DescribeAccess()) is None for who in ("olga", "sam", "dora")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_below_the_level_who_administers_the_cluster_decides_as_with_earlier_gateways() -> None:

@@ -75,8 +75,8 @@ class ClusterView:
         state = self.state(topic_id, partition)
         if state is None:
             return False
-        told = {"UNKNOWN_TOPIC": False, "TOPIC_PAUSED": state.paused, "TOPIC_READ_ONLY": state.read_only}
-        return not told.get(code, True)
+        expected = {"UNKNOWN_TOPIC": False, "TOPIC_PAUSED": state.paused, "TOPIC_READ_ONLY": state.read_only}
+        return not expected.get(code, True)
 
     def has_leaders(self, topic_id: str) -> bool:
         """The topic is known and each of its partitions has a leader that is not fenced."""

@@ -223,12 +223,12 @@ class GatewayConfig(ListenConfig):
         return found + self.faults_of_listening(self.host, self.authentication, how)
 
     @property
-    def guard(self) -> AuthorizerSettings:
+    def authorizer(self) -> AuthorizerSettings:
         """How strict it is."""
         return AuthorizerSettings(self.authentication, self.authorization, self.superusers)
 
     @property
-    def door(self) -> ConnectionSettings:
+    def connections(self) -> ConnectionSettings:
         """The door's part of it."""
         return ConnectionSettings(
             self.client_max_connections,
@@ -240,18 +240,18 @@ class GatewayConfig(ListenConfig):
     @property
     def oidc_rules(self) -> OidcRules | None:
         """Which tokens of an issuer are taken; None: there is none."""
-        told = self.oidc
-        if not told.issuer:
+        oidc = self.oidc
+        if not oidc.issuer:
             return None
         return OidcRules(
-            told.issuer,
-            told.audience,
-            told.algorithms,
-            told.leeway_s,
-            told.principal_claim,
-            told.principal_prefix,
-            told.refresh_s,
-            told.max_age_s,
+            oidc.issuer,
+            oidc.audience,
+            oidc.algorithms,
+            oidc.leeway_s,
+            oidc.principal_claim,
+            oidc.principal_prefix,
+            oidc.refresh_s,
+            oidc.max_age_s,
         )
 
     @property

@@ -61,7 +61,7 @@ class DeliveryCounts:
     ended: dict[str, int] = field(default_factory=dict)
     """Subscriptions that were ended with an error, by its code."""
 
-    def on_news(self, timestamps: list[int], wall_ms: int) -> None:
+    def on_new_records(self, timestamps: list[int], wall_ms: int) -> None:
         """Batches with these timestamps (ms) were delivered to one who waited for them."""
         for timestamp in timestamps:
             self.ages.observe(max(0, wall_ms - timestamp) / 1000)

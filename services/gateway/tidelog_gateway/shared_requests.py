@@ -89,7 +89,7 @@ class Seats:
         """Join the queue. If a seat is free it is given at once."""
         seat = Seat(self, tenant)
         self._waiting.setdefault(tenant, deque()).append(seat)
-        self._call()
+        self._assign()
         return seat
 
     @asynccontextmanager
@@ -111,9 +111,9 @@ class Seats:
             self._waiting[tenant].remove(seat)
             if not self._waiting[tenant]:
                 del self._waiting[tenant]
-        self._call()
+        self._assign()
 
-    def _call(self) -> None:
+    def _assign(self) -> None:
         """Give free seats away."""
         if not self._waiting:
             return
@@ -220,7 +220,7 @@ class Steps:
     def __init__(self) -> None:
         self._taken = 0
 
-    async def take(self) -> None:
+    async def advance(self) -> None:
         """Count one more step, and let other tasks run now and then."""
         self._taken += 1
         if self._taken % PAGE == 0:

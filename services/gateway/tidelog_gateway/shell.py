@@ -139,9 +139,9 @@ class GatewayShell:
         self._poll_tokens = itertools.count(1)
         self._request_share = FairShare(MAX_REQUESTS, reserved=True)
         self._call_share = FairShare(MAX_CALLS, reserved=True)
-        self._spread = ReplicaSelector(self.cluster)
+        self._replica_selector = ReplicaSelector(self.cluster)
         self._links: dict[int, Link] = {}
-        self._asking = HeavyRequests()
+        self._heavy_requests = HeavyRequests()
         self._checking: dict[int, str] = {}
         """Clients whose batches a task looks at, since they unfold to much, and their principals. They may be gone:
         their principals rest all the same."""
@@ -150,7 +150,7 @@ class GatewayShell:
         self._requests: dict[int, int] = {}
         self._wake = trio.Event()
         self._timer = math.inf
-        self._news = trio.Event()
+        self._change = trio.Event()
         self._log = structlog.get_logger()
         self.on_own_acks: Callable[[Message], None] = lambda _: None
         self.on_settled: Callable[[Link], None] = lambda _: None
@@ -213,18 +213,20 @@ class GatewayShell:
                 merge = self.router.in_flight > 0
                 self._on_produce(link, message, now)
                 if merge:  # others are on their way: what comes in this turn travels together
-                    self._turn()
+                    self._schedule_turn()
                 else:
                     self._flush(now)
             case Credit():
                 self._perform(self.subscriptions.on_credit(link.source, message, now))
             case Read() if id is not None:
-                self._read(link.source, message, self.begin(link, id, is_call=False))
+                self._read(link.source, message, self.begin_request(link, id, is_call=False))
             case ListOffset(at="timestamp") if id is not None:
-                self.nursery.start_soon(self._find_by_time, link, message, self.begin(link, id, is_call=False))
+                self.nursery.start_soon(
+                    self._find_by_time, link, message, self.begin_request(link, id, is_call=False)
+                )
             case ListOffset() if id is not None:
                 self.ask_leader(
-                    message, READ_TIMEOUT_S, self.begin(link, id, is_call=False), self._reader_of(link.source)
+                    message, READ_TIMEOUT_S, self.begin_request(link, id, is_call=False), self._reader_of(link.source)
                 )
             case Subscribe() if id is not None:
                 self._perform(self.subscriptions.on_subscribe(link.source, id, message, now))
@@ -244,7 +246,7 @@ class GatewayShell:
         """Route it. What takes long to look at is looked at later."""
         source = link.source
         principal = self._tenants[source][0]
-        self.router.on_produce(source, message, now, rests=principal in self._checking.values())
+        self.router.on_produce(source, message, now, defer_all=principal in self._checking.values())
         if self.router.has_unfolded_much:
             self._count(link, message.OP, UNFOLDING)
         if source not in self._checking and self.router.has_unchecked(source):
@@ -273,7 +275,7 @@ class GatewayShell:
 
     def _count(self, link: Link, op: str, cost: int) -> None:
         """A client asked for something that costs so much."""
-        line = self._asking.count(self._tenants[link.source][0], link.remote, op, cost, self.clock())
+        line = self._heavy_requests.count(self._tenants[link.source][0], link.remote, op, cost, self.clock())
         if line is not None:
             logs.perform(line)
 
@@ -281,26 +283,26 @@ class GatewayShell:
         """A client asks for something that is not on the hot path."""
         self._count(link, message.OP, cost_of(message, len(self.cluster.image.topics)))
 
-    def begin(self, link: Link, id: int, *, is_call: bool = True) -> Answered:
+    def begin_request(self, link: Link, id: int, *, is_call: bool = True) -> Answered:
         """Count a request that will be answered later; the result answers it. ``is_call``: it is to take a place of a
         link (``MAX_CALLS``). Raises ``OVERLOADED``."""
         source = link.source
         tenant = self._tenants[source]
         if self._requests.get(source, 0) >= CLIENT_MAX_REQUESTS:
             raise refuse("OVERLOADED", f"{CLIENT_MAX_REQUESTS} requests of this connection wait for answers")
-        if not self._request_share.take(tenant):
+        if not self._request_share.try_hold(tenant):
             raise refuse("OVERLOADED", "this client has its share of the requests that may wait for answers")
-        if is_call and not self._call_share.take(tenant):
-            self._request_share.give(tenant)
+        if is_call and not self._call_share.try_hold(tenant):
+            self._request_share.release(tenant)
             raise refuse(
                 "OVERLOADED", "this client has its share of the requests to servers that may wait for answers"
             )
         self._requests[source] = self._requests.get(source, 0) + 1
 
         def done(answer: Message | TidelogError) -> None:
-            self._request_share.give(tenant)
+            self._request_share.release(tenant)
             if is_call:
-                self._call_share.give(tenant)
+                self._call_share.release(tenant)
             if source in self._requests:
                 self._requests[source] -= 1
                 link.answer(id, answer)
@@ -367,12 +369,12 @@ class GatewayShell:
 
     async def wait_change(self) -> None:
         """Until the metadata or a link to a replica server changes."""
-        await self._news.wait()
+        await self._change.wait()
 
     def _changed(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
-        self._turn()
+        self._change.set()
+        self._change = trio.Event()
+        self._schedule_turn()
 
     def _reader_of(self, source: int) -> ReaderId:
         return ReaderId(self._tenants.get(source, ("", OWN)), source)
@@ -403,7 +405,7 @@ class GatewayShell:
         if poll is None:
             return
         if isinstance(polled.answer, ReadAnswer):
-            poll.done(_cut(polled.answer, poll.read.max_bytes))
+            poll.done(_first_batches(polled.answer, poll.read.max_bytes))
         elif polled.answer is not None:
             poll.done(polled.answer)
         elif polled.timed_out and poll.read.consistency != "bounded":
@@ -419,21 +421,21 @@ class GatewayShell:
         state = self.cluster.state(message.topic_id, message.partition)
         copy = None
         if message.any_replica and message.consistency != "linearizable" and state is not None:
-            copy = self._spread.take(state)
+            copy = self._replica_selector.select(state)
         at_leader = replace(message, any_replica=False)
         if copy is None or state is None:
             self.ask_leader(at_leader, timeout_s, done, reader)
             return
 
         def first(answer: Message | TidelogError) -> None:
-            self._spread.release(copy)
+            self._replica_selector.release(copy)
             if isinstance(answer, TidelogError):
                 self.ask_leader(at_leader, timeout_s, done, reader)
             else:
                 done(answer)
 
         self.reads.ask(copy, replace(message, leader_epoch=state.leader_epoch), reader, timeout_s, first)
-        self._turn_before(self.reads.deadline())
+        self._schedule_turn_before(self.reads.deadline())
 
     def ask_leader(
         self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: ReaderId = OWN_READER
@@ -460,7 +462,7 @@ class GatewayShell:
         else:
             request = replace(message, leader_epoch=state.leader_epoch)
             self.reads.ask(state.leader, request, reader, timeout_s, done)
-            self._turn_before(self.reads.deadline())
+            self._schedule_turn_before(self.reads.deadline())
 
     def _is_gone(self, reader: ReaderId) -> bool:
         """The client that a read is for has closed its connection: nothing more is asked for it."""
@@ -506,12 +508,12 @@ class GatewayShell:
 
     # --- effects and time -----------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _schedule_turn(self) -> None:
         self._wake.set()
 
-    def _turn_before(self, deadline: float | None) -> None:
+    def _schedule_turn_before(self, deadline: float | None) -> None:
         if deadline is not None and deadline < self._timer:
-            self._turn()
+            self._schedule_turn()
 
     def _perform(self, effects: list[Subscribed]) -> None:
         for effect in effects:
@@ -534,7 +536,7 @@ class GatewayShell:
             self.reads.join(token, self._reader_of(source))
         while subscriptions.given_up:
             self.reads.give_up(subscriptions.given_up.pop())
-        self._turn_before(subscriptions.deadline())
+        self._schedule_turn_before(subscriptions.deadline())
 
     def _ask_for_many(self, to: NodeId, token: int, read: Read, timeout_s: float) -> None:
         """A read that subscriptions, and reads that wait, may share."""
@@ -582,15 +584,15 @@ class GatewayShell:
                 self.on_own_acks(effect.message)
         deadline = self.router.deadline()
         if deadline is not None and deadline < self._timer:
-            self._turn()
+            self._schedule_turn()
 
 
-def _cut(answer: ReadAnswer, max_bytes: int) -> ReadAnswer:
+def _first_batches(answer: ReadAnswer, max_bytes: int) -> ReadAnswer:
     """With as many of its batches as its reader has asked for, and one at least."""
     assert not isinstance(answer.payload, list)
     if len(answer.payload) <= max_bytes:
         return answer
     try:
-        return replace(answer, payload=BatchRun(answer.payload).cut(0, max_bytes).payload)
+        return replace(answer, payload=BatchRun(answer.payload).slice(0, max_bytes).payload)
     except CorruptBatch:
         return answer

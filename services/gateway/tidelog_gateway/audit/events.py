@@ -88,13 +88,13 @@ class AuditEvents:
         """A request to change the cluster was answered."""
         if isinstance(answer, TidelogError) and not answer.unknown_outcome:
             if self._is_kept(self._refusals, who, now, time_ms):
-                self._failures.append(self._event("change", who, time_ms, **_told(request, answer)))
+                self._failures.append(self._event("change", who, time_ms, **_details_of(request, answer)))
         elif self._may_wait(who):
-            event = self._event("change", who, time_ms, **_told(request, answer))
+            event = self._event("change", who, time_ms, **_details_of(request, answer))
             self._changes.append(event)
             self._waiting[event.key] += 1
 
-    def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
+    def refuse_if_full(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
         """The refusal of a request that needs few rights if the audit has no room for its event; None if it has."""
         if self._merged.fits((*_merged_under(who, request), DONE)):
             return None
@@ -109,7 +109,7 @@ class AuditEvents:
         first."""
         refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
         key = (*_merged_under(who, request), REFUSED if refused else DONE)
-        self._merge(key, AuditEvent("change", who, time_ms, _bounded(_told(request, answer))))
+        self._merge(key, AuditEvent("change", who, time_ms, _bounded(_details_of(request, answer))))
 
     def on_login(self, who: Mapping[str, str], time_ms: int) -> None:
         """A client has connected."""
@@ -121,20 +121,20 @@ class AuditEvents:
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup, time_ms: int) -> None:
         """A member is in its group no more."""
-        told = {"op": request.OP, "request": _fields(request)}
-        self._merge((*_merged_under(who, request), DONE), AuditEvent("left_group", who, time_ms, _bounded(told)))
+        details = {"op": request.OP, "request": _fields(request)}
+        self._merge((*_merged_under(who, request), DONE), AuditEvent("left_group", who, time_ms, _bounded(details)))
 
     def _merge(self, key: tuple[str, ...], event: AuditEvent) -> None:
         if self._merged.add(key, event):
-            self._minor.append(self._event(event.event, event.who, event.time_ms, **event.told))
+            self._minor.append(self._event(event.event, event.who, event.time_ms, **event.details))
 
     def on_interval(self, time_ms: int) -> None:
         """``INTERVAL_S`` have passed. While the events of earlier ones cannot be written, they are merged further."""
         if not self._minor:
-            for (event, who, at_ms, told), count in self._merged.end_interval():
-                self._minor.append(self._event(event, who, at_ms, count=count, **told))
+            for (event, who, at_ms, details), count in self._merged.end_interval():
+                self._minor.append(self._event(event, who, at_ms, count=count, **details))
         if len(self._failures) < MOST:
-            self._tell_left_out(time_ms)
+            self._record_left_out(time_ms)
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, why: str, now: float, time_ms: int) -> bool:
         """Somebody was refused. Whether it is kept."""
@@ -150,15 +150,15 @@ class AuditEvents:
         self._leave_out(who)
         return False
 
-    def _is_kept(self, room: _FailureBudget, who: Mapping[str, str], now: float, time_ms: int) -> bool:
+    def _is_kept(self, budget: _FailureBudget, who: Mapping[str, str], now: float, time_ms: int) -> bool:
         """Whether one more of what this room is for is kept; it counts then, and what was left out is told."""
-        if len(self._failures) >= MOST or not room.take(who.get("principal", ""), now):
+        if len(self._failures) >= MOST or not budget.try_spend(who.get("principal", ""), now):
             self._leave_out(who)
             return False
-        self._tell_left_out(time_ms)
+        self._record_left_out(time_ms)
         return True
 
-    def _tell_left_out(self, time_ms: int) -> None:
+    def _record_left_out(self, time_ms: int) -> None:
         if self._left_out:
             missing, self._left_out = self._left_out, Counter()
             most = dict(missing.most_common(NAMED))
@@ -167,7 +167,7 @@ class AuditEvents:
     def _leave_out(self, who: Mapping[str, str]) -> None:
         self._left_out[who.get("principal", "")] += 1
 
-    def take(self) -> list[NewRecord]:
+    def next_batch(self) -> list[NewRecord]:
         """What to write next, changes first."""
         taken: list[NewRecord] = []
         size = 0
@@ -183,12 +183,12 @@ class AuditEvents:
         self._changes.extendleft(reversed(records))
         self._waiting.update(record.key for record in records)
 
-    def _event(self, event: str, who: Mapping[str, str], time_ms: int, **told: object) -> NewRecord:
+    def _event(self, event: str, who: Mapping[str, str], time_ms: int, **details: object) -> NewRecord:
         self._number += 1
-        said = {"event": event, "id": f"{self._name}/{self._number}", "time_ms": time_ms, "gateway": self._gateway}
-        text = json.dumps({**said, **who, **told}, ensure_ascii=False).encode()
+        header = {"event": event, "id": f"{self._name}/{self._number}", "time_ms": time_ms, "gateway": self._gateway}
+        text = json.dumps({**header, **who, **details}, ensure_ascii=False).encode()
         if len(text) > EVENT_BYTES:
-            text = json.dumps({**said, **who, **_shortened(told)}, ensure_ascii=False).encode()
+            text = json.dumps({**header, **who, **_shortened(details)}, ensure_ascii=False).encode()
         return NewRecord(text, _key(who), time_ms)
 
 
@@ -199,9 +199,9 @@ class _FailureBudget:
         self._bucket = Bucket(most_s, most_s, now)
         self._shares = RateShares(max(1, most_s // PART))
 
-    def take(self, principal: str, now: float) -> bool:
+    def try_spend(self, principal: str, now: float) -> bool:
         """Whether there is room for one more of this principal; it counts then."""
-        if self._bucket.pause_s(now) or not self._shares.take(principal, now):
+        if self._bucket.pause_s(now) or not self._shares.try_spend(principal, now):
             return False
         self._bucket.spend(1, now)
         return True
@@ -213,13 +213,13 @@ def _merged_under(who: Mapping[str, str], request: Message) -> tuple[str, ...]:
     return (who["principal"], request.OP, *about)
 
 
-def _bounded(told: dict[str, Any]) -> dict[str, Any]:
-    return _shortened(told) if len(json.dumps(told)) > MINOR_BYTES else told
+def _bounded(details: dict[str, Any]) -> dict[str, Any]:
+    return _shortened(details) if len(json.dumps(details)) > MINOR_BYTES else details
 
 
-def _shortened(told: Mapping[str, Any]) -> dict[str, Any]:
+def _shortened(details: Mapping[str, Any]) -> dict[str, Any]:
     """What is told, of the request only texts and numbers: they say which group, topic or application it is about."""
-    return {**told, "request": {name: _short(value) for name, value in told.get("request", {}).items()}}
+    return {**details, "request": {name: _short(value) for name, value in details.get("request", {}).items()}}
 
 
 def _short(value: Any) -> Any:
@@ -232,7 +232,7 @@ def _key(who: Mapping[str, str]) -> bytes | None:
     return who.get("principal", "").encode() or None
 
 
-def _told(request: Message, answer: Message | TidelogError) -> dict[str, Any]:
+def _details_of(request: Message, answer: Message | TidelogError) -> dict[str, Any]:
     outcome = answer.code if isinstance(answer, TidelogError) else "done"
     return {"op": request.OP, "outcome": outcome, "request": _fields(request)}
 

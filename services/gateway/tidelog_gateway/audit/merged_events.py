@@ -27,7 +27,7 @@ class AuditEvent(NamedTuple):
     event: str
     who: Mapping[str, str]
     time_ms: int
-    told: Mapping[str, Any]
+    details: Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class MergedEvents:
         for key, followed in list(self._keys.items()):
             if followed.last is None:
                 del self._keys[key]
-                self._share.give((key[0], 0))
+                self._share.release((key[0], 0))
             else:
                 ended.append((followed.last, followed.count))
                 self._keys[key] = _RepeatedEvents()

@@ -31,7 +31,7 @@ class Audit:
         self._shell = shell
         self._journal = journal
         self._wall_ms = wall_ms
-        self._news = trio.Event()
+        self._has_events = trio.Event()
         self._acked: trio.Event = trio.Event()
         self._acks: dict[int, TidelogError | None] = {}
         self._number = 0
@@ -42,35 +42,35 @@ class Audit:
         """A request to change the cluster was answered."""
         if self._journal is not None:
             self._journal.on_change(who, request, answer, self._shell.clock(), self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
     def on_minor_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
         """An audited request that needs few rights was answered."""
         if self._journal is not None:
             self._journal.on_minor_change(who, request, answer, self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
-    def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
+    def refuse_if_full(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
         """The refusal of an audited request if there is no room for its event; None if there is."""
-        return None if self._journal is None else self._journal.why_not(who, request)
+        return None if self._journal is None else self._journal.refuse_if_full(who, request)
 
     def on_login(self, who: Mapping[str, str]) -> None:
         """Somebody came in."""
         if self._journal is not None:
             self._journal.on_login(who, self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, error: TidelogError) -> None:
         """Somebody was refused."""
         if self._journal is not None:
             self._journal.on_failure(event, who, op, error.message, self._shell.clock(), self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup) -> None:
         """A member was put out of its group, by itself or by another client."""
         if self._journal is not None:
             self._journal.on_left(who, request, self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
     def _on_acks(self, message: Message) -> None:
         if isinstance(message, Produced):
@@ -89,13 +89,13 @@ class Audit:
         while True:
             await trio.sleep(INTERVAL_S)
             journal.on_interval(self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
     async def _write_events(self, journal: AuditEvents) -> None:
         while True:
-            await self._news.wait()
-            self._news = trio.Event()
-            while records := journal.take():
+            await self._has_events.wait()
+            self._has_events = trio.Event()
+            while records := journal.next_batch():
                 try:
                     await self._write(records)
                 except TidelogError as error:

@@ -23,10 +23,10 @@ class Drain:
         self._shell = shell
         self.begun = trio.Event()
         """The end has begun: the port is closed to newcomers."""
-        shell.on_settled = self._let_go
+        shell.on_settled = self._close_if_settled
         self._log = structlog.get_logger()
 
-    def why_not(self) -> TidelogError | None:
+    def refuse_new(self) -> TidelogError | None:
         """Why nothing new is taken; None before the end has begun."""
         return refuse("OVERLOADED", "this gateway is ending: use another") if self.begun.is_set() else None
 
@@ -36,11 +36,11 @@ class Drain:
         links = self._shell.links
         self._log.info("leaving", clients=len(links))
         for link in links:
-            self._let_go(link)
+            self._close_if_settled(link)
         for link in links:
             await link.wait_closed()
         self._log.info("left")
 
-    def _let_go(self, link: Link) -> None:
+    def _close_if_settled(self, link: Link) -> None:
         if self.begun.is_set() and not self._shell.owes(link):
             link.close(GOING_AWAY, "this gateway is ending: use another")

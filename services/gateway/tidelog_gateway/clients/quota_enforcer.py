@@ -67,9 +67,9 @@ class QuotaEnforcer:
             self._held[link] = now + pause_s, held
         self._wake.set()
 
-    def why_no_connection(self, principal: str) -> TidelogError | None:
+    def refuse_connection(self, principal: str) -> TidelogError | None:
         """Why it may not have another connection."""
-        return self._quotas.why_no_connection(principal)
+        return self._quotas.refuse_connection(principal)
 
     def on_open(self, link: Link, principal: str) -> None:
         """A client came."""
@@ -85,11 +85,11 @@ class QuotaEnforcer:
         self._count_sent(link, principal, self._clock())
         del self._sent[link]
 
-    def judge(self, link: Link, message: Message, topics: int = 0) -> TidelogError | None:
+    def refuse_over_quota(self, link: Link, message: Message, topics: int = 0) -> TidelogError | None:
         """Why the message is refused for now; one that is not counts, by what it costs. ``topics``: those of the
         cluster."""
         principal = self._principals[link]
-        if not self._quotas.bounds(principal) or isinstance(message, FREE):
+        if not self._quotas.has_quota(principal) or isinstance(message, FREE):
             return None
         now = self._clock()
         self._count_sent(link, principal, now)
@@ -98,7 +98,7 @@ class QuotaEnforcer:
             rates.append("bytes_in_s")
         elif isinstance(message, Read | ReadCopy | Subscribe):
             rates.append("bytes_out_s")
-        refusal = self._quotas.why_not(principal, rates, now)
+        refusal = self._quotas.refuse_over_quota(principal, rates, now)
         if refusal is None:
             self._quotas.spend(principal, "requests_s", cost_of(message, topics), now)
             if isinstance(message, Produce):
@@ -109,10 +109,10 @@ class QuotaEnforcer:
         """A server has read so many bytes of its copy for the principal: they count as sent to it."""
         self._quotas.spend(principal, "bytes_out_s", size, self._clock())
 
-    def holds(self, link: Link, credit: Credit) -> bool:
+    def holds_back(self, link: Link, credit: Credit) -> bool:
         """Whether the credit is kept, to be given later."""
         principal = self._principals[link]
-        if not self._quotas.bounds(principal):
+        if not self._quotas.has_quota(principal):
             return False
         now = self._clock()
         self._count_sent(link, principal, now)

@@ -30,7 +30,7 @@ from tidelog_gateway.limits.server_limits import Tenant
 
 LEAST_BYTES = 32 << 10
 """Every request takes so much, so that their number is bounded, too: to 512 in the largest window."""
-NEWS_PART = 256
+WAIT_PART = 256
 """A wait gets this part of what is left for news: 64 KiB of 16 MiB, and less the more of them there are."""
 
 
@@ -40,7 +40,7 @@ class WindowSettings:
 
     max_bytes: int = 2 << 20
     """What answers to reads may have, all together."""
-    news_bytes: int = 16 << 20
+    wait_bytes: int = 16 << 20
     """What answers to waits may have, all together."""
     max_waits: int = 2048
     """Waits for news: half of what a link takes of requests."""
@@ -63,7 +63,7 @@ class _WindowedRead:
 class _Server:
     share: FairShare
     waits: FairShare
-    news_left: int
+    wait_bytes_left: int
     queue: OrderedDict[Tenant, OrderedDict[int, deque[_WindowedRead]]] = field(default_factory=OrderedDict)
 
 
@@ -98,7 +98,7 @@ class ReadWindow:
 
     # --- reads --------------------------------------------------------------------------------------------------
 
-    def enter(self, token: int, node: NodeId, tenant: Tenant, source: int, size: int, until: float = inf) -> None:
+    def enqueue(self, token: int, node: NodeId, tenant: Tenant, source: int, size: int, until: float = inf) -> None:
         """A read of connection ``source``, whose answer has at most ``size`` bytes, is to go to the server."""
         read = _WindowedRead(token, node, tenant, source, max(size, LEAST_BYTES), until)
         self._reads[token] = read
@@ -113,7 +113,7 @@ class ReadWindow:
         for _ in range(len(server.queue)):
             tenant, connections = next(iter(server.queue.items()))
             source, reads = next(iter(connections.items()))
-            if server.share.take(tenant, reads[0].size):
+            if server.share.try_hold(tenant, reads[0].size):
                 read = reads[0]
                 self._unqueue(read)
                 if source in connections:
@@ -126,7 +126,7 @@ class ReadWindow:
             server.queue.move_to_end(tenant)
         return None
 
-    def leave(self, token: int) -> None:
+    def remove(self, token: int) -> None:
         """A read that was let through is answered, or a waiting one is not wanted any more."""
         read = self._reads.pop(token, None)
         if read is None:
@@ -134,7 +134,7 @@ class ReadWindow:
         if read.waits:
             self._unqueue(read)
         else:
-            self._servers[read.node].share.give(read.tenant, read.size)
+            self._servers[read.node].share.release(read.tenant, read.size)
 
     def waiting_of(self, tenant: Tenant, source: int) -> list[int]:
         """The reads of a connection that wait for room."""
@@ -160,7 +160,7 @@ class ReadWindow:
             _, token = heapq.heappop(self._ends)
             if self._is_waiting(token):
                 tokens.append(token)
-                self.leave(token)
+                self.remove(token)
         return tokens
 
     def deadline(self) -> float | None:
@@ -179,22 +179,22 @@ class ReadWindow:
         """How many bytes a wait of this tenant at the server may bring, to be given back by ``end_wait``. None: the
         tenant has its share of the waits."""
         server = self._server(node)
-        if not server.waits.take(tenant):
+        if not server.waits.try_hold(tenant):
             return None
-        size = server.news_left // NEWS_PART
-        server.news_left -= size
+        size = server.wait_bytes_left // WAIT_PART
+        server.wait_bytes_left -= size
         return size
 
     def end_wait(self, node: NodeId, tenant: Tenant, size: int) -> None:
         """It is answered."""
         server = self._server(node)
-        server.waits.give(tenant)
-        server.news_left += size
+        server.waits.release(tenant)
+        server.wait_bytes_left += size
 
     def _server(self, node: NodeId) -> _Server:
         server = self._servers.get(node)
         if server is None:
             settings = self._settings
             shares = FairShare(settings.max_bytes), FairShare(settings.max_waits, reserved=True)
-            server = self._servers[node] = _Server(*shares, settings.news_bytes)
+            server = self._servers[node] = _Server(*shares, settings.wait_bytes)
         return server

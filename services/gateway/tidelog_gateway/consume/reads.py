@@ -76,7 +76,7 @@ class Reads:
         """What the servers have been asked, likewise."""
         self._shared: dict[int, _PendingRead] = {}
         """The same, by the name that its owner gave it."""
-        self._room: list[NodeId] = []
+        self._filling: list[NodeId] = []
         """Servers whose windows are to be looked at; the last one is being looked at."""
 
     def ask(
@@ -143,7 +143,7 @@ class Reads:
             asked = self._asked.pop(token, None)
             if asked is None:  # the end of one before has ended it
                 continue
-            self.window.leave(token)
+            self.window.remove(token)
             del asked.tokens[reader.tenant]
             asked.readers.pop(reader, None)
             heir = next((other for other in asked.readers if other.tenant == reader.tenant), None)
@@ -170,7 +170,7 @@ class Reads:
         self._asked[token] = asked
         asked.readers[reader] = None
         asked.tokens[reader.tenant] = token
-        self.window.enter(token, asked.node, reader.tenant, reader.source, asked.size, asked.until)
+        self.window.enqueue(token, asked.node, reader.tenant, reader.source, asked.size, asked.until)
         self._fill(asked.node)
         if token in self._asked:
             self.queued += 1
@@ -207,13 +207,13 @@ class Reads:
     def _fill(self, node: NodeId) -> None:
         """Send what the window has room for. A request may end at once, which makes room; then this is called again,
         and leaves it to the call that is at work."""
-        self._room.append(node)
-        if len(self._room) > 1:
+        self._filling.append(node)
+        if len(self._filling) > 1:
             return
-        while self._room:
-            token = self.window.admit(self._room[-1])
+        while self._filling:
+            token = self.window.admit(self._filling[-1])
             if token is None:
-                self._room.pop()
+                self._filling.pop()
             else:
                 self._send(token)
 
@@ -225,7 +225,7 @@ class Reads:
 
         def answered(answer: Message | TidelogError) -> None:
             del self._sent[token]
-            self.window.leave(token)
+            self.window.remove(token)
             if isinstance(answer, ReadAnswer) and answer.needed and asked.is_limited:
                 self._ask_whole(asked, answer.needed)
             else:
@@ -238,5 +238,5 @@ class Reads:
     def _leave(self, asked: _PendingRead) -> None:
         for token in asked.tokens.values():
             del self._asked[token]
-            self.window.leave(token)
+            self.window.remove(token)
         asked.tokens = {}

@@ -19,7 +19,7 @@ class ReplicaSelector:
         self._cluster = cluster
         self._readers: dict[NodeId, int] = {}
 
-    def take(self, state: PartitionState) -> NodeId | None:
+    def select(self, state: PartitionState) -> NodeId | None:
         """A copy for one more reader, to be given back by ``release``; None where there is none but the leader."""
         node = min(self._cluster.copies(state), key=lambda node: self._readers.get(node, 0), default=None)
         if node is not None:

@@ -99,7 +99,7 @@ class _Subscription:
     """It has everything, and room for more: what comes next is news."""
     at_end: bool = True
     """Its next read is a wait."""
-    called: bool = False
+    announced: bool = False
     """A wait has announced something that it has not found yet."""
     reading: _ReadInFlight | None = None
     not_before: float = 0.0
@@ -138,15 +138,15 @@ class _ReadInFlight:
     """A read in flight, the client that it was begun for, and who takes part."""
 
     token: int
-    place: ReadKey
+    read_key: ReadKey
     source: int
     asked: float
     max_wait_s: float
     waiting: dict[_Subscription | _Poll, None] = field(default_factory=dict)
 
-    def before(self, stretch: BatchRun) -> int:
+    def before(self, run: BatchRun) -> int:
         """Epoch of the record before what it brought; -1: not known."""
-        return self.place.last_epoch if stretch.start == self.place.offset else -1
+        return self.read_key.last_epoch if run.start == self.read_key.offset else -1
 
 
 class Subscriptions:
@@ -175,7 +175,7 @@ class Subscriptions:
         """Tokens of reads that nobody wants any more, for the shell to take."""
         self.joined: list[tuple[int, int]] = []
         """Reads that another client takes part in, too, as token and client, for the shell to take."""
-        self._spread = ReplicaSelector(cluster)
+        self._replica_selector = ReplicaSelector(cluster)
         self.tails = SubscriberTailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
         self.counts = DeliveryCounts()
 
@@ -273,8 +273,8 @@ class Subscriptions:
         consistency = "eventual" if read.consistency == "linearizable" else read.consistency
         bound = read.max_staleness_ms
         where = (poll.key, read.offset, read.last_epoch, False, consistency, bound, read.isolation)
-        place = ReadKey(*where, state.leader_epoch, waits=True)
-        return self._take_part(poll, place, state.leader, self._settings.read_max_bytes, now)
+        read_key = ReadKey(*where, state.leader_epoch, waits=True)
+        return self._take_part(poll, read_key, state.leader, self._settings.read_max_bytes, now)
 
     def _end_poll(
         self, poll: _Poll, answer: ReadAnswer | TidelogError | None, *, timed_out: bool = False
@@ -298,45 +298,45 @@ class Subscriptions:
         reading = self._reads.pop(token, None)
         if reading is None:
             return []
-        if self._shared.get(reading.place) is reading:
-            del self._shared[reading.place]
+        if self._shared.get(reading.read_key) is reading:
+            del self._shared[reading.read_key]
         for any_one in reading.waiting:
             any_one.reading = None
         polls = [one for one in reading.waiting if isinstance(one, _Poll)]
         waiting = [one for one in reading.waiting if isinstance(one, _Subscription)]
         if isinstance(answer, TidelogError):
-            told = answer if answer.code == "OVERLOADED" else None
+            poll_answer = answer if answer.code == "OVERLOADED" else None
             return [
-                *(effect for poll in polls for effect in self._end_poll(poll, told)),
+                *(effect for poll in polls for effect in self._end_poll(poll, poll_answer)),
                 *self._on_error(reading, waiting, answer, now),
             ]
         assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
-        key = reading.place.key
-        self.tails.note(key, answer.high_watermark, answer.log_start)
+        key = reading.read_key.key
+        self.tails.update_bounds(key, answer.high_watermark, answer.log_start)
         if not len(answer.payload):
             return self._on_nothing(reading, waiting, polls, now)
         effects = [effect for poll in polls for effect in self._end_poll(poll, answer)]
         try:
-            stretch = BatchRun(answer.payload)
+            run = BatchRun(answer.payload)
         except TidelogError as fault:
             why = fault
             return effects + self._each(waiting, lambda one: self._end(one, why))
-        if len(self._by_partition.get(key, ())) > 1 and reading.place.isolation == "committed":
-            self.tails.add(key, reading.before(stretch), stretch, now)
-            self.tails.note(key, answer.high_watermark, answer.log_start)
-        return effects + self._each(waiting, lambda one: self._serve(one, stretch, answer.high_watermark, now))
+        if len(self._by_partition.get(key, ())) > 1 and reading.read_key.isolation == "committed":
+            self.tails.add(key, reading.before(run), run, now)
+            self.tails.update_bounds(key, answer.high_watermark, answer.log_start)
+        return effects + self._each(waiting, lambda one: self._serve(one, run, answer.high_watermark, now))
 
     def _on_nothing(
         self, reading: _ReadInFlight, waiting: list[_Subscription], polls: list[_Poll], now: float
     ) -> list[Effect]:
         """An empty answer. Of a wait that was shorter than it was to be it announces something."""
-        called = reading.place.waits and now - reading.asked < reading.max_wait_s / 2
-        in_vain = [one for one in waiting if one.called and not reading.place.waits]
+        announced = reading.read_key.waits and now - reading.asked < reading.max_wait_s / 2
+        in_vain = [one for one in waiting if one.announced and not reading.read_key.waits]
         for one in waiting:
             one.waits = True
-            one.at_end = not called
-            one.called = called
-        if called:
+            one.at_end = not announced
+            one.announced = announced
+        if announced:
             effects = [effect for poll in polls for effect in self._end_poll(poll, None)]
         else:
             effects = [effect for poll in polls for effect in self._poll(poll, now)]
@@ -349,12 +349,12 @@ class Subscriptions:
     ) -> list[Effect]:
         for one in waiting:
             one.at_end = False
-        if reading.place.at_copy:
+        if reading.read_key.at_copy:
             for one in waiting:
                 self._leave_copy(one)
                 one.leader_until = now + self._settings.leader_stay_s
             return self._each(waiting, lambda one: self._read(one, now))
-        key = reading.place.key
+        key = reading.read_key.key
         if error.retriable or self._cluster.knows_better(*key, error.code):
             if waiting:
                 count(self.counts.retries, error.code)
@@ -399,26 +399,26 @@ class Subscriptions:
     def _each(self, them: list[_Subscription], act: Callable[[_Subscription], list[Effect]]) -> list[Effect]:
         return [effect for one in them for effect in act(one)]
 
-    def _serve(self, one: _Subscription, stretch: BatchRun, high_watermark: int, now: float) -> list[Effect]:
+    def _serve(self, one: _Subscription, run: BatchRun, high_watermark: int, now: float) -> list[Effect]:
         """A read that it took part in brought this."""
         one.retry_s = 0.0
-        one.called = False
-        return [self._deliver(one, stretch.cut(0, one.credit), high_watermark), *self._read(one, now)]
+        one.announced = False
+        return [self._deliver(one, run.slice(0, one.credit), high_watermark), *self._read(one, now)]
 
-    def _deliver(self, one: _Subscription, cut: RunSlice, high_watermark: int) -> Post:
-        size = len(cut.payload)
-        one.offset = cut.offset
-        one.last_epoch = cut.last_epoch
+    def _deliver(self, one: _Subscription, run_slice: RunSlice, high_watermark: int) -> Post:
+        size = len(run_slice.payload)
+        one.offset = run_slice.offset
+        one.last_epoch = run_slice.last_epoch
         one.credit -= size
         one.high_watermark = max(one.high_watermark, high_watermark)
         self.counts.deliveries += 1
-        self.counts.records += cut.records
+        self.counts.records += run_slice.records
         self.counts.bytes += size
         if one.waits:
-            self.counts.on_news(cut.timestamps, self._wall_ms())
-        one.at_end = cut.offset >= one.high_watermark
+            self.counts.on_new_records(run_slice.timestamps, self._wall_ms())
+        one.at_end = run_slice.offset >= one.high_watermark
         one.waits = one.at_end and one.credit > 0
-        return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=cut.payload))
+        return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=run_slice.payload))
 
     def _read(self, one: _Subscription, now: float) -> list[Effect]:
         """Serve it from the tail, then take part in a read, if there is anything to wait for it."""
@@ -432,8 +432,8 @@ class Subscriptions:
         effects: list[Effect] = []
         if one.consistency == "eventual" and one.isolation == "committed" and not state.paused:
             while one.credit > 0 and (found := self._kept_for(one, now)) is not None:
-                stretch, number, high_watermark = found
-                effects.append(self._deliver(one, stretch.cut(number, one.credit), high_watermark))
+                run, number, high_watermark = found
+                effects.append(self._deliver(one, run.slice(number, one.credit), high_watermark))
         if one.credit > 0:
             effects.extend(self._join(one, state, now))
         return effects
@@ -445,28 +445,30 @@ class Subscriptions:
         """Take part in the read that is in flight for the like of it, or ask one."""
         at_copy = self._goes_to_copy(one, state, now)
         where = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms, one.isolation)
-        place = ReadKey(*where, state.leader_epoch, one.at_end)
-        if at_copy and one.copy is None and place not in self._shared:
-            one.copy = self._spread.take(state)
+        read_key = ReadKey(*where, state.leader_epoch, one.at_end)
+        if at_copy and one.copy is None and read_key not in self._shared:
+            one.copy = self._replica_selector.select(state)
         assert state.leader is not None
         max_bytes = min(one.credit, self._settings.read_max_bytes)
-        return self._take_part(one, place, one.copy or state.leader, max_bytes, now)
+        return self._take_part(one, read_key, one.copy or state.leader, max_bytes, now)
 
     def _take_part(
-        self, one: _Subscription | _Poll, place: ReadKey, node: NodeId, max_bytes: int, now: float
+        self, one: _Subscription | _Poll, read_key: ReadKey, node: NodeId, max_bytes: int, now: float
     ) -> list[Effect]:
         """In the read that is in flight for this place, or in one that is asked of the server now."""
-        reading = self._shared.get(place)
+        reading = self._shared.get(read_key)
         effects: list[Effect] = []
         if reading is None:
-            call = self._ask(self._next_token(), place, node, max_bytes)
-            reading = _ReadInFlight(call.token, place, one.source, now, call.timeout_s - self._settings.read_grace_s)
+            call = self._ask(self._next_token(), read_key, node, max_bytes)
+            reading = _ReadInFlight(
+                call.token, read_key, one.source, now, call.timeout_s - self._settings.read_grace_s
+            )
             self._reads[reading.token] = reading
-            if place.consistency != "linearizable":
-                self._shared[place] = reading
+            if read_key.consistency != "linearizable":
+                self._shared[read_key] = reading
             self.counts.reads += 1
             effects = [call]
-        elif not place.waits:
+        elif not read_key.waits:
             self.joined.append((reading.token, one.source))
         reading.waiting[one] = None
         one.reading = reading
@@ -475,26 +477,26 @@ class Subscriptions:
     def asked_for(self, token: int) -> tuple[int, bool] | None:
         """The client for whom a read was begun, and whether it is a wait; None: nobody wants it any more."""
         reading = self._reads.get(token)
-        return None if reading is None else (reading.source, reading.place.waits)
+        return None if reading is None else (reading.source, reading.read_key.waits)
 
-    def _ask(self, token: int, place: ReadKey, node: NodeId, max_bytes: int) -> Call:
+    def _ask(self, token: int, read_key: ReadKey, node: NodeId, max_bytes: int) -> Call:
         settings = self._settings
-        max_wait_ms = settings.read_max_wait_ms if place.waits else 0
-        if place.waits and place.consistency == "bounded":
-            max_wait_ms = min(max_wait_ms, max(place.max_staleness_ms, BOUNDED_MIN_WAIT_MS))
-        elif place.at_copy and place.consistency == "bounded":
+        max_wait_ms = settings.read_max_wait_ms if read_key.waits else 0
+        if read_key.waits and read_key.consistency == "bounded":
+            max_wait_ms = min(max_wait_ms, max(read_key.max_staleness_ms, BOUNDED_MIN_WAIT_MS))
+        elif read_key.at_copy and read_key.consistency == "bounded":
             max_wait_ms = BOUNDED_MIN_WAIT_MS
         request = Read(
-            *place.key,
-            place.offset,
-            last_epoch=place.last_epoch,
-            leader_epoch=place.leader_epoch,
+            *read_key.key,
+            read_key.offset,
+            last_epoch=read_key.last_epoch,
+            leader_epoch=read_key.leader_epoch,
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
-            consistency=place.consistency,
-            max_staleness_ms=place.max_staleness_ms,
-            any_replica=place.at_copy,
-            isolation=place.isolation,
+            consistency=read_key.consistency,
+            max_staleness_ms=read_key.max_staleness_ms,
+            any_replica=read_key.at_copy,
+            isolation=read_key.isolation,
         )
         return Call(node, token, request, max_wait_ms / 1000 + settings.read_grace_s)
 
@@ -509,16 +511,16 @@ class Subscriptions:
         if reading is None:
             return
         del reading.waiting[one]
-        shared = self._shared.get(reading.place) is reading
-        if not reading.waiting and not (shared and reading.place.waits):
+        shared = self._shared.get(reading.read_key) is reading
+        if not reading.waiting and not (shared and reading.read_key.waits):
             del self._reads[reading.token]
             self.given_up.append(reading.token)
             if shared:
-                del self._shared[reading.place]
+                del self._shared[reading.read_key]
 
     def _goes_to_copy(self, one: _Subscription, state: PartitionState, now: float) -> bool:
         """A copy serves it now, or would."""
-        if one.copy is not None and not self._spread.is_fit(one.copy, state):
+        if one.copy is not None and not self._replica_selector.is_fit(one.copy, state):
             self._leave_copy(one)
         if one.copy is not None:
             return True
@@ -526,7 +528,7 @@ class Subscriptions:
 
     def _leave_copy(self, one: _Subscription) -> None:
         if one.copy is not None:
-            self._spread.release(one.copy)
+            self._replica_selector.release(one.copy)
             one.copy = None
 
     def _delay(self, one: _Subscription, now: float) -> list[Effect]:

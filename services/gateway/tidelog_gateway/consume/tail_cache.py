@@ -84,7 +84,7 @@ class BatchRun:
         """Of each batch: base offset and leader epoch."""
         return list(zip(self._offsets, self._epochs, strict=False))
 
-    def cut(self, first: int, max_bytes: int) -> RunSlice:
+    def slice(self, first: int, max_bytes: int) -> RunSlice:
         """From batch number ``first`` on as many as fit, and one in any case."""
         begin = self._positions[first]
         last = max(first + 1, bisect_right(self._positions, begin + max_bytes) - 1)
@@ -116,15 +116,15 @@ class SubscriberTailCache:
         self.bytes = 0
         """What all of it takes."""
 
-    def add(self, key: TopicPartition, before: int, stretch: BatchRun, now: float) -> None:
+    def add(self, key: TopicPartition, before: int, run: BatchRun, now: float) -> None:
         """A read brought this; ``before`` is the epoch of the record before it, -1: not known."""
         self._forget_old(now)
-        if stretch.size > self._max_bytes:
+        if run.size > self._max_bytes:
             return
         tail = self._tails.get(key)
-        if tail is not None and stretch.end <= tail.end:
+        if tail is not None and run.end <= tail.end:
             return
-        new = _links(before, stretch)
+        new = _links(before, run)
         if tail is not None and (tail.last_epoch, tail.end) in [(epoch, offset) for offset, epoch, _ in new]:
             new = [link for link in new if link[0] >= tail.end]
         elif tail is not None:
@@ -133,15 +133,15 @@ class SubscriberTailCache:
         if tail is None:
             tail = self._tails[key] = _PartitionTail()
         for offset, epoch, number in new:
-            tail.batches[offset] = epoch, stretch, number
-        tail.end = stretch.end
-        tail.last_epoch = stretch.batches()[-1][1]
-        self._ages[stretch] = key, now
-        self.bytes += stretch.size
+            tail.batches[offset] = epoch, run, number
+        tail.end = run.end
+        tail.last_epoch = run.batches()[-1][1]
+        self._ages[run] = key, now
+        self.bytes += run.size
         while self.bytes > self._max_bytes:
             self._forget_oldest()
 
-    def note(self, key: TopicPartition, high_watermark: int, log_start: int) -> None:
+    def update_bounds(self, key: TopicPartition, high_watermark: int, log_start: int) -> None:
         """A server told this of the partition."""
         tail = self._tails.get(key)
         if tail is not None:
@@ -155,36 +155,36 @@ class SubscriberTailCache:
         found = None if tail is None or offset < tail.log_start else tail.batches.get(offset)
         if tail is None or found is None:
             return None
-        before, stretch, number = found
-        return (stretch, number, tail.high_watermark) if last_epoch in (-1, before) else None
+        before, run, number = found
+        return (run, number, tail.high_watermark) if last_epoch in (-1, before) else None
 
     def drop(self, key: TopicPartition) -> None:
         """What is here of the partition may not be so any more, or nobody wants it."""
         tail = self._tails.pop(key, None)
         if tail is not None:
-            for stretch in dict.fromkeys(stretch for _, stretch, _ in tail.batches.values()):
-                del self._ages[stretch]
-                self.bytes -= stretch.size
+            for run in dict.fromkeys(run for _, run, _ in tail.batches.values()):
+                del self._ages[run]
+                self.bytes -= run.size
 
     def _forget_old(self, now: float) -> None:
         while self._ages and next(iter(self._ages.values()))[1] + self._max_age_s <= now:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        stretch, (key, _) = self._ages.popitem(last=False)
-        self.bytes -= stretch.size
+        run, (key, _) = self._ages.popitem(last=False)
+        self.bytes -= run.size
         batches = self._tails[key].batches
-        for offset, _ in stretch.batches():
-            if (known := batches.get(offset)) is not None and known[1] is stretch:
+        for offset, _ in run.batches():
+            if (known := batches.get(offset)) is not None and known[1] is run:
                 del batches[offset]
         if not batches:
             del self._tails[key]
 
 
-def _links(before: int, stretch: BatchRun) -> list[tuple[int, int, int]]:
+def _links(before: int, run: BatchRun) -> list[tuple[int, int, int]]:
     """Of each batch: base offset, the epoch before it, its number."""
     links = []
-    for number, (offset, epoch) in enumerate(stretch.batches()):
+    for number, (offset, epoch) in enumerate(run.batches()):
         links.append((offset, before, number))
         before = epoch
     return links

@@ -38,7 +38,7 @@ class FairShare:
         fits = self.total + amount <= self.most and after <= max(self._shared - self.total, self._little)
         return fits or not self.total
 
-    def take(self, tenant: Tenant, amount: int = 1) -> bool:
+    def try_hold(self, tenant: Tenant, amount: int = 1) -> bool:
         """Give the tenant so much more, if it ``fits``."""
         if not self.fits(tenant, amount):
             return False
@@ -50,7 +50,7 @@ class FairShare:
         self._held[tenant] = self._held.get(tenant, 0) + amount
         self.total += amount
 
-    def give(self, tenant: Tenant, amount: int = 1) -> None:
+    def release(self, tenant: Tenant, amount: int = 1) -> None:
         """The tenant gives back so much."""
         self.total -= amount
         left = self._held[tenant] - amount

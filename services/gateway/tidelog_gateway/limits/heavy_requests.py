@@ -57,21 +57,21 @@ class HeavyRequests:
     def __init__(self) -> None:
         self._began = 0.0
         self._accounts: dict[str, _RequestCosts] = {}
-        self._told: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
 
     def count(self, principal: str, remote: str, op: str, cost: int, now: float) -> Event | None:
         """It asked for that; returns the line, where it is due."""
         if now >= self._began + WINDOW_S:
             self._began = now
             self._accounts.clear()
-            self._told = {name: at for name, at in self._told.items() if now < at + SILENT_S}
+            self._logged_at = {name: at for name, at in self._logged_at.items() if now < at + SILENT_S}
         account = self._accounts.setdefault(principal, _RequestCosts())
         account.requests += 1
         account.cost += cost
         account.by_op[op] = account.by_op.get(op, 0) + cost
-        if account.cost < MUCH or principal in self._told:
+        if account.cost < MUCH or principal in self._logged_at:
             return None
-        self._told[principal] = now
+        self._logged_at[principal] = now
         return Event(
             "client_asks_for_much",
             {

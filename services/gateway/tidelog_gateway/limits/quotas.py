@@ -77,7 +77,7 @@ class Quotas:
                         account.buckets[name] = Bucket(rate, rate * BURST_S, now)
             self._accounts[quota.principal] = account
 
-    def bounds(self, principal: str) -> bool:
+    def has_quota(self, principal: str) -> bool:
         """It has a quota."""
         return principal in self._accounts
 
@@ -91,7 +91,7 @@ class Quotas:
         if not self._connections[principal]:
             del self._connections[principal]
 
-    def why_no_connection(self, principal: str) -> TidelogError | None:
+    def refuse_connection(self, principal: str) -> TidelogError | None:
         """Why it may not have another connection."""
         account, open = self._accounts.get(principal), self._connections.get(principal, 0)
         if account is None or account.quota.connections < 0:
@@ -118,7 +118,7 @@ class Quotas:
         if account is not None and (bucket := account.buckets.get(rate)) is not None:
             bucket.spend(amount, now)
 
-    def why_not(self, principal: str, rates: Iterable[str], now: float) -> TidelogError | None:
+    def refuse_over_quota(self, principal: str, rates: Iterable[str], now: float) -> TidelogError | None:
         """Why it has to wait before it may have more of these: for the one that takes the longest."""
         pause_s, rate = max(((self.pause_s(principal, rate, now), rate) for rate in rates), default=(0.0, ""))
         if not pause_s:

@@ -15,7 +15,7 @@ class RateShares:
         self._each_s = each_s
         self._buckets: dict[str, Bucket] = {}
 
-    def take(self, who: str, now: float) -> bool:
+    def try_spend(self, who: str, now: float) -> bool:
         """Whether one more is within the share of ``who``; it counts then."""
         bucket = self._buckets.get(who)
         if bucket is None:

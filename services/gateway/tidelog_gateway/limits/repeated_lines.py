@@ -37,9 +37,9 @@ class RepeatedLines:
         self._known[who] = _Since(now)
         return 0 if since is None else since.suppressed
 
-    def ended(self, now: float) -> list[tuple[str, int]]:
+    def expired(self, now: float) -> list[tuple[str, int]]:
         """Whose intervals have ended in which lines were not written, and how many."""
-        over = {who: since for who, since in self._known.items() if now >= since.at + INTERVAL_S}
-        for who in over:
+        expired = {who: since for who, since in self._known.items() if now >= since.at + INTERVAL_S}
+        for who in expired:
             del self._known[who]
-        return [(who, since.suppressed) for who, since in over.items() if since.suppressed]
+        return [(who, since.suppressed) for who, since in expired.items() if since.suppressed]

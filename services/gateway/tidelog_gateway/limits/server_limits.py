@@ -113,7 +113,7 @@ class ServerLimit:
         """Whether the interval is long enough for ``judge``."""
         return now >= self._due_at
 
-    def judge(self, in_flight: int, now: float) -> None:
+    def end_interval(self, in_flight: int, now: float) -> None:
         """End the interval, with ``in_flight`` bytes in flight, and set the limit by what happened in it. An interval
         without acks does not end: the server may have failed, and a lower rate would not help."""
         if not (self._acked or self._empty):
@@ -130,7 +130,7 @@ class ServerLimit:
             return None
         return self._since + INTERVAL_S
 
-    def end(self) -> None:
+    def lift(self) -> None:
         """End the limit at once."""
         self.bytes_s = None
         self._accounts.clear()
@@ -154,7 +154,7 @@ class ServerLimit:
         elif any(account.waited for account in self._accounts.values()):
             self._set(2 * limit, now)
         else:
-            self.end()
+            self.lift()
 
     def _restart(self, now: float) -> None:
         self._since, self._due_at, self._smallest_s, self._acked, self._empty = now, math.inf, math.inf, 0, False

@@ -68,7 +68,7 @@ class AckAccumulator:
         """The client is gone."""
         self._acks.pop(source, None)
 
-    def take(self) -> list[Post]:
+    def drain(self) -> list[Post]:
         """All messages, as few as possible; it is empty then."""
         acks, self._acks = self._acks, {}
         return [

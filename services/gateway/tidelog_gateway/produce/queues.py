@@ -38,7 +38,7 @@ class QueueState(Enum):
 class QueuedBatch:
     """One batch of one client, from its arrival to its ack."""
 
-    lane: ProduceQueue
+    queue: ProduceQueue
     arrival: int
     part: ProducePart
     batch: Buffer
@@ -73,7 +73,7 @@ class ProduceQueue:
     """Whose bytes its batches are."""
     waiting: deque[QueuedBatch] = field(default_factory=deque)
     sent: dict[int, QueuedBatch] = field(default_factory=dict)
-    place: QueueState = QueueState.IDLE
+    state: QueueState = QueueState.IDLE
     not_before: float = 0.0
     retry_s: float = 0.0
     unsettled: dict[int, int] = field(default_factory=dict)
@@ -93,20 +93,20 @@ class ProduceQueue:
             if not self.unsettled[producer_id]:
                 del self.unsettled[producer_id]
 
-    def is_oldest(self, entry: QueuedBatch) -> bool:
+    def is_oldest(self, queued: QueuedBatch) -> bool:
         """Nothing that came before it is unsettled. It is not in the lane itself at the moment."""
-        if self.waiting and self.waiting[0].arrival < entry.arrival:
+        if self.waiting and self.waiting[0].arrival < queued.arrival:
             return False
-        return all(other.arrival > entry.arrival for other in self.sent.values())
+        return all(other.arrival > queued.arrival for other in self.sent.values())
 
-    def put_back(self, entry: QueuedBatch) -> None:
+    def put_back(self, queued: QueuedBatch) -> None:
         """A try was refused or withdrawn: the batch waits again, in its old place among the others."""
-        entry.attempt = 0
-        entry.repeated = True
-        if not self.waiting or entry.arrival > self.waiting[-1].arrival:
-            self.waiting.append(entry)
+        queued.attempt = 0
+        queued.repeated = True
+        if not self.waiting or queued.arrival > self.waiting[-1].arrival:
+            self.waiting.append(queued)
         else:
-            bisect.insort(self.waiting, entry, key=lambda e: e.arrival)
+            bisect.insort(self.waiting, queued, key=lambda e: e.arrival)
 
 
 @dataclass(slots=True, eq=False)

@@ -97,9 +97,9 @@ KINDS = (
 class CoordinatorClient:
     """``named`` gives a request to the controller a name of its own."""
 
-    def __init__(self, shell: GatewayShell, named: Callable[[Message], Message]) -> None:
+    def __init__(self, shell: GatewayShell, numbered: Callable[[Message], Message]) -> None:
         self._shell = shell
-        self._named = named
+        self._numbered = numbered
         self._preparing = trio.Lock()
         self._seats: dict[tuple[NodeId, str], Seats] = {}
         """By server and kind of request."""
@@ -139,10 +139,10 @@ class CoordinatorClient:
         more = True
         while more:
             page = ListGroups(partition, groups[-1].group if groups else "", PAGE)
-            told = await self._ask(page, topic_id, partition, pending)
-            assert isinstance(told, ListGroupsAnswer)
-            groups += told.groups
-            more = told.more and bool(told.groups)
+            answer = await self._ask(page, topic_id, partition, pending)
+            assert isinstance(answer, ListGroupsAnswer)
+            groups += answer.groups
+            more = answer.more and bool(answer.groups)
         return groups
 
     async def _transactions_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[TransactionInfo]:
@@ -150,10 +150,10 @@ class CoordinatorClient:
         more = True
         while more:
             page = ListTransactions("", partition, found[-1].app if found else "", PAGE)
-            told = await self._ask(page, topic_id, partition, pending)
-            assert isinstance(told, ListTransactionsAnswer)
-            found += told.transactions
-            more = told.more and bool(told.transactions)
+            answer = await self._ask(page, topic_id, partition, pending)
+            assert isinstance(answer, ListTransactionsAnswer)
+            found += answer.transactions
+            more = answer.more and bool(answer.transactions)
         return found
 
     async def _ask_all(
@@ -190,7 +190,7 @@ class CoordinatorClient:
                 if (left_s := until - trio.current_time()) <= 0:
                     raise last
                 try:
-                    await shell.controllers.call(self._named(prepare), left_s)
+                    await shell.controllers.call(self._numbered(prepare), left_s)
                 except TidelogError as error:
                     if not error.retriable and error.code != "TOPIC_EXISTS":
                         raise

@@ -68,7 +68,7 @@ class MetadataAnswers:
 
     def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
-        self._sharing = SingleFlight(shell.nursery)
+        self._single_flight = SingleFlight(shell.nursery)
         self._building = Seats(1, 1)
         self._asking = Seats(SEATS, SEATS_EACH)
         self._lookups = Lookups()
@@ -90,7 +90,7 @@ class MetadataAnswers:
                 async with self._building.seat(view.principal):
                     return await self._build(asked, names, view, found)
 
-        return await self._sharing.get(question, work)
+        return await self._single_flight.get(question, work)
 
     # --- answers ---------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class MetadataAnswers:
         steps = Steps()
         topics = []
         for topic in self._topics(asked, names):
-            await steps.take()
+            await steps.advance()
             if view.of_topic(topic.name):
                 topics.append(await self._topic(topic, found, steps))
         servers = [
@@ -131,7 +131,7 @@ class MetadataAnswers:
             return b"".join([known.head, encode_array("partitions", known.partitions)])
         partitions: list[bytes] = []
         for number, state in enumerate(topic.partitions):
-            await steps.take()
+            await steps.advance()
             offsets = found.get(TopicPartition(topic.topic_id, number))
             partitions.append(encode_part(_partition_info(number, state, offsets)))
         return b"".join([_topic_head(topic), encode_array("partitions", partitions)])
@@ -147,7 +147,7 @@ class MetadataAnswers:
             if number < len(old) and old[number] is state:
                 partitions.append(before[number])
                 continue
-            await steps.take()
+            await steps.advance()
             partitions.append(encode_part(_partition_info(number, state, None)))
         known = self._encoded[topic.topic_id] = _Encoded(topic, _topic_head(topic), partitions)
         if len(self._encoded) > 2 * len(self._shell.cluster.image.topics):
@@ -170,7 +170,7 @@ class MetadataAnswers:
         try:
             with trio.move_on_at(began + ANSWER_TIMEOUT_S):
                 for topic in self._topics(asked, names):
-                    await steps.take()
+                    await steps.advance()
                     for number in range(len(topic.partitions) if view.of_topic(topic.name) else 0):
                         await self._until(want, LOOKED_UP_AT_ONCE - 1)
                         await self._look_up(TopicPartition(topic.topic_id, number), want, began + OFFSETS_TIMEOUT_S)
@@ -210,24 +210,24 @@ class MetadataAnswers:
 
     async def _send_all(self) -> None:
         self._sending = False
-        for number, lookup in enumerate(list(self._lookups.take()), 1):
+        for number, lookup in enumerate(list(self._lookups.next_to_send()), 1):
             self._start(lookup)
             if number % SENT_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
 
     def _start(self, lookup: Lookup) -> None:
-        told: dict[str, Message | TidelogError] = {}
+        answers: dict[str, Message | TidelogError] = {}
 
-        def heard(at: str, answer: Message | TidelogError) -> None:
-            told[at] = answer
-            if len(told) == 2:
-                self._on_told(lookup, told["earliest"], told["latest"])
+        def on_answer(at: str, answer: Message | TidelogError) -> None:
+            answers[at] = answer
+            if len(answers) == 2:
+                self._on_offsets(lookup, answers["earliest"], answers["latest"])
 
         for at in ("earliest", "latest"):
             request = ListOffset(*lookup.key, at, isolation="uncommitted")
-            self._shell.ask_leader(request, OFFSETS_TIMEOUT_S, lambda answer, at=at: heard(at, answer))  # type: ignore[misc]
+            self._shell.ask_leader(request, OFFSETS_TIMEOUT_S, lambda answer, at=at: on_answer(at, answer))  # type: ignore[misc]
 
-    def _on_told(self, lookup: Lookup, earliest: Message | TidelogError, latest: Message | TidelogError) -> None:
+    def _on_offsets(self, lookup: Lookup, earliest: Message | TidelogError, latest: Message | TidelogError) -> None:
         both = None
         if isinstance(earliest, OffsetAnswer) and isinstance(latest, OffsetAnswer):
             both = Offsets(earliest, latest)

@@ -77,7 +77,7 @@ class Lookups:
             if key not in self._sent:
                 self._queue(lookup, want.principal)
 
-    def take(self) -> Iterator[Lookup]:
+    def next_to_send(self) -> Iterator[Lookup]:
         """Those that are to be sent now."""
         for server in list(self._queues):
             queues = self._queues[server]

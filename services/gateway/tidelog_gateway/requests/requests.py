@@ -92,7 +92,7 @@ from tidelog_gateway.rights.authorizer import heirs_at
 from tidelog_gateway.shared_requests import PendingRequest, Seats, SingleFlight, Steps
 from tidelog_gateway.shell import Answered, GatewayShell
 
-Once = TypeVar("Once", bound=Message)
+Request = TypeVar("Request", bound=Message)
 
 CONTROLLER_TIMEOUT_S = 10.0
 SERVER_TIMEOUT_S = 5.0
@@ -106,7 +106,7 @@ CONTROL, CONTROL_EACH = 16, 2
 one tenant. A change is written to the disks of the controllers, and each server hears of it."""
 MOST_WAITING = 1000
 """What the large requests of a tenant may cost that wait for their answers: together they name 100,000 things."""
-ASKER_LENGTH = 64
+MAX_NAME_LENGTH = 64
 """Of a client's name so much is passed on."""
 
 CONTROLLED = (
@@ -170,7 +170,7 @@ class RequestView(MetadataView, Protocol):
     def tenant(self) -> Tenant: ...
     @property
     def spared(self) -> tuple[str, ...]: ...
-    def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
+    def on_answer(self, request: Message, answer: Message | TidelogError) -> None: ...
 
 
 class FaultPlayground(Protocol):
@@ -200,9 +200,9 @@ class ClientRequests:
         self._allocating = trio.Lock()
         self._client = client
         self._sequences = itertools.count(1)
-        self._coordination = CoordinatorClient(shell, self._once)
-        self._describing = MetadataAnswers(shell)
-        self._sharing = SingleFlight(shell.nursery)
+        self._coordinators = CoordinatorClient(shell, self._numbered)
+        self._metadata = MetadataAnswers(shell)
+        self._single_flight = SingleFlight(shell.nursery)
         self._at_controller = Seats(CONTROL, CONTROL_EACH)
         self._encoding = Seats(1, 1)
         """For lists of all groups or transactions."""
@@ -216,11 +216,11 @@ class ClientRequests:
         if isinstance(message, PutToken | RevokeTokens | AlterQuotas):
             message = replace(message, spared=view.spared)
         if hasattr(message, "asker"):
-            message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
+            message = replace(message, asker=asked_by(link, view))  # type: ignore[call-arg]
         if isinstance(message, OWNED):
             owners = self._shell.cluster.image.level >= OWNERS
             message = replace(message, principal=view.principal if owners else "")
-        done = self._begin(link, id, message, view)
+        done = self._begin_request(link, id, message, view)
         until = trio.current_time() + TIMEOUT_S
         pending = PendingRequest(view.tenant, until, only_reads=isinstance(message, READING))
         if (seats := self._first_seats(message)) is not None:
@@ -233,19 +233,19 @@ class ClientRequests:
         if isinstance(message, CONTROLLED):
             return self._at_controller
         if isinstance(message, GROUP_KINDS) and not isinstance(message, (*LISTS, BeginTransaction)):
-            return self._coordination.seats_for(message)
+            return self._coordinators.seats_for(message)
         return None
 
-    def _begin(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
+    def _begin_request(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
         """As the shell does; large requests of a principal count for what they name, too, until they have ended."""
         cost = cost_of(message)
         if cost == 1:
-            return self._shell.begin(link, id)
+            return self._shell.begin_request(link, id)
         tenant = view.tenant
         waiting = self._waiting.get(tenant, 0)
         if waiting and waiting + cost > MOST_WAITING:
             raise refuse("OVERLOADED", "requests of this client that name very much wait for answers")
-        answered = self._shell.begin(link, id)
+        answered = self._shell.begin_request(link, id)
         self._waiting[tenant] = waiting + cost
 
         def done(answer: Message | TidelogError) -> None:
@@ -269,10 +269,10 @@ class ClientRequests:
         try:
             with contained(link, message.OP), pending.scope:
                 try:
-                    answer = view.seen(await self._shared(message, view, pending))
+                    answer = view.seen(await self._answer_shared(message, view, pending))
                 except TidelogError as error:
                     answer = error
-                view.tell(message, answer)
+                view.on_answer(message, answer)
             if pending.scope.cancelled_caught:
                 answer = Unreachable("the client is gone")
         finally:
@@ -284,25 +284,25 @@ class ClientRequests:
         with burst():
             done(answer)
 
-    async def _shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
+    async def _answer_shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
         """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
         if isinstance(message, LISTS) and not getattr(message, "app", ""):
-            return await self._sharing.get((message.OP, view.tenant), partial(self._list, message, view))
+            return await self._single_flight.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
-            return await self._sharing.get(message, partial(self._answer, message, view, pending))
+            return await self._single_flight.get(message, partial(self._answer, message, view, pending))
         if isinstance(message, SHARED_BY_TENANT):
             own = PendingRequest(pending.tenant, pending.until)  # the client that asked first may go
-            return await self._sharing.get((message, pending.tenant), partial(self._answer, message, view, own))
+            return await self._single_flight.get((message, pending.tenant), partial(self._answer, message, view, own))
         return await self._answer(message, view, pending)
 
     async def _list(self, message: Message, view: RequestView) -> Message:
         """All groups or transactions that a client may see: one list of all for everybody, then encoded in steps, one
         at a time, tenants in turn."""
-        told = await self._sharing.get(message.OP, partial(self._coordination.answer, message))
+        found = await self._single_flight.get(message.OP, partial(self._coordinators.answer, message))
         async with self._encoding.seat(view.tenant):
-            return await self._encoded_list(view.seen(told))
+            return await self._encoded_list(view.seen(found))
 
-    def _once(self, message: Once, principal: str | None = None) -> Once:
+    def _numbered(self, message: Request, principal: str | None = None) -> Request:
         """The request under the name that it has among the controllers, where it changes something. The name is the
         principal's own, also where the client does not number its requests: so nobody's requests push those of
         others out of what the controllers remember. ``principal`` None: the gateway asks for itself. Raises
@@ -322,7 +322,7 @@ class ClientRequests:
         controllers = self._shell.controllers
         match message:
             case Metadata():
-                return await self._describing.answer(message, view)
+                return await self._metadata.answer(message, view)
             case DescribeAccess():
                 return _access_answer(self._shell.cluster.image)
             case Digest(node):
@@ -360,12 +360,12 @@ class ClientRequests:
                 return await self._delete(message, view, pending)
             case BeginTransaction():
                 message = replace(message, producer_id=await self._next_producer_id(view))
-                begun = await self._coordination.answer(message, pending)
+                begun = await self._coordinators.answer(message, pending)
                 assert isinstance(begun, TransactionBegun)
                 ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
             case _ if isinstance(message, GROUP_KINDS):
-                return await self._coordination.answer(message, pending)
+                return await self._coordinators.answer(message, pending)
             case DescribeQuorum() if controllers.in_want is not None:
                 return controllers.in_want
             case DescribeQuorum() | DescribeFeatures():
@@ -377,7 +377,7 @@ class ClientRequests:
         """The active controller's answer. The request gets its number when it is sent: the controllers refuse one
         that comes long after others with higher numbers, since they may have forgotten it."""
         with await pending.wait(self._at_controller):
-            numbered = self._once(message, view.principal)
+            numbered = self._numbered(message, view.principal)
             return await self._shell.controllers.call(numbered, pending.until - trio.current_time())
 
     async def _create(self, message: CreateTopic, view: RequestView, pending: PendingRequest) -> Message:
@@ -426,7 +426,7 @@ class ClientRequests:
         """So many producer ids that nobody else ever gets, all of the client's share: from the controllers."""
         share = self._share_of(view)
         for _ in range(ALLOCATE_TRIES):
-            request = self._once(AllocateProducerIds(count, share=share), view.principal)
+            request = self._numbered(AllocateProducerIds(count, share=share), view.principal)
             block = await self._shell.controllers.call(request, CONTROLLER_TIMEOUT_S)
             assert isinstance(block, ProducerIds)
             ids = range(block.first, block.first + block.count)
@@ -443,12 +443,12 @@ class ClientRequests:
     ) -> TaskProducer:
         """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
         controllers give one. Ids that a client brings are not passed on."""
-        answer = await self._coordination.answer(replace(message, first_id=0), pending)
+        answer = await self._coordinators.answer(replace(message, first_id=0), pending)
         assert isinstance(answer, TaskProducer)
         if answer.producer_id:
             return answer
         ids = await self._allocate(MAX_TASKS, view)
-        answer = await self._coordination.answer(replace(message, first_id=ids.start), pending)
+        answer = await self._coordinators.answer(replace(message, first_id=ids.start), pending)
         assert isinstance(answer, TaskProducer)
         return answer
 
@@ -459,15 +459,15 @@ class ClientRequests:
         if cluster.image.level < SETTLING:
             text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"
             raise refuse("UNSUPPORTED_LEVEL", text, level=cluster.image.level)
-        listed = await self._coordination.answer(ListTransactions(), pending)
+        listed = await self._coordinators.answer(ListTransactions(), pending)
         assert isinstance(listed, ListTransactionsAnswer)
         known = next((one for one in listed.transactions if one.producer_id == id), None)
         if known is not None:
             text = f"the coordinator of {known.app} has the transaction of producer {id}, and ends it"
             raise refuse("INVALID_TRANSACTION", f"{text}: 'tidelog transactions abort {known.app}'")
-        told = await self._ask(ListOffset(asked.topic_id, asked.partition, "latest", isolation="uncommitted"))
-        assert isinstance(told, OffsetAnswer)
-        if told.stable is None or (told.stable.producer_id, told.stable.producer_epoch) != (id, epoch):
+        found = await self._ask(ListOffset(asked.topic_id, asked.partition, "latest", isolation="uncommitted"))
+        assert isinstance(found, OffsetAnswer)
+        if found.stable is None or (found.stable.producer_id, found.stable.producer_epoch) != (id, epoch):
             raise refuse("UNKNOWN_TRANSACTION", f"readers do not wait for producer {id} epoch {epoch} there")
         state = cluster.state(asked.topic_id, asked.partition)
         if state is None or state.leader is None:
@@ -476,15 +476,15 @@ class ClientRequests:
         marker = WriteMarker("", asked.topic_id, asked.partition, id, epoch, asked.commit)
         return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
 
-    async def _encoded_list(self, told: Message) -> EncodedAnswer:
+    async def _encoded_list(self, found: Message) -> EncodedAnswer:
         """All groups or transactions that a client may see, encoded in steps."""
-        assert isinstance(told, ListGroupsAnswer | ListTransactionsAnswer)
+        assert isinstance(found, ListGroupsAnswer | ListTransactionsAnswer)
         name, infos = (
-            ("groups", told.groups) if isinstance(told, ListGroupsAnswer) else ("transactions", told.transactions)
+            ("groups", found.groups) if isinstance(found, ListGroupsAnswer) else ("transactions", found.transactions)
         )
         steps, items = Steps(), []
         for info in infos:
-            await steps.take()
+            await steps.advance()
             items.append(encode_part(info))
         return EncodedAnswer(1, encode_array(name, items))
 
@@ -518,10 +518,10 @@ class ClientRequests:
         return answers[0]
 
 
-def asker_of(link: Link, view: RequestView) -> str:
+def asked_by(link: Link, view: RequestView) -> str:
     """The principal and its address, as histories show them. The name that an anonymous client gives itself is in
     brackets: it may be the name of a principal."""
-    name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:ASKER_LENGTH]})"
+    name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:MAX_NAME_LENGTH]})"
     return f"{name} at {link.remote}"
 
 

@@ -26,7 +26,7 @@ from tidelog.wire.messages import CommitOffsets, JoinGroup, Message, Metadata
 
 from tidelog_gateway.rights.permissions import ALSO, BESIDES, BY_ID, resource_of
 
-REMEMBERED = 100_000
+MAX_DECISIONS = 100_000
 """Decisions kept at most."""
 
 
@@ -61,9 +61,9 @@ class TokenIssuer(Protocol):
 class Authorizer:
     """``access`` is what the metadata says; set it with ``update``."""
 
-    def __init__(self, settings: AuthorizerSettings, outside: TokenIssuer | None = None) -> None:
+    def __init__(self, settings: AuthorizerSettings, issuer: TokenIssuer | None = None) -> None:
         self.settings = settings
-        self._outside = outside
+        self._issuer = issuer
         self.access = Access()
         self._heirs: tuple[str, ...] = ()
         self._tokens: dict[str, Token] = {}
@@ -93,8 +93,8 @@ class Authorizer:
         return ClientIdentity(ANONYMOUS)
 
     def _by_token(self, text: str, wall_ms: int) -> ClientIdentity | TidelogError:
-        if self._outside is not None and text.count(".") == 2:  # those of the cluster have no dot
-            return self._outside.recognize(text, wall_ms)
+        if self._issuer is not None and text.count(".") == 2:  # those of the cluster have no dot
+            return self._issuer.recognize(text, wall_ms)
         known, digest = self._tokens.get(id_of(text)), digest_of(text)
         if known is None or not hmac.compare_digest(known.digest, digest):
             return refuse("UNAUTHENTICATED", "the token is not known here: it was revoked, or is of another cluster")
@@ -102,7 +102,7 @@ class Authorizer:
             return refuse("UNAUTHENTICATED", f"token {known.token_id} of {known.principal} has expired")
         return ClientIdentity(known.principal, known.token_id, digest)
 
-    def is_over(self, client: ClientIdentity, wall_ms: int) -> bool:
+    def is_invalid(self, client: ClientIdentity, wall_ms: int) -> bool:
         """The token that it came with is good no more."""
         if not client.token_id:
             return 0 <= client.expires_ms <= wall_ms
@@ -127,7 +127,7 @@ class Authorizer:
         key = (principal, operation, resource)
         known = self._decided.get(key)
         if known is None:
-            if len(self._decided) >= REMEMBERED:
+            if len(self._decided) >= MAX_DECISIONS:
                 self._decided.clear()
             known = self._decided[key] = decide(self.access.acls, principal, operation, resource, self._heirs)
         return known
@@ -138,7 +138,7 @@ class Authorizer:
             return ()
         return self.settings.superusers
 
-    def judge(self, principal: str, message: Message) -> TidelogError | None:
+    def refuse_request(self, principal: str, message: Message) -> TidelogError | None:
         """Why a request that names no topic by id is refused."""
         if isinstance(message, Metadata):
             return None
@@ -148,18 +148,18 @@ class Authorizer:
             if also is None or not self.may(principal, also, CLUSTER):
                 return forbidden(principal, *need)
         if isinstance(message, CommitOffsets):
-            return self.judge_app(principal, message.transaction)
+            return self.refuse_application(principal, message.transaction)
         if isinstance(message, JoinGroup):
-            return self._judge_topics(principal, BESIDES[JoinGroup.OP], message.topics)
+            return self._refuse_topics(principal, BESIDES[JoinGroup.OP], message.topics)
         return None
 
-    def _judge_topics(self, principal: str, operation: str, names: Iterable[str]) -> TidelogError | None:
+    def _refuse_topics(self, principal: str, operation: str, names: Iterable[str]) -> TidelogError | None:
         """Why a request that names these topics by name is refused."""
         resources = (f"topic:{name}" for name in names)
         denied = next((resource for resource in resources if not self.may(principal, operation, resource)), None)
         return None if denied is None else forbidden(principal, operation, denied)
 
-    def judge_topic(
+    def refuse_topic(
         self, principal: str, op: str, topic_id: str, partition: int, name: str | None
     ) -> TidelogError | None:
         """Why a request for a topic that it names by id is refused. ``name``: the topic's; None: there is none."""
@@ -170,7 +170,7 @@ class Authorizer:
             return refuse("UNKNOWN_TOPIC", f"no partition {topic_id}/{partition}")
         return forbidden(principal, operation, f"topic:{name}")
 
-    def judge_app(self, principal: str, app: str) -> TidelogError | None:
+    def refuse_application(self, principal: str, app: str) -> TidelogError | None:
         """Why a batch, or a group's positions, of a transaction of ``app`` are refused; "": they are of none."""
         if not app or self.may(principal, "transact", f"app:{app}"):
             return None

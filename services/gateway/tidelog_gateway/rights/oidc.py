@@ -116,7 +116,7 @@ class Issuer:
             return refuse("UNAUTHENTICATED", f"the token is larger than {MAX_TOKEN_BYTES} bytes")
         try:
             token = jwt.decode(text, self._key_of, registry=self._registry)
-            return self._judge(token.claims, wall_ms)
+            return self._client_of(token.claims, wall_ms)
         except _Refused as refused:
             answer: TidelogError = refused.args[0]
             return answer
@@ -157,7 +157,7 @@ class Issuer:
         self._is_wanted = True
         return refuse("OFFLINE", "the token's key is not known yet: the issuer is being asked", pause_ms=1000)
 
-    def _judge(self, claims: dict[str, Any], wall_ms: int) -> ClientIdentity | TidelogError:
+    def _client_of(self, claims: dict[str, Any], wall_ms: int) -> ClientIdentity | TidelogError:
         rules = self.rules
         jwt.JWTClaimsRegistry(
             wall_ms // 1000,

@@ -55,14 +55,14 @@ def seen(answer: Message, viewer: Viewer) -> Message:
             return replace(answer, members=members, positions=_positions(answer.positions, viewer))
         case ListTransactionsAnswer():
             infos = (
-                replace(info, parts=_told(info.parts, viewer), pending=_told(info.pending, viewer))
+                replace(info, parts=_visible(info.parts, viewer), pending=_visible(info.pending, viewer))
                 for info in answer.transactions
             )
             return replace(answer, transactions=tuple(infos))
         case TransactionEnded() | StagedCommitted():
             return replace(answer, pending=tuple(_masked(share, viewer) for share in answer.pending))
         case HistoryAnswer() if not viewer.of_servers:
-            return replace(answer, entries=tuple(map(_without_asker, answer.entries)))
+            return replace(answer, entries=tuple(map(_without_principal, answer.entries)))
         case _:
             return answer
 
@@ -77,7 +77,7 @@ def _is_allowed(share: TopicShare, viewer: Viewer, allows: Allows) -> bool:
     return bool(name) and allows(name)
 
 
-def _told(shares: Iterable[TopicShare], viewer: Viewer) -> tuple[TopicShare, ...]:
+def _visible(shares: Iterable[TopicShare], viewer: Viewer) -> tuple[TopicShare, ...]:
     return _shares(shares, viewer, viewer.of_topic)
 
 
@@ -90,9 +90,9 @@ def _member(member: GroupMember, viewer: Viewer) -> GroupMember:
     return replace(
         member,
         topics=tuple(name for name in member.topics if viewer.of_topic(name)),
-        assignment=_told(member.assignment, viewer),
-        leaving=_told(member.leaving, viewer),
-        target=_told(member.target, viewer),
+        assignment=_visible(member.assignment, viewer),
+        leaving=_visible(member.leaving, viewer),
+        target=_visible(member.target, viewer),
     )
 
 
@@ -101,5 +101,5 @@ def _masked(share: TopicShare, viewer: Viewer) -> TopicShare:
     return share if _is_allowed(share, viewer, viewer.of_topic) else replace(share, topic_id="", topic="")
 
 
-def _without_asker(entry: HistoryEntry) -> HistoryEntry:
+def _without_principal(entry: HistoryEntry) -> HistoryEntry:
     return replace(entry, evidence={key: text for key, text in entry.evidence.items() if key != ASKED_BY})
