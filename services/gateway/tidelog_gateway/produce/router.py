@@ -1,36 +1,38 @@
 """Routes produced batches to their leaders and brings each client its acks.
 
-Theory. Every batch belongs to a lane (``produce/queues.py``). A batch is *sent* with the leader epoch that the
-metadata names, so that a leader of another epoch refuses it, and it is *settled* by its ack. The rules:
+Theory. Every batch belongs to a produce queue (``produce/queues.py``). A batch is *sent* with the leader epoch that
+the metadata names, so that a leader of another epoch refuses it, and it is *settled* by its ack. The rules:
 
-- Order: the batches of a lane are sent in the order in which they came; a refused one goes back to its place and
-  is sent before everything behind it that still waits. With an idempotent producer the leader refuses what
-  overtook (``OUT_OF_ORDER_SEQUENCE``), which is retried in order; without one, what was already in flight may
-  overtake a refused batch, as in Kafka. A gap before the oldest batch of its lane is one that no try can close: the
-  client hears of it at once. It proves that no try of an earlier leader epoch is in the log, or ever will be; but
+- Order: the batches of a queue are sent in the order in which they came; a refused one goes back to its place and
+  is sent before everything behind it that still waits. With an idempotent producer the leader refuses batches that
+  overtook it (``OUT_OF_ORDER_SEQUENCE``), and they are retried in order. Without one, batches that were already in
+  flight may overtake a refused batch, as in Kafka. No try can close a gap before the oldest batch of its queue: the
+  client gets that error at once. It proves that no try of an earlier leader epoch is in the log, or ever will be; but
   not in a topic that may lose records (``lossy``): such a try may have been in a log, and may be again.
-- Outcome: a try that ended without a word (link lost, leader replaced, ``unknown_outcome``) is tried again only
-  when the producer is idempotent, since then a second copy is impossible. Otherwise the client gets the error with
-  ``unknown_outcome``. An error at the end of the time says ``unknown_outcome`` when any try may have been written.
+- Outcome: a try of unknown outcome (link lost, leader replaced, ``unknown_outcome``) is repeated only when the
+  producer is idempotent, since then a second copy is impossible. Otherwise the client gets the error with
+  ``unknown_outcome``. A timeout has ``unknown_outcome`` set if any try may have been written.
 - Leader change: batches in flight under an older leader epoch are withdrawn and sent to the new leader when
-  idempotent; others get ``fate_grace_s`` more for the old leader to tell their fate.
+  idempotent; for the others the old leader has ``fate_grace_s`` more to report
+  their outcome.
 - Authority: a batch under a producer id is taken only from a connection that holds the id at that epoch
   (``producer_tickets.py``).
-- Bounds: bytes and batches in flight per replica server (beyond: the lane waits, here, where waiting makes no
-  follower late), bytes held per client and in all, which principals share fairly (beyond: ``OVERLOADED``, nothing is
+- Bounds: bytes and batches in flight per replica server (beyond: the queue waits in the gateway, where waiting delays
+  no follower); bytes held per client and in all, which principals share fairly (beyond: ``OVERLOADED``, nothing is
   queued).
-- Long looks: the body of a batch that unfolds to much may be looked at later (``check``). The batch has its place in
-  its lane, its bytes count and its time runs all the same. It is sent after that, and so is what is behind it.
-- Slow servers: a server whose acks are late has a limit, which principals share (``server_limits.py``). A lane whose
-  client has used up its share waits here. An ack to such a client says how long to pause (``throttle_ms``), so that
+- Deferred checks: the body of a batch that decompresses to much may be checked later (``check``). The batch keeps its
+  place in its queue, its bytes count and its timeout runs. Neither the batch nor those behind it are sent before.
+- Slow servers: a server whose acks are late has a limit, which principals share (``server_limits.py``). A queue whose
+  client has used up its share waits. An ack to such a client says how long to pause (``throttle_ms``), so that
   the batches of a client that obeys wait in the client.
-- Window: of an idempotent producer at most ``PRODUCER_WINDOW`` batches of a lane are unsettled (beyond:
-  ``OVERLOADED``, nothing is queued). So many batches the leader remembers. All of them may be repeated here, after a
-  lost link or under another leader, and each of them is known as a copy then. ``duplicate`` of an ack tells that the
-  client has sent the batch more than once: it is not set where only the gateway has.
+- Window: of an idempotent producer at most ``PRODUCER_WINDOW`` batches of a queue are unsettled (beyond:
+  ``OVERLOADED``, nothing is queued). The leader remembers that many batches. So the gateway may repeat all of them,
+  after a lost link or under another leader, and the leader recognises each copy. ``duplicate`` of an ack means that
+  the client has sent the batch more than once; it is not set where only the gateway has.
 
-Inputs only note what happened; ``flush`` returns what is to be done. The shell calls it once per turn, which is what
-merges: batches of many clients for one leader travel in one ``Produce``, acks of one client in one ``Produced``.
+Inputs only record what happened; ``flush`` returns what is to be sent. The shell calls ``flush`` once per turn, so
+that messages are merged: batches of many clients for one leader travel in one ``Produce``, acks of one client in one
+``Produced``.
 """
 
 from __future__ import annotations
@@ -73,19 +75,19 @@ RETRIED = frozenset(
 )
 """Refusals that the gateway hides by trying again; all others are the client's to know."""
 UNFOLDS_TO = 64
-"""A batch may unfold to so many times its size without counting: text compresses so well."""
+"""A batch may decompress to so many times its size without counting: text compresses so well."""
 KEPT = 2
-"""Of a message at most so many times the bytes of a batch are kept for it."""
+"""A batch keeps its whole message in memory if the message is at most so many times as large; else it is copied."""
 RECORD_COST = 64
-"""To look at a record takes as long as to unfold so many bytes, at most."""
+"""Checking a record takes at most as long as decompressing so many bytes."""
 UNFOLDED_AT_ONCE = 4 << 20
-"""Beyond what counts for nothing: when the batches of a message have unfolded to so much the others come later."""
+"""When the batches of a message have decompressed to so many bytes that count, the others are checked later."""
 CHECKED_AT_ONCE = 1 << 20
-"""Of these so much is unfolded at a time, and one batch more."""
+"""Bytes that one call of ``check`` decompresses, and one batch more."""
 
 
 class Router:
-    """All lanes and pipes of a gateway. Times are seconds of the shell's clock."""
+    """All produce queues and server windows of a gateway. Times are seconds of the shell's clock."""
 
     def __init__(self, cluster: ClusterView, settings: RouterSettings) -> None:
         self._cluster = cluster
@@ -95,7 +97,7 @@ class Router:
         self._by_partition: dict[TopicPartition, dict[int, ProduceQueue]] = {}
         self._windows: dict[NodeId, ServerWindow] = {}
         self._limited: dict[NodeId, ServerWindow] = {}
-        """Pipes to slow servers."""
+        """Windows of slow servers."""
         self._events: list[Event] = []
         self._tenants: dict[int, Tenant] = {}
         """By client: the tenant under which it shares the limit of a slow server."""
@@ -108,34 +110,35 @@ class Router:
         self._expiry: TimerWheel[QueuedBatch] = TimerWheel()
         self._acks = AckAccumulator()
         self.counts = RouterCounts(self._acks.errors)
-        self.held: dict[int, int] = {}  # bytes, by client; no entry: all is settled
+        self.held: dict[int, int] = {}  # bytes by client; a client without an unsettled batch is absent
         self._held = FairShare(settings.total_max_bytes, reserved=True)
         self.in_flight = 0
         """Batches that leaders have not acked yet."""
         self._arrivals = 0
         self._attempts = 0
         self._unfolded = 0
-        """What the batches that were looked at last unfold to; at their arrival what is beyond ``UNFOLDS_TO``."""
+        """Bytes that the batches checked last decompress to; on arrival only those beyond ``UNFOLDS_TO`` count."""
         self._unchecked: dict[int, dict[QueuedBatch, None]] = {}
-        """By client, in the order of their arrival; perhaps none, where what came before them took long."""
+        """Unchecked batches by client, in order of arrival; empty where only the checks on arrival took long."""
 
     @property
     def limits(self) -> dict[NodeId, ServerLimit]:
-        """The limit, perhaps none at present, of every replica server to which something was sent."""
+        """The ``ServerLimit`` of every replica server to which something was sent, also those without a limit at
+        present."""
         return {node: window.limit for node, window in self._windows.items()}
 
     @property
     def held_bytes(self) -> int:
-        """Of all batches that are not settled."""
+        """Bytes of all batches that are not settled."""
         return self._held.total
 
     @property
     def has_unfolded_much(self) -> bool:
-        """The batches that were looked at last took long."""
+        """Whether the batches checked last decompressed to more than ``UNFOLDED_AT_ONCE``."""
         return self._unfolded > UNFOLDED_AT_ONCE
 
     def has_unchecked(self, source: int) -> bool:
-        """Batches of the client wait for ``check``, or would: it sent some that took long to look at."""
+        """Whether ``check`` is to be called for the client: batches wait, or those checked on arrival took long."""
         return source in self._unchecked
 
     # --- inputs ---------------------------------------------------------------------------------------------
@@ -147,9 +150,9 @@ class Router:
         self._owners[source] = principal, 0 if named or strangers_are_one else source
 
     def on_produce(self, source: int, message: Produce, now: float, *, defer_all: bool = False) -> None:
-        """Batches of a client arrived. What is wrong with them by sight is answered at once. To look at them all may
-        take long, since small ones may unfold to very much: the bodies of the rest are for ``check``. ``rests``: all
-        of that kind are."""
+        """Queue the batches of a client. A batch with an invalid header is refused at once. Small batches may
+        decompress to very much, so only some bodies are checked here; the others wait for ``check``. ``defer_all``:
+        every such body waits for it."""
         assert not isinstance(message.payload, list)
         payload = memoryview(message.payload)
         position = 0
@@ -176,8 +179,8 @@ class Router:
             self._unchecked.setdefault(source, {})
 
     def check(self, source: int) -> None:
-        """Look at batches of the client that wait for that, until they have unfolded to much. To be called again
-        after a pause, while ``has_unchecked``."""
+        """Check waiting batches of the client until ``CHECKED_AT_ONCE`` bytes are decompressed. The shell calls this
+        again after a pause, while ``has_unchecked``."""
         self._unfolded = 0
         unchecked = self._unchecked.get(source, {})
         if not unchecked:
@@ -195,7 +198,7 @@ class Router:
                 self._fail(queued, error.to_info())
 
     def on_produced(self, node: NodeId, message: Produced, now: float) -> None:
-        """A leader acked. An ack of a try that was withdrawn meanwhile is ignored."""
+        """Settle the batches that a leader acked, or try them again. Acks of withdrawn tries are ignored."""
         window = self._window(node)
         for ack in message.acks:
             queued = window.in_flight.get(ack.id)
@@ -223,7 +226,8 @@ class Router:
             self._end_interval(window, now)
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> None:
-        """These partitions have another leader or leader epoch, or were created or deleted."""
+        """Withdraw tries of older leader epochs, and schedule the queues, of partitions whose leader or leader epoch
+        changed, or that were created or deleted."""
         for key in changed:
             state = self._cluster.state(*key)
             epoch = state.leader_epoch if state is not None else -1
@@ -237,13 +241,13 @@ class Router:
             self._schedule(queue)
 
     def on_peer_up(self, node: NodeId) -> None:
-        """The link to a replica server is open."""
+        """Schedule the parked queues: the link to a replica server is open."""
         self._window(node).up = True
         for queue in list(self._parked):
             self._schedule(queue)
 
     def on_peer_down(self, node: NodeId, now: float) -> None:
-        """The link to a replica server broke: the fate of what was in flight on it is unknown."""
+        """End all tries in flight on a broken link: their outcome is unknown."""
         window = self._window(node)
         window.up = False
         window.limit.lift()
@@ -255,7 +259,7 @@ class Router:
                 self._fail(queued, lost)
 
     def on_link_closed(self, source: int) -> None:
-        """A client is gone: what it still had waiting is dropped, as it cannot be acked."""
+        """Drop the waiting batches of a client that is gone, as they cannot be acked."""
         for queue in self._queues.pop(source, {}).values():
             queue.closed = True
             while queue.waiting:
@@ -272,7 +276,7 @@ class Router:
         self.tickets.on_link_closed(source)
 
     def on_tick(self, now: float) -> None:
-        """Time passed: end what is over, try again what was delayed."""
+        """Fail batches whose timeout has passed, and schedule delayed queues whose pause has passed."""
         while self._delayed and self._delayed[0][0] <= now:
             _, _, queue = heapq.heappop(self._delayed)
             if queue.state is QueueState.DELAYED and queue.not_before <= now:
@@ -289,7 +293,7 @@ class Router:
             self._tick_server(window, now)
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is to be called."""
+        """When ``on_tick`` is to be called, in seconds; None: not before another input."""
         while self._delayed and self._delayed[0][2].state is not QueueState.DELAYED:
             heapq.heappop(self._delayed)
         times = [self._delayed[0][0]] if self._delayed else []
@@ -302,12 +306,12 @@ class Router:
     # --- output ---------------------------------------------------------------------------------------------
 
     def pending(self) -> bool:
-        """``flush`` would return something or move something on."""
+        """Whether ``flush`` has anything to do."""
         return bool(self._ready or self._acks or self._relieved or self._events)
 
     def flush(self, now: float) -> list[Send | Post | Event]:
-        """Everything that can be sent now, merged by leader, then the acks, merged by client, then what is worth a
-        line in the log."""
+        """Return everything that can be sent now: batches merged by leader, then acks merged by client, then events
+        for the log."""
         produces = ProduceAccumulator(self._settings.merge_max_bytes)
         relieved, self._relieved = self._relieved, {}
         for node in relieved:
@@ -320,7 +324,8 @@ class Router:
         return [*produces.close(), *self._acks.drain(), *events]
 
     def _unblock(self, window: ServerWindow, now: float, produces: ProduceAccumulator) -> None:
-        """Its window has room again: who waited longest for it sends, until one of them has to wait on."""
+        """Send from the blocked queues of a window with room, the longest waiting first, until one is blocked
+        again."""
         while window.blocked:
             queue = window.blocked.popleft()
             if queue.state is QueueState.BLOCKED:
@@ -331,8 +336,8 @@ class Router:
     def _send_queue(
         self, queue: ProduceQueue, now: float, produces: ProduceAccumulator, *, first: bool = False
     ) -> None:
-        """Send from the left of a lane: up to one message's worth, then it is the next lane's turn. Where others wait
-        for room it waits behind them, unless it is the ``first`` of them."""
+        """Send up to one message's worth of batches from the left of a queue. If other queues are blocked by the same
+        window, this one waits behind them, unless it is the ``first`` of them."""
         queue.state = QueueState.IDLE
         state = self._cluster.state(*queue.key)
         if state is None:
@@ -391,7 +396,7 @@ class Router:
         return self._owners.get(source, ("", source))
 
     def _waits_for_share(self, queue: ProduceQueue, window: ServerWindow, now: float) -> bool:
-        """Let the lane wait if its client has used up its share of a slow server; whether it does."""
+        """Delay the queue if its client has used up its share of a slow server. Return whether it is delayed."""
         tenant = self._tenant(queue.source)
         resumes_at = window.limit.hold(tenant, now)
         if resumes_at <= now:
@@ -404,7 +409,8 @@ class Router:
         return True
 
     def _throttle_ms(self, window: ServerWindow, source: int, now: float) -> int:
-        """How long the client is asked to send nothing more for the partition of this ack; 0: not at all."""
+        """Milliseconds for which the client is asked to send nothing more for the partition of this ack; 0: no
+        pause."""
         tenant = self._tenant(source)
         pause_ms = math.ceil(1000 * window.limit.pause_s(tenant, now))
         if pause_ms:
@@ -413,14 +419,14 @@ class Router:
         return pause_ms
 
     def _tick_server(self, window: ServerWindow, now: float) -> None:
-        """End the interval of a server to which nothing is sent, if it is due: its limit rises again, too."""
+        """End the interval of a server to which nothing is sent, if that is due, so that its limit rises again."""
         deadline = window.limit.deadline(bool(window.in_flight))
         if deadline is not None and deadline <= now:
             window.limit.on_empty(now)
             self._end_interval(window, now)
 
     def _end_interval(self, window: ServerWindow, now: float) -> None:
-        """End an interval of the server: its limit may begin, change or end."""
+        """End an interval of the server. A limit may begin, change or end by this."""
         window.limit.end_interval(window.bytes, now)
         if window.limit.bytes_s is None:
             self._on_limit_ended(window, "no producer has to wait for it", now)
@@ -431,7 +437,7 @@ class Router:
             self._events.append(Event("server_limited", fields))
 
     def _on_limit_ended(self, window: ServerWindow, reason: str, now: float) -> None:
-        """The server has no limit now; perhaps it had none before."""
+        """Log that the limit of a server has ended, if it had one."""
         if self._limited.pop(window.node, None) is not None:
             fields = {"server": window.node, "seconds": round(now - window.limited_at, 1), "reason": reason}
             self._events.append(Event("server_limit_ended", fields))
@@ -441,7 +447,7 @@ class Router:
     def _header_or_refusal(
         self, source: int, part: ProducePart, batch: memoryview
     ) -> tuple[TidelogError | None, BatchHeader | None]:
-        """Why a batch is refused by sight, or its header."""
+        """Return the refusal of a batch by its header, part and bounds, or else its header."""
         if len(batch) != part.size:
             return refuse("CORRUPT_BATCH", "the payload is shorter than its parts say"), None
         try:
@@ -476,8 +482,8 @@ class Router:
         return None, header
 
     def _validate(self, source: int, header: BatchHeader, batch: memoryview, *, defer_all: bool) -> bool:
-        """Raise ``CorruptBatch`` where a reader could not decode the batch (``docs/decisions/0021``). The leader
-        checks the CRC. False: the body is to be looked at later, as those before it took long, or wait themselves."""
+        """Check that readers can decode the batch (``docs/decisions/0021``); the leader checks the CRC. Return False
+        if the body is to be checked later, since bodies before it took long or wait. Raises ``CorruptBatch``."""
         check_fields(header)
         if self._cluster.image.level < VALIDATION and not declares_size(header, batch):
             text = f"zstd frame does not declare its size, as readers need below feature level {VALIDATION}"
@@ -518,14 +524,14 @@ class Router:
             self._schedule(queue)
 
     def _is_checked(self, queued: QueuedBatch) -> None:
-        """Its body need not be looked at any more: what is behind it in its lane may go."""
+        """Mark a batch as checked, and let its queue go on."""
         queued.is_unchecked = False
         del self._unchecked[queued.queue.source][queued]
         if queued.queue.state is QueueState.IDLE:
             self._schedule(queued.queue)
 
     def _end_try(self, queued: QueuedBatch) -> None:
-        """The try in flight is over."""
+        """Take the try in flight out of the books of its queue and window."""
         window = self._windows[queued.server]
         del window.in_flight[queued.attempt]
         del queued.queue.sent[queued.attempt]
@@ -535,7 +541,7 @@ class Router:
             self._relieved[window.node] = None
 
     def _try_again(self, queued: QueuedBatch, error: ErrorInfo, now: float) -> bool:
-        """After a failed try: put the batch back if it may be sent again."""
+        """Put the batch back after a failed try, if it may be sent again. Return whether it was put back."""
         queued.last_error = error
         queue = queued.queue
         if error.unknown_outcome and error.code != GAP:
@@ -559,8 +565,9 @@ class Router:
         return True
 
     def _end_at_gap(self, queued: QueuedBatch, error: ErrorInfo) -> None:
-        """The batch stands behind a gap that no try can close. A lost try of this leader epoch may be on its way all
-        the same: then the client may not number anew, also where it otherwise does so in doubt (``lossy``)."""
+        """Fail a batch behind a gap that no try can close. If a lost try of this leader epoch may still arrive, the
+        error has no details, so that the client does not renumber even in a topic that may lose records
+        (``lossy``)."""
         detail = error.detail
         if queued.doubt >= queued.epoch:
             detail = {}
@@ -569,7 +576,7 @@ class Router:
         self._fail(queued, ErrorInfo(error.code, error.message, False, detail))
 
     def _supersede(self, queued: QueuedBatch, now: float) -> None:
-        """The partition's leader changed while this try was in flight."""
+        """Withdraw a try whose leader was replaced; without a producer id wait for its outcome a little longer."""
         queued.doubt = queued.epoch
         if queued.producer_id:
             self._end_try(queued)
@@ -587,7 +594,8 @@ class Router:
         self._finish(queued, ProduceAck(queued.part.id, error=info))
 
     def _finish(self, queued: QueuedBatch, ack: ProduceAck | None) -> None:
-        """The batch is settled; its bytes, and its place in the producer's window, are free."""
+        """Settle a batch: free its bytes and its place in the producer's window. ``ack`` None: the client gets
+        none."""
         source = queued.queue.source
         queued.queue.release(queued.producer_id)
         if queued.is_unchecked:
@@ -603,7 +611,7 @@ class Router:
         if ack is not None and not queued.queue.closed:
             self._acks.add(source, ack)
 
-    # --- lanes ----------------------------------------------------------------------------------------------
+    # --- queues ---------------------------------------------------------------------------------------------
 
     def _window(self, node: NodeId) -> ServerWindow:
         window = self._windows.get(node)
@@ -613,7 +621,7 @@ class Router:
         return window
 
     def _schedule(self, queue: ProduceQueue) -> None:
-        """Let the next flush look at the lane."""
+        """Have the next flush send from the queue."""
         self._parked.pop(queue, None)
         if queue.state is not QueueState.READY:
             queue.state = QueueState.READY
@@ -621,10 +629,10 @@ class Router:
 
 
 def _unfolds_to(header: BatchHeader) -> int:
-    """Bytes, and as many more as its records cost."""
+    """Bytes of the decompressed body, plus ``RECORD_COST`` for each record."""
     return header.body_length + RECORD_COST * header.record_count
 
 
 def _excess(header: BatchHeader) -> int:
-    """What a batch unfolds to, beyond what counts for nothing."""
+    """Bytes that a batch decompresses to beyond ``UNFOLDS_TO`` times its size."""
     return max(0, _unfolds_to(header) - UNFOLDS_TO * header.batch_length)
