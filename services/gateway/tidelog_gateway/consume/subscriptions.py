@@ -1,26 +1,27 @@
-"""Subscriptions: batches pushed to clients from a position, as long as they have given credit.
+"""Subscriptions: batches are pushed to clients from a position on, as far as the clients have given credit.
 
 Theory. A subscription is a position (last epoch, offset) and a credit in bytes. With credit it is served from the
 partition's tail (``consume/tail_cache.py``) if its position continues there, and otherwise takes part in a *read* at
-the partition's leader, or at another replica (below). What comes is delivered, moves the position behind the last
-batch and uses up credit. A single batch larger than the credit is delivered all the same and leaves a debt, so that a
-small window is slow, never stuck.
+the partition's leader, or at another replica (below). Batches that arrive are delivered, move the position behind
+the last one and use up credit. A single batch larger than the credit is delivered all the same and leaves a debt, so
+that a small window is slow, never stuck.
 
-A read is a *wait* or not. One that is not is answered at once, and has to find room in the window
-(``read_window.py``). A wait is asked where the position may be the end of what is committed: it waits there for news,
-and brings them, or announces them by an empty answer if they are large. One who begins, and one who has reached the
-HW, waits; who is behind it, or was told of news, reads. A wait takes a place that is shared fairly: who gets none
-reads again and again, with pauses.
+A read is a *wait* or not. A read that is no wait is answered at once, and needs room in the window
+(``read_window.py``). A wait is sent where the position may be the end of what is committed: the server answers when
+there are new records, with these, or with an empty answer that announces them if they are large. A subscription waits
+when it begins and when it has reached the HW; it reads when it is behind the HW or new records were announced. The
+number of waits is bounded and shared fairly: a subscription that gets none reads again and again, with pauses.
 
 - Subscriptions that stand at one position and ask for the same share a read: those at the end of a partition cost its
-  leader one read for each batch, however many they are. A read that ends, ends for all who take part.
+  leader one read for each batch, however many they are. The end of a read is its end for all that take part.
 - Who may share: ``eventual`` subscriptions share reads and the tail. ``bounded`` ones share a read with those of the
-  same bound: a read's answer is judged when it is given, so who joins later is promised no less; but what was kept
-  has aged. ``linearizable`` ones share nothing: a read is confirmed after it was asked, and one that was asked before
-  the subscription came, or batches read then, might not tell of what was committed in between.
+  same bound: the bound holds for the moment of the answer, so a subscription that joins later gets no less; but
+  batches of the tail have aged. ``linearizable`` ones share nothing: a read is confirmed after it was asked, and one
+  that was asked before the subscription came, or batches read then, might lack what was committed in between.
 - A client's single read that found nothing, and is to wait, takes part in a wait at the leader (a *poll*). It has
-  been told everything that was committed before it came, so a ``linearizable`` one waits as an ``eventual`` one does.
-- A wait of which nobody takes part any more goes on, since the server keeps it anyhow: the next one takes part in it.
+  had everything that was committed before it came, so a ``linearizable`` one waits as an ``eventual`` one does.
+- A wait that has lost its last subscription goes on, since the server keeps it anyhow; the next subscription joins
+  it.
 - With ``read_from`` ``any`` a copy of the partition serves it (``consume/replica_selector.py``), the leader when
   there is none. It stays there until the copy fails it, by whatever error: the leader is asked at once, and for
   ``leader_stay_s``, since only its errors are final. The client's HW never goes back with such a change. A
@@ -58,14 +59,14 @@ from tidelog_gateway.counters import DeliveryCounts
 from tidelog_gateway.settings import SubscriptionSettings
 
 BOUNDED_MIN_WAIT_MS = 250
-"""However close the bound is, an idle subscription is not asked again more often. A copy may take so long to learn
-that it is fresh enough."""
+"""Least milliseconds between the reads of an idle bounded subscription, however close its bound is. A copy may take
+so long to learn that it is fresh enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Poll ``token`` of a client is over. ``answer``: what it waited for, or why it cannot wait. None: the wait was
-    in vain, or announced something: only another read can tell."""
+    """Poll ``token`` of a client has ended. ``answer`` is the answer that it waited for, or the error for which it
+    cannot wait. None: the wait timed out, or announced new records, and the client is to read again."""
 
     source: int
     token: int
@@ -78,7 +79,7 @@ Effect = Answer | Call | Polled | Post
 
 @dataclass(slots=True, eq=False)
 class _Subscription:
-    """One subscription. ``reading`` is what it takes part in."""
+    """One subscription. ``reading`` is the read in flight that it takes part in."""
 
     source: int
     sub: int
@@ -94,13 +95,13 @@ class _Subscription:
     """The replica other than the leader that serves it."""
     leader_until: float = -inf
     high_watermark: int = -1
-    """The highest that the client was told."""
+    """The highest HW that was delivered to the client."""
     waits: bool = False
-    """It has everything, and room for more: what comes next is news."""
+    """It has every record below the HW, and credit: the next batches count for the end-to-end latency."""
     at_end: bool = True
     """Its next read is a wait."""
     announced: bool = False
-    """A wait has announced something that it has not found yet."""
+    """A wait has announced new records, and no read has found them yet."""
     reading: _ReadInFlight | None = None
     not_before: float = 0.0
     retry_s: float = 0.0
@@ -109,7 +110,7 @@ class _Subscription:
 
 @dataclass(slots=True, eq=False)
 class _Poll:
-    """A client's single read that waits ``until`` then."""
+    """A client's single read that waits for new records, at most ``until`` then."""
 
     source: int
     token: int
@@ -120,7 +121,7 @@ class _Poll:
 
 
 class ReadKey(NamedTuple):
-    """What a read must have in common with who takes part in it."""
+    """What a read has in common with every subscription and poll that takes part in it."""
 
     key: TopicPartition
     offset: int
@@ -135,7 +136,7 @@ class ReadKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _ReadInFlight:
-    """A read in flight, the client that it was begun for, and who takes part."""
+    """A read in flight; the client (``source``) that it was begun for; the subscriptions and polls that take part."""
 
     token: int
     read_key: ReadKey
@@ -145,7 +146,7 @@ class _ReadInFlight:
     waiting: dict[_Subscription | _Poll, None] = field(default_factory=dict)
 
     def before(self, run: BatchRun) -> int:
-        """Epoch of the record before what it brought; -1: not known."""
+        """Leader epoch of the record before ``run``, which this read brought; -1: not known."""
         return self.read_key.last_epoch if run.start == self.read_key.offset else -1
 
 
@@ -161,7 +162,7 @@ class Subscriptions:
         self._settings = settings
         self._open: dict[int, dict[int, _Subscription]] = {}
         self._principals: dict[int, str] = {}
-        """Who is behind a link."""
+        """The principal of each client."""
         self._counts: dict[str, int] = {}
         """Open subscriptions of each principal."""
         self._by_partition: dict[TopicPartition, dict[_Subscription, None]] = {}
@@ -172,9 +173,9 @@ class Subscriptions:
         self._delayed: list[tuple[float, int, _Subscription | _Poll]] = []
         self._tokens = 0
         self.given_up: list[int] = []
-        """Tokens of reads that nobody wants any more, for the shell to take."""
+        """Tokens of reads that nobody wants any more; the shell empties the list."""
         self.joined: list[tuple[int, int]] = []
-        """Reads that another client takes part in, too, as token and client, for the shell to take."""
+        """Token and client for each client that joined a read of another; the shell empties the list."""
         self._replica_selector = ReplicaSelector(cluster)
         self.tails = SubscriberTailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
         self.counts = DeliveryCounts()
@@ -191,7 +192,7 @@ class Subscriptions:
     # --- the client -----------------------------------------------------------------------------------------
 
     def on_link_opened(self, source: int, principal: str) -> None:
-        """A client came."""
+        """Remember the principal of a client that has connected."""
         self._principals[source] = principal
 
     def on_subscribe(self, source: int, id: int, message: Subscribe, now: float) -> list[Effect]:
@@ -231,7 +232,7 @@ class Subscriptions:
         return [Answer(source, id, Done()), *self._read(one, now)]
 
     def on_credit(self, source: int, message: Credit, now: float) -> list[Effect]:
-        """The client has room for more. Credit for a subscription that ended meanwhile is ignored."""
+        """Add credit, and go on reading. Credit for a subscription that has ended is ignored."""
         one = self._open.get(source, {}).get(message.sub)
         if one is None:
             return []
@@ -239,14 +240,14 @@ class Subscriptions:
         return self._read(one, now)
 
     def on_unsubscribe(self, source: int, id: int, message: Unsubscribe) -> list[Effect]:
-        """Nothing is delivered after the answer; a subscription that is not there is closed already."""
+        """Close a subscription: nothing is delivered after the answer. Closing an unknown one succeeds, too."""
         one = self._open.get(source, {}).get(message.sub)
         if one is not None:
             self._close(one)
         return [Answer(source, id, Done())]
 
     def on_link_closed(self, source: int) -> None:
-        """A client is gone."""
+        """Close the subscriptions and polls of a client that is gone."""
         for one in list(self._open.get(source, {}).values()):
             self._close(one)
         self._open.pop(source, None)
@@ -257,8 +258,8 @@ class Subscriptions:
     # --- a client's single reads that wait -----------------------------------------------------------------
 
     def on_poll(self, source: int, token: int, read: Read, until: float, now: float) -> list[Effect]:
-        """This read found nothing, and is to wait for something; its end comes as ``Polled``. The owner chooses
-        tokens of its own."""
+        """Let a read that found nothing wait for new records; its end comes as ``Polled``. The owner chooses the
+        tokens."""
         poll = _Poll(source, token, TopicPartition(read.topic_id, read.partition), read, until)
         self._polls.setdefault(source, {})[token] = poll
         self._polls_by_partition.setdefault(poll.key, {})[poll] = None
@@ -266,7 +267,7 @@ class Subscriptions:
         return self._poll(poll, now)
 
     def _poll(self, poll: _Poll, now: float) -> list[Effect]:
-        """Take part in a wait."""
+        """Let a poll take part in a wait."""
         state, read = self._cluster.state(*poll.key), poll.read
         if state is None or state.leader is None:
             return self._end_poll(poll, None)
@@ -294,7 +295,7 @@ class Subscriptions:
     # --- the leaders ----------------------------------------------------------------------------------------
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """A read ended. Answers of reads that were given up are ignored."""
+        """Deliver the answer of a read. Answers of reads that were given up are ignored."""
         reading = self._reads.pop(token, None)
         if reading is None:
             return []
@@ -329,7 +330,7 @@ class Subscriptions:
     def _on_nothing(
         self, reading: _ReadInFlight, waiting: list[_Subscription], polls: list[_Poll], now: float
     ) -> list[Effect]:
-        """An empty answer. Of a wait that was shorter than it was to be it announces something."""
+        """Handle an empty answer. If a wait ends in less than half of its time, the answer announces new records."""
         announced = reading.read_key.waits and now - reading.asked < reading.max_wait_s / 2
         in_vain = [one for one in waiting if one.announced and not reading.read_key.waits]
         for one in waiting:
@@ -363,7 +364,7 @@ class Subscriptions:
         return self._each(waiting, lambda one: self._end(one, error))
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> list[Effect]:
-        """These partitions have another leader or leader epoch, or were deleted: ask again, there, now."""
+        """Read again at once from partitions that have another leader or leader epoch, or were deleted."""
         effects: list[Effect] = []
         for key in changed:
             self.tails.drop(key)
@@ -380,7 +381,7 @@ class Subscriptions:
     # --- time -----------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Ask again where a pause is over."""
+        """Read again for subscriptions whose pause is over, and end polls that have timed out."""
         effects: list[Effect] = []
         while self._delayed and self._delayed[0][0] <= now:
             one = heapq.heappop(self._delayed)[2]
@@ -391,7 +392,7 @@ class Subscriptions:
         return effects
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is to be called."""
+        """When ``on_tick`` is to be called, in seconds; None: not before another input."""
         return self._delayed[0][0] if self._delayed else None
 
     # --- one subscription -----------------------------------------------------------------------------------
@@ -400,7 +401,7 @@ class Subscriptions:
         return [effect for one in them for effect in act(one)]
 
     def _serve(self, one: _Subscription, run: BatchRun, high_watermark: int, now: float) -> list[Effect]:
-        """A read that it took part in brought this."""
+        """Deliver the batches of a read that the subscription took part in, and go on reading."""
         one.retry_s = 0.0
         one.announced = False
         return [self._deliver(one, run.slice(0, one.credit), high_watermark), *self._read(one, now)]
@@ -421,7 +422,7 @@ class Subscriptions:
         return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=run_slice.payload))
 
     def _read(self, one: _Subscription, now: float) -> list[Effect]:
-        """Serve it from the tail, then take part in a read, if there is anything to wait for it."""
+        """Serve the subscription from the tail, then let it take part in a read, as far as its credit allows."""
         if one.ended or one.reading is not None or one.credit <= 0 or now < one.not_before:
             return []
         state = self._cluster.state(*one.key)
@@ -442,7 +443,7 @@ class Subscriptions:
         return self.tails.find(one.key, one.offset, one.last_epoch, now)
 
     def _join(self, one: _Subscription, state: PartitionState, now: float) -> list[Effect]:
-        """Take part in the read that is in flight for the like of it, or ask one."""
+        """Let the subscription take part in a read in flight with its ``ReadKey``, or in a new one."""
         at_copy = self._goes_to_copy(one, state, now)
         where = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms, one.isolation)
         read_key = ReadKey(*where, state.leader_epoch, one.at_end)
@@ -455,7 +456,7 @@ class Subscriptions:
     def _take_part(
         self, one: _Subscription | _Poll, read_key: ReadKey, node: NodeId, max_bytes: int, now: float
     ) -> list[Effect]:
-        """In the read that is in flight for this place, or in one that is asked of the server now."""
+        """Join the read in flight with this key, or send one to ``node``. Linearizable reads are never joined."""
         reading = self._shared.get(read_key)
         effects: list[Effect] = []
         if reading is None:
@@ -475,7 +476,7 @@ class Subscriptions:
         return effects
 
     def asked_for(self, token: int) -> tuple[int, bool] | None:
-        """The client for whom a read was begun, and whether it is a wait; None: nobody wants it any more."""
+        """Return the client that a read was begun for, and whether the read is a wait; None if it was given up."""
         reading = self._reads.get(token)
         return None if reading is None else (reading.source, reading.read_key.waits)
 
@@ -505,8 +506,8 @@ class Subscriptions:
         return self._tokens
 
     def _withdraw(self, one: _Subscription | _Poll) -> None:
-        """It takes part in no read any more; one that nobody takes part in is given up, unless it is a wait that
-        another may need."""
+        """Take ``one`` out of its read. A read that has lost its last participant is given up, unless it is a wait
+        that others may join."""
         reading, one.reading = one.reading, None
         if reading is None:
             return
@@ -519,7 +520,7 @@ class Subscriptions:
                 del self._shared[reading.read_key]
 
     def _goes_to_copy(self, one: _Subscription, state: PartitionState, now: float) -> bool:
-        """A copy serves it now, or would."""
+        """Whether a copy serves the subscription now, or is to serve it."""
         if one.copy is not None and not self._replica_selector.is_fit(one.copy, state):
             self._leave_copy(one)
         if one.copy is not None:
