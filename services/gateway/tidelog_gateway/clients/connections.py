@@ -1,7 +1,7 @@
-"""Between the clients' links and what serves them: who comes in, who must go, and what each may do and have.
+"""Accepts clients, checks each of their messages, and disconnects them when their rights end.
 
-``core.guard`` decides the first three, ``metering`` the last. What is refused is answered here; the rest goes on, to
-``requests`` or the shell.
+``rights/authorizer.py`` decides about identity and rights, ``clients/quota_enforcer.py`` about quotas. Refusals are
+answered here; accepted messages are passed on to ``requests`` or to the shell.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ from tidelog_gateway.settings import ConnectionSettings
 from tidelog_gateway.shell import GatewayShell
 
 CHECK_S = 10.0
-"""Longest pause between two looks whether a token has expired: the wall clock may be set."""
+"""Longest pause between two checks for expired tokens: the wall clock may be set."""
 POLICY_VIOLATION = 1008
 AFFECTS_OTHERS = (LeaveGroup, BeginTransaction, CommitStaged, AbortStaged, InitTaskProducer)
-"""Requests that take few rights, and may put members of others out or end or fence their transactions. A transaction
-that was begun and fenced none of another connection is not audited."""
+"""Requests that need few rights, and may remove members of others from a group or end or fence their transactions. A
+``BeginTransaction`` that fenced no transaction of another connection is not audited."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientView:
-    """What one client may see, and where it is told what it did."""
+    """The rights of one client to see names in answers, and the audit of its requests."""
 
     authorizer: Authorizer
     audit: Audit
@@ -82,35 +82,35 @@ class ClientView:
     source: int
     """Number of its connection."""
     tenant: Tenant = "", 0
-    """Under which it shares what others need, too."""
+    """The tenant that its requests count for in shared bounds."""
     is_audited: bool = False
-    """The request needs few rights, and may change or end what others have."""
+    """Whether the request is audited though it needs few rights, since it may change or end what others have."""
 
     def of_topic(self, name: str) -> bool:
-        """It may know of the topic."""
+        """Whether the client may describe the topic."""
         return self.authorizer.may(self.principal, "describe", f"topic:{name}")
 
     def reads(self, name: str) -> bool:
-        """It may read the topic."""
+        """Whether the client may read the topic."""
         return self.authorizer.may(self.principal, "read", f"topic:{name}")
 
     def name_of(self, topic_id: str) -> str:
-        """Name of the topic; "": the gateway knows none of that id."""
+        """Name of the topic; "": the gateway knows no topic of that id."""
         topic = self.cluster.topic(topic_id)
         return "" if topic is None else topic.name
 
     @property
     def of_servers(self) -> bool:
-        """It may know the servers and their addresses."""
+        """Whether the client may know the servers and their addresses."""
         return self.authorizer.may(self.principal, "describe", "cluster")
 
     @property
     def spared(self) -> tuple[str, ...]:
-        """Whose tokens and quotas it may not change."""
+        """Principals whose tokens and quotas the client may not change."""
         return self.authorizer.spared(self.principal)
 
     def seen(self, answer: Message) -> Message:
-        """What it may see of an answer."""
+        """Return an answer without the names that the client may not know."""
         return seen(answer, self) if self.authorizer.settings.authorization else answer
 
     def _is_audited(self, request: Message, answer: Message | TidelogError) -> bool:
@@ -119,7 +119,7 @@ class ClientView:
         return self.is_audited
 
     def on_answer(self, request: Message, answer: Message | TidelogError) -> None:
-        """A request of it was answered."""
+        """Audit a request of the client that was answered, and charge it for a copy that was read."""
         who = {"principal": self.principal, "remote": self.remote}
         if request.OP in ADMIN:
             self.audit.on_change(who, request, answer)
@@ -133,7 +133,7 @@ class ClientView:
 
 
 class ClientConnections:
-    """The owner runs ``run``."""
+    """The links of all clients, with the identity of each. The owner runs ``run``."""
 
     def __init__(
         self,
@@ -154,10 +154,10 @@ class ClientConnections:
         self._audit = audit
         self._wall_ms = wall_ms
         self._level = 0
-        """Feature level when the guard was told of it."""
+        """Feature level with which the authorizer was updated last."""
         self._clients: dict[Link, ClientIdentity] = {}
         self._addresses: Counter[str] = Counter()
-        """Connections of each."""
+        """Number of connections from each address."""
         self._failures, self._refusals = RepeatedLines(), RepeatedLines()
         self._quota_enforcer = QuotaEnforcer(
             shell.clock,
@@ -165,14 +165,15 @@ class ClientConnections:
             settings.principal_max_connections,
         )
         self._authenticated = ClientIdentity("")
-        """Who was recognized last: ``on_open`` follows in the same turn."""
+        """The client that was authenticated last: ``on_open`` follows in the same turn."""
         self._next_check_ms = 0.0
-        """When ``run`` looks next who must go, by the wall clock."""
+        """When ``run`` checks the clients next, in milliseconds of the wall clock."""
         self._recheck = trio.Event()
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
-        """Why somebody is not let in. The room is looked at first: it costs nothing."""
+        """Return the error with which a client is refused; None if it is accepted. The bounds of connections are
+        checked first, since that is cheap."""
         address = _address(connection.remote)
         refusal = self._refuse_connection(address)
         if refusal is not None:
@@ -220,7 +221,7 @@ class ClientConnections:
         return self._drain.refuse_new()
 
     def on_open(self, link: Link) -> None:
-        """A client came in."""
+        """Register a client that was accepted."""
         assert isinstance(link.peer, Hello)
         client = self._authenticated
         self._clients[link] = client
@@ -236,7 +237,7 @@ class ClientConnections:
             self._recheck.set()
 
     def on_close(self, link: Link) -> None:
-        """A client went."""
+        """Forget a client that has disconnected."""
         del self._clients[link]
         _subtract_one(self._addresses, _address(link.remote))
         parts = (self._quota_enforcer, self._shell, self._requests)
@@ -245,13 +246,13 @@ class ClientConnections:
         )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """A client sent something."""
+        """Check a message of a client and pass it on. Raises the refusal; a ``Produce`` is refused by its acks."""
         count(self._shell.requests, message.OP)
         principal = self._clients[link].principal
         wait = self._quota_enforcer.refuse_over_quota(link, message, len(self._shell.cluster.image.topics))
         if wait is not None and not isinstance(message, Produce):
             raise wait
-        fault = fault_of_texts(message)  # not before: who sends such requests has used up its quota, too
+        fault = fault_of_texts(message)  # after the quota: such requests count, too
         if fault:
             if id is None:
                 link.close(POLICY_VIOLATION, fault)
@@ -291,14 +292,14 @@ class ClientConnections:
             self._shell.on_message(link, id, message)
 
     def _is_audited(self, link: Link, message: Message) -> bool:
-        """It needs few rights, and may set a group's positions from outside, put a member out of it, or end a
-        transaction that is not of this connection, or fence its producer."""
+        """Whether a request that needs few rights is audited: it may set a group's positions from outside, remove a
+        member, end a transaction of another connection, or fence its producer."""
         if isinstance(message, EndTransaction | PrepareTransaction):
             return not self._transactions.has(link.source, message)
         return isinstance(message, AFFECTS_OTHERS) or (isinstance(message, CommitOffsets) and not message.member)
 
     def _check(self, link: Link, principal: str, message: Message) -> None:
-        """Raises why it is refused."""
+        """Raise the refusal of a message that the client has no right to."""
         if message.OP in BY_ID:
             topic_id, partition = getattr(message, "topic_id", ""), getattr(message, "partition", 0)
             refusal = self._refuse_topic(principal, message.OP, topic_id, partition)
@@ -322,7 +323,7 @@ class ClientConnections:
         )
 
     def _refuse_positions(self, principal: str, message: Message) -> TidelogError | None:
-        """Why the positions of a group that a request names are refused."""
+        """Refuse a request that names positions of a group in topics that the principal has no right to."""
         positions: set[tuple[str, int]] = set()
         if isinstance(message, CommitOffsets):
             positions = {(at.topic_id, at.partition) for at in message.positions}
@@ -332,7 +333,8 @@ class ClientConnections:
         return next(filter(None, refusals), None)
 
     def _refuse_server(self, principal: str, message: Digest | ReadCopy) -> TidelogError | None:
-        """Why a request about a server's copy is refused: a server without one is none of the topic's."""
+        """Refuse a request about the copy of a server that has none, unless the principal may describe the
+        cluster."""
         state = self._shell.cluster.state(message.topic_id, message.partition)
         servers = () if state is None else (*state.replicas, *state.learners, *state.target)
         if state is None or message.node in servers or self._authorizer.may(principal, "describe", "cluster"):
@@ -341,7 +343,8 @@ class ClientConnections:
         return refuse("NOT_REPLICA", text)
 
     def _accepted_parts(self, link: Link, principal: str, message: Produce, wait: TidelogError | None) -> Produce:
-        """Without the parts that are forbidden, or all of which have to wait: those are refused one by one."""
+        """Return the message without the parts that are forbidden, or without all parts if ``wait`` is an error. Each
+        part left out is refused by an ack of its own."""
         refusals: list[TidelogError | None] = [wait] * len(message.parts)
         if self._authorizer.settings.authorization:
             denials = [
@@ -368,10 +371,10 @@ class ClientConnections:
         link.post(Produced(tuple(acks)))
         return Produce(tuple(parts), b"".join(kept))
 
-    # --- who must go -------------------------------------------------------------------------------------------
+    # --- disconnecting -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Close the links of those whose token ends, or who may not read any more what they read, until cancelled."""
+        """Disconnect clients whose token ends, or who may no longer read what they read, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._quota_enforcer.run)
             nursery.start_soon(self._watch_changes)
@@ -414,8 +417,7 @@ class ClientConnections:
         link.close(POLICY_VIOLATION, reason)
 
     async def _wait(self) -> None:
-        """Until the metadata changes, somebody comes whose token ends sooner, or it is time to look at the wall
-        clock."""
+        """Wait until the metadata changes, a client connects whose token expires sooner, or the next check is due."""
         expiry_ms = self._authorizer.next_expiry_ms(
             client for link, client in self._clients.items() if not link.closed
         )
@@ -428,7 +430,7 @@ class ClientConnections:
 
 
 def _address(remote: str) -> str:
-    """Without the port."""
+    """Return a remote address without its port."""
     return remote.rpartition(":")[0] or remote
 
 

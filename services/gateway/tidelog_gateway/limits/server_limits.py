@@ -50,21 +50,21 @@ Tenant = tuple[str, int]
 
 @dataclass(slots=True)
 class _TenantAccount:
-    """What one tenant, or all connections without a name together, has sent, bytes, and whether it had to wait, since
-    the limit was last set."""
+    """Bytes that one tenant, or all connections without a name together, has sent since the limit was last set, and
+    whether it had to wait."""
 
     bucket: Bucket
     spent: int = 0
     waited: bool = False
     resumes_at: float = 0.0
-    """Until then the gateway holds back its batches."""
+    """Until then the gateway holds back the tenant's batches."""
 
     def pause_s(self, now: float) -> float:
-        """How long it has to wait; 0: not at all."""
+        """Seconds that the tenant has to wait; 0: it does not have to."""
         return max(self.resumes_at - now, self.bucket.pause_s(now))
 
     def hold(self, now: float) -> float:
-        """Begin to wait if it has to, and return until when; a time that is over: it does not wait."""
+        """Begin to wait if the tenant has to, and return until when; a time not after ``now``: it does not wait."""
         if self.resumes_at <= now and (pause_s := self.bucket.pause_s(now)):
             self.resumes_at = now + max(pause_s, LEAST_PAUSE_S)
         return self.resumes_at
@@ -78,7 +78,7 @@ class ServerLimit:
         self.bytes_s: float | None = None
         """Bytes a second that may be sent; None: there is no limit."""
         self.slow_intervals = 0
-        """How many intervals were slow so far."""
+        """Number of slow intervals so far."""
         self._target_s = target_s or math.inf
         self._least_bytes_s = least_bytes_s
         self._accounts: dict[Tenant, _TenantAccount] = {}
@@ -95,14 +95,14 @@ class ServerLimit:
     # --- what the server does ---------------------------------------------------------------------------------
 
     def on_empty(self, now: float) -> None:
-        """No batch is in flight, so no queue stands: a batch is about to be sent, or time passes."""
+        """Record that no batch is in flight, so that the server has no queue."""
         if self.bytes_s is None:
             self._restart(now)
         self._empty = True
 
     def on_ack(self, size: int, delay_s: float, now: float) -> None:
-        """The server acked a batch of so many bytes so long after it was sent. ``delay_s`` is infinite for an ack
-        that tells nothing of the server's queue (``acks=0``)."""
+        """Record the ack of a batch of ``size`` bytes, ``delay_s`` after it was sent. ``delay_s`` is infinite for an
+        ack that does not depend on the server's queue (``acks=0``)."""
         if not self._acked:
             self._due_at = now + INTERVAL_S
         self._acked += size
@@ -110,7 +110,7 @@ class ServerLimit:
             self._smallest_s = delay_s
 
     def is_due(self, now: float) -> bool:
-        """Whether the interval is long enough for ``judge``."""
+        """Whether the interval is long enough for ``end_interval``."""
         return now >= self._due_at
 
     def end_interval(self, in_flight: int, now: float) -> None:
@@ -159,15 +159,16 @@ class ServerLimit:
     def _restart(self, now: float) -> None:
         self._since, self._due_at, self._smallest_s, self._acked, self._empty = now, math.inf, math.inf, 0, False
 
-    # --- what each tenant may have of it ----------------------------------------------------------------------
+    # --- the share of each tenant -----------------------------------------------------------------------------
 
     def pause_s(self, tenant: Tenant, now: float) -> float:
-        """How long the tenant has to wait until it may send more; 0: not at all."""
+        """Seconds until the tenant may send more; 0: it may now."""
         return max((account.pause_s(now) for account in self._accounts_of(tenant)), default=0.0)
 
     def hold(self, tenant: Tenant, now: float) -> float:
-        """Until when the gateway holds back all batches of the tenant, also those that come meanwhile: its lanes then
-        send in the order in which their batches came. Not later than ``now``: the tenant does not have to wait."""
+        """Until when the gateway holds back all batches of the tenant, also those that come meanwhile, so that its
+        queues send in the order in which their batches came. Not later than ``now``: the tenant does not have to
+        wait."""
         return max((account.hold(now) for account in self._accounts_of(tenant)), default=now)
 
     def on_wait(self, tenant: Tenant) -> None:
