@@ -26,12 +26,12 @@ _WINDOW = WindowSettings()
 _CONNECTIONS = ConnectionSettings()
 _OIDC = OidcRules("", ())
 LEAST_BYTES = 2 << 20
-"""Room for two of the largest batches."""
+"""Bytes of two batches of the largest size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcConfig:
-    """Whose tokens are taken besides the cluster's own: those of one OpenID Connect issuer."""
+    """The OpenID Connect issuer whose tokens are accepted besides the cluster's own."""
 
     issuer: str = setting(
         "", "Take the tokens (JWT) of this OpenID Connect issuer: its URL, as their iss says it. Empty: of none."
@@ -57,7 +57,7 @@ class OidcConfig:
     )
 
     def faults(self) -> list[str]:
-        """What does not go together."""
+        """Return the settings that contradict each other, one sentence each."""
         if not self.issuer:
             return ["jwks: without issuer nothing is verified"] if self.jwks else []
         found = []
@@ -209,7 +209,7 @@ class GatewayConfig(ListenConfig):
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
 
     def faults(self) -> list[str]:
-        """Relations that hold between settings, and do not."""
+        """Return the settings that contradict each other, one sentence each."""
         found = [] if self.node else ["node: must not be empty"]
         if not self.controllers:
             found.append("controllers: name at least one")
@@ -224,12 +224,12 @@ class GatewayConfig(ListenConfig):
 
     @property
     def authorizer(self) -> AuthorizerSettings:
-        """How strict it is."""
+        """The settings of the authorizer."""
         return AuthorizerSettings(self.authentication, self.authorization, self.superusers)
 
     @property
     def connections(self) -> ConnectionSettings:
-        """The door's part of it."""
+        """The settings of the connections."""
         return ConnectionSettings(
             self.client_max_connections,
             self.principal_max_connections,
@@ -239,7 +239,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def oidc_rules(self) -> OidcRules | None:
-        """Which tokens of an issuer are taken; None: there is none."""
+        """The rules for tokens of the outside issuer; None: no issuer is configured."""
         oidc = self.oidc
         if not oidc.issuer:
             return None
@@ -260,7 +260,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def router(self) -> RouterSettings:
-        """The router's part of it."""
+        """The settings of the router."""
         return RouterSettings(
             server_max_bytes=self.server_max_bytes,
             server_max_batches=self.server_max_batches,
@@ -273,7 +273,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def subscriptions(self) -> SubscriptionSettings:
-        """The subscriptions' part of it."""
+        """The settings of the subscriptions."""
         return SubscriptionSettings(
             client_max_subscriptions=self.client_max_subscriptions,
             principal_max_subscriptions=self.principal_max_subscriptions,
@@ -284,5 +284,5 @@ class GatewayConfig(ListenConfig):
 
     @property
     def window(self) -> WindowSettings:
-        """The part of it that bounds reads."""
+        """The settings of the read window."""
         return WindowSettings(max_bytes=self.server_max_read_bytes)

@@ -1,4 +1,4 @@
-"""A gateway as one async function."""
+"""Starts a gateway: ``serve`` runs one as an async function."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ CLIENT_OPS = frozenset(
 
 
 def wall_ms() -> int:
-    """The wall clock in milliseconds; tokens expire by it, and the age of what is delivered is told by it."""
+    """Return the wall clock in milliseconds: for the expiry of tokens and the age of delivered batches."""
     return time.time_ns() // 1_000_000
 
 
@@ -71,9 +71,9 @@ async def serve(
     playground: FaultPlayground | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve clients until cancelled, which is an end in order (``clients/drain.py``). Listens, and reports its URL,
-    when it has the cluster's metadata. ``clock`` is trio's clock. ``playground``: what clients may play with. Raises
-    ``ConfigError`` when the port is in use."""
+    """Serve clients until cancelled; then the shutdown is orderly (``clients/drain.py``). The gateway listens, and
+    reports its URL, when it has the cluster's metadata. ``clock`` is trio's clock. ``playground``: nodes of which
+    clients may cause faults (``tidelog dev``). Raises ``ConfigError`` if the port is in use."""
     await serve_in_order(
         partial(_run, config, transport, clock, playground), config.shutdown_s, task_status, from_start=False
     )
@@ -126,9 +126,8 @@ async def _start(
     nursery.start_soon(shell.run_turns)
     while not shell.cluster.image.index:
         await shell.wait_change()
-    incarnation = (
-        f"{config.node}/{bits(64):016x}"  # not the name of its requests: everybody who reads the audit sees it
-    )
+    # The audit shows this name to its readers, who must not learn ``name``.
+    incarnation = f"{config.node}/{bits(64):016x}"
     journal = AuditEvents(incarnation, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
     audit = Audit(shell, journal, wall_ms)
     drain = Drain(shell)

@@ -1,4 +1,4 @@
-"""Whether a gateway is ready: it hears of leaders as they change, and takes new clients."""
+"""Readiness of a gateway: it gets metadata updates and accepts new clients."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Requests of clients that take a while: what the active controller decides, and what several leaders must be asked.
+"""Requests of clients that the active controller decides, or that need answers of several servers.
 
-Each runs in a task of its own and is answered when it ends. None is on the hot path.
+Each request runs in a task of its own and is answered when the task ends. None is on the hot path.
 """
 
 from __future__ import annotations
@@ -99,15 +99,14 @@ SERVER_TIMEOUT_S = 5.0
 PRODUCER_ID_BLOCK = MAX_TASKS
 """Producer ids that a gateway takes from the controllers at a time, to give them out one by one."""
 ALLOCATE_TRIES = 10
-"""So often the controllers are asked for ids of one share. Another block that is given at the same time can push a
-block out of its share."""
+"""Tries to allocate ids of one share. An allocation at the same time can push a block out of its share."""
 CONTROL, CONTROL_EACH = 16, 2
-"""Requests for changes, or for what takes long to work out, that are with the controllers at a time: in all, and of
-one tenant. A change is written to the disks of the controllers, and each server hears of it."""
+"""Requests for changes or for costly answers that are with the controllers at a time: in all, and of one tenant. A
+change is written to the disks of the controllers, and sent to every server."""
 MOST_WAITING = 1000
-"""What the large requests of a tenant may cost that wait for their answers: together they name 100,000 things."""
+"""Most cost of the large requests of a tenant that wait for answers: together they have 100,000 names or parts."""
 MAX_NAME_LENGTH = 64
-"""Of a client's name so much is passed on."""
+"""Characters of a client's name that are passed on."""
 
 CONTROLLED = (
     AddController,
@@ -132,7 +131,7 @@ CONTROLLED = (
     RevokeTokens,
     RotateTicketKeys,
 )
-"""The active controller decides them."""
+"""Requests that the active controller decides."""
 KINDS = (
     *GROUP_KINDS,
     *CONTROLLED,
@@ -152,18 +151,19 @@ KINDS = (
 )
 LISTS = (ListGroups, ListTransactions)
 SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum)
-"""Whoever may ask them is told the same."""
+"""Requests with the same answer for every client that has the right to them."""
 SHARED_BY_TENANT = (History, PlanRebalance)
-"""So it is with these. There are as many questions as partitions, and plans: each tenant waits for its own."""
+"""Requests with the same answer for every client, too. There are as many different ones as partitions and plans, so
+only requests of one tenant share an answer."""
 READING = (Metadata, DescribeGroup, FetchOffsets, *LISTS, *SHARED, *SHARED_BY_TENANT)
-"""Change nothing, and may take long."""
+"""Requests that change nothing and may take long: they end with their client's link."""
 
 OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProducer, CreateTopic)
-"""They make something that counts for their principal."""
+"""Requests that create something that counts for their principal."""
 
 
 class RequestView(MetadataView, Protocol):
-    """What a client may see, and what is written down of its requests."""
+    """The rights of a client to see answers, and the audit of its requests."""
 
     def seen(self, answer: Message) -> Message: ...
     @property
@@ -174,7 +174,7 @@ class RequestView(MetadataView, Protocol):
 
 
 class FaultPlayground(Protocol):
-    """Nodes that faults can be played with: those of ``tidelog dev``."""
+    """Nodes in which faults can be caused: those of ``tidelog dev``."""
 
     async def play(self, node: str, act: str) -> Message: ...
 
@@ -189,14 +189,13 @@ class ClientRequests:
         playground: FaultPlayground | None = None,
         metrics: Callable[[], MetricsAnswer] | None = None,
     ) -> None:
-        """``client``: a name that no other process ever has, and nobody else is told. Under it, with a number, the
-        controllers do each request once, however often it is sent. ``metrics``: what this gateway counts; None: it
-        does not tell."""
+        """``client``: a unique and secret name of this process. By this name and a number the controllers recognise a
+        request that is sent again, and do it once. ``metrics``: the gateway's metrics; None: they are off."""
         self._metrics = metrics
         self._shell = shell
         self._playground = playground
         self._ids: dict[int, range] = {}
-        """Producer ids that are not given out yet, by share."""
+        """Allocated producer ids that no client has yet, by share."""
         self._allocating = trio.Lock()
         self._client = client
         self._sequences = itertools.count(1)
@@ -205,14 +204,14 @@ class ClientRequests:
         self._single_flight = SingleFlight(shell.nursery)
         self._at_controller = Seats(CONTROL, CONTROL_EACH)
         self._encoding = Seats(1, 1)
-        """For lists of all groups or transactions."""
+        """One list of all groups or transactions is encoded at a time."""
         self._waiting: dict[Tenant, int] = {}
-        """What the large requests of each cost that wait for their answers."""
+        """Cost of the large requests of each tenant that wait for answers."""
         self._pending: dict[int, dict[PendingRequest, None]] = {}
-        """By client: its requests."""
+        """Unanswered requests by client."""
 
     def on_message(self, link: Link, id: int, message: Message, view: RequestView) -> None:
-        """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
+        """Start a request; it is answered later, as far as ``view`` lets its client see. Raises ``OVERLOADED``."""
         if isinstance(message, PutToken | RevokeTokens | AlterQuotas):
             message = replace(message, spared=view.spared)
         if hasattr(message, "asker"):
@@ -229,7 +228,7 @@ class ClientRequests:
         self._shell.nursery.start_soon(self._serve, link, pending, message, view, done)
 
     def _first_seats(self, message: Message) -> Seats | None:
-        """Where a request needs a seat before anything else is done for it."""
+        """Return the seats of which a request needs one first; None: it needs none at first."""
         if isinstance(message, CONTROLLED):
             return self._at_controller
         if isinstance(message, GROUP_KINDS) and not isinstance(message, (*LISTS, BeginTransaction)):
@@ -237,7 +236,8 @@ class ClientRequests:
         return None
 
     def _begin_request(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
-        """As the shell does; large requests of a principal count for what they name, too, until they have ended."""
+        """Count a request as the shell does. A large request also counts by its cost until it ends, for its
+        tenant."""
         cost = cost_of(message)
         if cost == 1:
             return self._shell.begin_request(link, id)
@@ -257,7 +257,7 @@ class ClientRequests:
         return done
 
     def on_close(self, link: Link) -> None:
-        """A client went: nobody waits for what it asked to read, and what has not begun does not begin."""
+        """Cancel the requests of a client that is gone which only read, or which have not begun."""
         for pending in self._pending.get(link.source, ()):
             if pending.ends_with_link:
                 pending.scope.cancel()
@@ -285,7 +285,7 @@ class ClientRequests:
             done(answer)
 
     async def _answer_shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
-        """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
+        """Return the answer to a request. Equal requests at the same time share it where it is the same for all."""
         if isinstance(message, LISTS) and not getattr(message, "app", ""):
             return await self._single_flight.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
@@ -296,17 +296,17 @@ class ClientRequests:
         return await self._answer(message, view, pending)
 
     async def _list(self, message: Message, view: RequestView) -> Message:
-        """All groups or transactions that a client may see: one list of all for everybody, then encoded in steps, one
-        at a time, tenants in turn."""
+        """Return all groups or transactions that a client may see. The list is fetched once for all clients that
+        wait; one answer is encoded at a time, and tenants are served in turn."""
         found = await self._single_flight.get(message.OP, partial(self._coordinators.answer, message))
         async with self._encoding.seat(view.tenant):
             return await self._encoded_list(view.seen(found))
 
     def _numbered(self, message: Request, principal: str | None = None) -> Request:
-        """The request under the name that it has among the controllers, where it changes something. The name is the
-        principal's own, also where the client does not number its requests: so nobody's requests push those of
-        others out of what the controllers remember. ``principal`` None: the gateway asks for itself. Raises
-        ``MALFORMED``."""
+        """Return a request that changes something with its client session and number for the controllers. The session
+        belongs to the principal, even if the client does not number its requests, so that the requests of one
+        principal do not evict those of others from the controllers' memory. ``principal`` None: the gateway asks
+        for itself. Raises ``MALFORMED``."""
         given: str | None = getattr(message, "client", None)
         if given is None:
             return message
@@ -374,15 +374,15 @@ class ClientRequests:
                 return await self._ask_controller(message, view, pending)
 
     async def _ask_controller(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
-        """The active controller's answer. The request gets its number when it is sent: the controllers refuse one
-        that comes long after others with higher numbers, since they may have forgotten it."""
+        """Return the active controller's answer. The request gets its number when it is sent: the controllers refuse
+        a number that comes long after higher ones, since they may have forgotten it."""
         with await pending.wait(self._at_controller):
             numbered = self._numbered(message, view.principal)
             return await self._shell.controllers.call(numbered, pending.until - trio.current_time())
 
     async def _create(self, message: CreateTopic, view: RequestView, pending: PendingRequest) -> Message:
-        """Answered when a produce to it would go through; the topic is there, so after a while all the same. When
-        the controller was lost in between, a topic that now exists as it was asked for is the one asked for."""
+        """Create a topic; return when it accepts produced batches, or after ``CONTROLLER_TIMEOUT_S`` anyway, since
+        the topic exists. If the link to the controller broke, an existing topic as requested is the one created."""
         shell = self._shell
         try:
             answer = await self._ask_controller(message, view, pending)
@@ -410,7 +410,7 @@ class ClientRequests:
             raise
 
     def _share_of(self, view: RequestView) -> int:
-        """The share that the client's producer ids come from; -1 while the cluster has no shares."""
+        """Return the share that the client's producer ids come from; -1 while the cluster has no shares."""
         if self._shell.cluster.image.level < PRODUCER_SHARES:
             return -1
         return share_of_principal(view.principal)
@@ -423,7 +423,7 @@ class ClientRequests:
             return ids[0]
 
     async def _allocate(self, count: int, view: RequestView) -> range:
-        """So many producer ids that nobody else ever gets, all of the client's share: from the controllers."""
+        """Allocate ``count`` unique producer ids of the client's share at the controllers. Raises ``OVERLOADED``."""
         share = self._share_of(view)
         for _ in range(ALLOCATE_TRIES):
             request = self._numbered(AllocateProducerIds(count, share=share), view.principal)
@@ -435,14 +435,15 @@ class ClientRequests:
         raise refuse("OVERLOADED", f"no producer ids of share {share}: others are given at the same time")
 
     def _sign(self, first_id: int, count: int, epoch: int, view: RequestView) -> str:
-        """A ticket for the client; "" while the cluster has none. The caller knows that the ids are the client's."""
+        """Return a ticket for the client; "" while the cluster has no keys. The caller knows that the ids are the
+        client's."""
         return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
 
     async def _init_task_producer(
         self, message: InitTaskProducer, view: RequestView, pending: PendingRequest
     ) -> TaskProducer:
-        """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
-        controllers give one. Ids that a client brings are not passed on."""
+        """Return the coordinator's answer. If the application needs a block of ids, which is rare, the controllers
+        allocate one. Ids that a client sends are not passed on."""
         answer = await self._coordinators.answer(replace(message, first_id=0), pending)
         assert isinstance(answer, TaskProducer)
         if answer.producer_id:
@@ -453,8 +454,8 @@ class ClientRequests:
         return answer
 
     async def _settle(self, asked: SettleTransaction, pending: PendingRequest) -> Message:
-        """Have the leader write the marker, where that takes the place of no coordinator. The coordinators are asked
-        first: a transaction that ends while they are asked is not open any more when the leader is asked."""
+        """Have the leader write the marker of a transaction that no coordinator has. The coordinators are asked
+        first: a transaction that ends meanwhile is not open any more when the leader is asked."""
         cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch
         if cluster.image.level < SETTLING:
             text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"
@@ -477,7 +478,7 @@ class ClientRequests:
         return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
 
     async def _encoded_list(self, found: Message) -> EncodedAnswer:
-        """All groups or transactions that a client may see, encoded in steps."""
+        """Encode a list of groups or transactions in steps."""
         assert isinstance(found, ListGroupsAnswer | ListTransactionsAnswer)
         name, infos = (
             ("groups", found.groups) if isinstance(found, ListGroupsAnswer) else ("transactions", found.transactions)
@@ -503,7 +504,7 @@ class ClientRequests:
         return await self._call(lambda done: peers.start_call(node, message, SERVER_TIMEOUT_S, done))
 
     async def _call(self, start: Callable[[Answered], None]) -> Message:
-        """The answer of a call that ``start`` begins and that is answered in any case."""
+        """Return the answer of a call that ``start`` begins and that is always answered. Raises ``TidelogError``."""
         answered = trio.Event()
         answers: list[Message | TidelogError] = []
 
@@ -519,8 +520,8 @@ class ClientRequests:
 
 
 def asked_by(link: Link, view: RequestView) -> str:
-    """The principal and its address, as histories show them. The name that an anonymous client gives itself is in
-    brackets: it may be the name of a principal."""
+    """Return the principal and its address, as histories show them. The name that an anonymous client gives itself is
+    in brackets, since it may be the name of a principal."""
     name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:MAX_NAME_LENGTH]})"
     return f"{name} at {link.remote}"
 
