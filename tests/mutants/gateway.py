@@ -13,10 +13,10 @@ from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.consume.read_window import ReadWindow
 from tidelog_gateway.consume.reads import Reads
 from tidelog_gateway.consume.subscriptions import Subscriptions
-from tidelog_gateway.consume.tail_cache import BatchRun, TailCache
+from tidelog_gateway.consume.tail_cache import BatchRun, SubscriberTailCache
 from tidelog_gateway.limits.fair_share import FairShare
-from tidelog_gateway.limits.heavy_requests import Asking
-from tidelog_gateway.limits.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _Account
+from tidelog_gateway.limits.heavy_requests import HeavyRequests
+from tidelog_gateway.limits.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _TenantAccount
 from tidelog_gateway.produce import router
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.requests import metadata_answers as describing
@@ -26,7 +26,7 @@ from tidelog_gateway.requests.offset_lookups import Lookups
 from tidelog_gateway.requests.requests import ClientRequests
 from tidelog_gateway.rights import visibility as seeing
 from tidelog_gateway.rights.authorizer import Authorizer
-from tidelog_gateway.shared_requests import Seats, Sharing
+from tidelog_gateway.shared_requests import Seats, SingleFlight
 from tidelog_replica.partition.reads import PendingReads
 
 from mutants.rules import Patch, breaks
@@ -44,9 +44,9 @@ def keep_uncommitted_reads(patch: Patch) -> None:
     def keep(self, token, answer, now):
         reading = self._reads.get(token)
         if reading is not None and isinstance(answer, ReadAnswer) and len(answer.payload):
-            key, stretch = reading.place[0], BatchRun(answer.payload)
+            key, run = reading.read_key[0], BatchRun(answer.payload)
             if len(self._by_partition[key]) > 1:
-                self.tails.add(key, reading.before(stretch), stretch, now)
+                self.tails.add(key, reading.before(run), run, now)
         return on_answer(self, token, answer, now)
 
     patch.setattr(Subscriptions, "on_answer", keep)
@@ -61,10 +61,10 @@ def forget_a_superseded_try(patch: Patch) -> None:
     """An error at the end of its time says that it was not written."""
     supersede = Router._supersede
 
-    def forget(self, entry, now):
-        doubt = entry.doubt
-        supersede(self, entry, now)
-        entry.doubt = doubt
+    def forget(self, queued, now):
+        doubt = queued.doubt
+        supersede(self, queued, now)
+        queued.doubt = doubt
 
     patch.setattr(Router, "_supersede", forget)
 
@@ -76,7 +76,7 @@ def forget_a_superseded_try(patch: Patch) -> None:
 )
 def keep_the_tail_for_ever(patch: Patch) -> None:
     """It is kept until newer batches need the room."""
-    patch.setattr(TailCache, "_forget_old", lambda self, now: None)
+    patch.setattr(SubscriberTailCache, "_forget_old", lambda self, now: None)
 
 
 @breaks(
@@ -190,7 +190,7 @@ def let_newcomers_pass(patch: Patch) -> None:
         pause_s = self.bucket.pause_s(now)
         return now + max(pause_s, LEAST_PAUSE_S) if pause_s else now
 
-    patch.setattr(_Account, "hold", hold)
+    patch.setattr(_TenantAccount, "hold", hold)
 
 
 @breaks(
@@ -200,7 +200,7 @@ def let_newcomers_pass(patch: Patch) -> None:
 )
 def ignore_throttling(patch: Patch) -> None:
     """It goes on."""
-    patch.setattr(ProducerCore, "_throttle", lambda self, lane, pause_s, now: None)
+    patch.setattr(ProducerCore, "_throttle", lambda self, queue, pause_s, now: None)
 
 
 @breaks(
@@ -211,7 +211,7 @@ def ignore_throttling(patch: Patch) -> None:
 )
 def take_members_of_any_topic(patch: Patch) -> None:
     """The right to the group is enough."""
-    patch.setattr(Authorizer, "_judge_topics", lambda self, principal, operation, names: None)
+    patch.setattr(Authorizer, "_refuse_topics", lambda self, principal, operation, names: None)
 
 
 @breaks(
@@ -222,7 +222,7 @@ def take_members_of_any_topic(patch: Patch) -> None:
 )
 def take_positions_of_any_topic(patch: Patch) -> None:
     """The right to the group is enough."""
-    patch.setattr(ClientConnections, "_judge_places", lambda self, principal, message: None)
+    patch.setattr(ClientConnections, "_refuse_positions", lambda self, principal, message: None)
 
 
 @breaks(
@@ -243,7 +243,7 @@ def tell_of_every_topic(patch: Patch) -> None:
 )
 def read_without_a_window(patch: Patch) -> None:
     """Every read goes at once."""
-    patch.setattr(FairShare, "take", _take_anyhow)
+    patch.setattr(FairShare, "try_hold", _take_anyhow)
 
 
 def _take_anyhow(self, tenant, amount=1):
@@ -262,7 +262,7 @@ def share_until_all_is_taken(patch: Patch) -> None:
     """Who comes first may have everything."""
     patch.setattr(
         FairShare,
-        "take",
+        "try_hold",
         lambda self, tenant, amount=1: (
             (not self.total or self.total + amount <= self.most) and _take_anyhow(self, tenant, amount)
         ),
@@ -277,11 +277,11 @@ def share_until_all_is_taken(patch: Patch) -> None:
 )
 def take_turns_by_connection(patch: Patch) -> None:
     """Connections take turns."""
-    enter = ReadWindow.enter
+    enqueue = ReadWindow.enqueue
     patch.setattr(
         ReadWindow,
-        "enter",
-        lambda self, token, node, tenant, source, *more: enter(
+        "enqueue",
+        lambda self, token, node, tenant, source, *more: enqueue(
             self, token, node, (f"{tenant[0]} {source}", 0), source, *more
         ),
     )
@@ -295,11 +295,11 @@ def take_turns_by_connection(patch: Patch) -> None:
 )
 def serve_one_connection_first(patch: Patch) -> None:
     """The one that asked first is served first."""
-    enter = ReadWindow.enter
+    enqueue = ReadWindow.enqueue
     patch.setattr(
         ReadWindow,
-        "enter",
-        lambda self, token, node, tenant, source, *more: enter(self, token, node, tenant, 0, *more),
+        "enqueue",
+        lambda self, token, node, tenant, source, *more: enqueue(self, token, node, tenant, 0, *more),
     )
 
 
@@ -325,7 +325,7 @@ def bring_news_without_a_bound(patch: Patch) -> None:
     begin_wait = ReadWindow.begin_wait
 
     def begin(self, node, tenant):
-        self._server(node).news_left = self._settings.news_bytes
+        self._server(node).wait_bytes_left = self._settings.wait_bytes
         return begin_wait(self, node, tenant)
 
     patch.setattr(ReadWindow, "begin_wait", begin)
@@ -341,9 +341,9 @@ def wait_alone(patch: Patch) -> None:
     """Each has one of his own."""
     take_part = Subscriptions._take_part
 
-    def alone(self, one, place, node, max_bytes, now):
-        self._shared.pop(place, None)
-        return take_part(self, one, place, node, max_bytes, now)
+    def alone(self, one, read_key, node, max_bytes, now):
+        self._shared.pop(read_key, None)
+        return take_part(self, one, read_key, node, max_bytes, now)
 
     patch.setattr(Subscriptions, "_take_part", alone)
 
@@ -380,8 +380,8 @@ def give_up_waits(patch: Patch) -> None:
     def give_up(self, one):
         reading = one.reading
         withdraw(self, one)
-        if reading is not None and not reading.waiting and self._shared.get(reading.place) is reading:
-            del self._shared[reading.place]
+        if reading is not None and not reading.waiting and self._shared.get(reading.read_key) is reading:
+            del self._shared[reading.read_key]
 
     patch.setattr(Subscriptions, "_withdraw", give_up)
 
@@ -435,7 +435,7 @@ def share_an_answer_that_was_begun_before(patch: Patch) -> None:
         shared.done.set()
         del self._next[question], self._working[question]
 
-    patch.setattr(Sharing, "_run", run)
+    patch.setattr(SingleFlight, "_run", run)
 
 
 @breaks(
@@ -494,14 +494,14 @@ def leave_off_where_a_step_fails(patch: Patch) -> None:
 @breaks("KIP-219", "Principals that wait for a seat come in turn.", tests=("test_sharing",), units_only=True)
 def seat_who_came_first(patch: Patch) -> None:
     """Who came first goes first, however many of one principal there are."""
-    call = Seats._call
+    call = Seats._assign
 
     def first(self):
         before = dict(self._waiting)
         call(self)
         self._waiting = {name: self._waiting[name] for name in before if name in self._waiting}
 
-    patch.setattr(Seats, "_call", first)
+    patch.setattr(Seats, "_assign", first)
 
 
 @breaks(
@@ -523,14 +523,14 @@ def unfold_all_at_once(patch: Patch) -> None:
 )
 def send_what_was_not_looked_at(patch: Patch) -> None:
     """What waits to be looked at is sent."""
-    send = Router._send_lane
+    send = Router._send_queue
 
-    def go(self, lane, *what, **how):
-        for entry in lane.waiting:
-            entry.is_unchecked = False
-        send(self, lane, *what, **how)
+    def go(self, queue, *what, **how):
+        for queued in queue.waiting:
+            queued.is_unchecked = False
+        send(self, queue, *what, **how)
 
-    patch.setattr(Router, "_send_lane", go)
+    patch.setattr(Router, "_send_queue", go)
 
 
 @breaks(
@@ -617,4 +617,4 @@ def keep_whole_messages(patch: Patch) -> None:
 @breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",), units_only=True)
 def name_nobody_in_the_log(patch: Patch) -> None:
     """It names nobody."""
-    patch.setattr(Asking, "count", lambda self, *what: None)
+    patch.setattr(HeavyRequests, "count", lambda self, *what: None)

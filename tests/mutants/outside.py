@@ -12,7 +12,7 @@ from tidelog_gateway.audit.writer import Audit
 from tidelog_gateway.clients import connections as door
 from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.limits.quotas import Quotas
-from tidelog_gateway.limits.repeated_lines import Repeated
+from tidelog_gateway.limits.repeated_lines import RepeatedLines
 from tidelog_gateway.rights import oidc
 from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_gateway.rights.oidc import Issuer
@@ -65,8 +65,8 @@ def take_tokens_of_any_type(patch: Patch) -> None:
 @breaks(SOURCE, "An email counts only if the issuer has verified it.", tests=OIDC, units_only=True)
 def believe_any_email(patch: Patch) -> None:
     """Whoever writes an address into his account is its principal."""
-    judge = Issuer._judge
-    patch.setattr(Issuer, "_judge", lambda self, claims, now: judge(self, claims | {"email_verified": True}, now))
+    judge = Issuer._client_of
+    patch.setattr(Issuer, "_client_of", lambda self, claims, now: judge(self, claims | {"email_verified": True}, now))
 
 
 @breaks(SOURCE, "Keys that cannot be had again are used for a bounded time.", tests=OIDC, units_only=True)
@@ -98,7 +98,7 @@ def look_for_expired_tokens_at_intervals(patch: Patch) -> None:
     open_ = ClientConnections.on_open
 
     def on_open(self, link):
-        self._next_look_ms = 0.0
+        self._next_check_ms = 0.0
         open_(self, link)
 
     patch.setattr(ClientConnections, "on_open", on_open)
@@ -107,9 +107,9 @@ def look_for_expired_tokens_at_intervals(patch: Patch) -> None:
 @breaks(SOURCE, "A connection ends when its issuer's token expires.", tests=DOOR, units_only=True)
 def forget_when_tokens_of_the_issuer_expire(patch: Patch) -> None:
     """Only tokens of the cluster end connections."""
-    is_over, expiry_ms = Authorizer.is_over, Authorizer.expiry_ms
+    is_invalid, expiry_ms = Authorizer.is_invalid, Authorizer.expiry_ms
     patch.setattr(
-        Authorizer, "is_over", lambda self, client, now: bool(client.token_id) and is_over(self, client, now)
+        Authorizer, "is_invalid", lambda self, client, now: bool(client.token_id) and is_invalid(self, client, now)
     )
     patch.setattr(Authorizer, "expiry_ms", lambda self, client: expiry_ms(self, client._replace(expires_ms=-1)))
 
@@ -117,7 +117,7 @@ def forget_when_tokens_of_the_issuer_expire(patch: Patch) -> None:
 @breaks("security", "Failed logins are a line for each address and interval.", tests=DOOR, units_only=True)
 def log_every_failed_login(patch: Patch) -> None:
     """Each is a line."""
-    patch.setattr(Repeated, "on_line", lambda self, who, now: 0)
+    patch.setattr(RepeatedLines, "on_line", lambda self, who, now: 0)
 
 
 @breaks("security", "One address does not have all connections.", tests=DOOR, units_only=True)
@@ -129,12 +129,12 @@ def count_ports_as_addresses(patch: Patch) -> None:
 @breaks("security", "One principal does not have all connections.", tests=DOOR, units_only=True)
 def give_a_principal_all_connections(patch: Patch) -> None:
     """Only quotas bound them."""
-    why_no_connection = Quotas.why_no_connection
+    refuse_connection = Quotas.refuse_connection
 
     def only_by_quota(self, principal):
-        return why_no_connection(self, principal) if self.bounds(principal) else None
+        return refuse_connection(self, principal) if self.has_quota(principal) else None
 
-    patch.setattr(Quotas, "why_no_connection", only_by_quota)
+    patch.setattr(Quotas, "refuse_connection", only_by_quota)
 
 
 @breaks(
@@ -214,7 +214,7 @@ def forget_what_was_merged(patch: Patch) -> None:
 @breaks("security", "A request is refused when the audit has no room for its event.", tests=DOOR, units_only=True)
 def do_what_cannot_be_told(patch: Patch) -> None:
     """Requests are let in where the audit has no room."""
-    patch.setattr(Audit, "why_not", lambda *_: None)
+    patch.setattr(Audit, "refuse_if_full", lambda *_: None)
 
 
 @breaks("security", "A timestamp of the future makes no segment young.", tests=("test_retention",), units_only=True)

@@ -238,7 +238,7 @@ def let_requests_share_an_enrolment(patch: Patch) -> None:
 @breaks("decision 24", "Positions of a transaction take the right to its application.", tests=("test_access",))
 def take_positions_without_the_right_to_the_application(patch: Patch) -> None:
     """The right to the group is enough."""
-    patch.setattr(Authorizer, "judge_app", lambda self, principal, app: None)
+    patch.setattr(Authorizer, "refuse_application", lambda self, principal, app: None)
 
 
 @breaks(

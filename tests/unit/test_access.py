@@ -35,7 +35,7 @@ from tidelog_controller.metadata.commands import ChangeAccess
 from tidelog_controller.metadata.rules.access import AccessWish, plan_access
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
-from tidelog_gateway.rights.authorizer import Authorizer, Client, GuardSettings
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, ClientIdentity
 from tidelog_gateway.rights.permissions import (
     BY_ID,
     BY_NAME,
@@ -159,7 +159,7 @@ def test_what_is_no_token_has_no_id(text: str) -> None:
 
 
 def guard(*texts: str, tokens: tuple[Token, ...] = (), **settings: object) -> Authorizer:
-    made = Authorizer(GuardSettings(**settings))  # type: ignore[arg-type]
+    made = Authorizer(AuthorizerSettings(**settings))  # type: ignore[arg-type]
     made.update(Access(tokens, tuple(rules(*texts))))
     return made
 
@@ -168,10 +168,10 @@ def test_a_client_is_whom_its_token_says_else_its_certificate_else_anonymous() -
     made = new_token()
     one = guard(tokens=(Token(made.token_id, "alice", made.digest),))
     shown = (Identity("client", "bob"),)
-    assert one.recognize(made.text, shown, 0) == Client("alice", made.token_id, made.digest)
-    assert one.recognize("", shown, 0) == Client("bob")
-    assert one.recognize("", (Identity("replica", "r1"),), 0) == Client("anonymous"), "a service is no client"
-    assert one.recognize("", None, 0) == Client("anonymous")
+    assert one.recognize(made.text, shown, 0) == ClientIdentity("alice", made.token_id, made.digest)
+    assert one.recognize("", shown, 0) == ClientIdentity("bob")
+    assert one.recognize("", (Identity("replica", "r1"),), 0) == ClientIdentity("anonymous"), "a service is no client"
+    assert one.recognize("", None, 0) == ClientIdentity("anonymous")
 
 
 def test_strangers_are_refused_where_clients_must_say_who_they_are() -> None:
@@ -179,13 +179,13 @@ def test_strangers_are_refused_where_clients_must_say_who_they_are() -> None:
     for shown in (None, (), (Identity("replica", "r1"),)):
         refused = strict.recognize("", shown, 0)
         assert isinstance(refused, TidelogError) and refused.code == "UNAUTHENTICATED"
-    assert strict.recognize("", (Identity("client", "bob"),), 0) == Client("bob")
+    assert strict.recognize("", (Identity("client", "bob"),), 0) == ClientIdentity("bob")
 
 
 def test_a_token_that_is_not_good_is_refused_even_where_strangers_are_not() -> None:
     made = new_token()
     one = guard(tokens=(Token(made.token_id, "alice", made.digest, 0, 1000),))
-    assert isinstance(one.recognize(made.text, None, 999), Client)
+    assert isinstance(one.recognize(made.text, None, 999), ClientIdentity)
     for text, now in ((made.text, 1000), (made.text[:-1] + "_", 0), (new_token().text, 0), ("x", 0)):
         refused = one.recognize(text, (Identity("client", "bob"),), now)
         assert isinstance(refused, TidelogError) and refused.code == "UNAUTHENTICATED"
@@ -197,14 +197,14 @@ def test_a_client_is_over_with_its_token() -> None:
     token = Token(made.token_id, "alice", made.digest, 0, 1000)
     one = guard(tokens=(token,))
     client = one.recognize(made.text, None, 0)
-    assert isinstance(client, Client)
-    assert not one.is_over(client, 999) and one.is_over(client, 1000)
-    assert one.next_expiry_ms([client, Client("bob")]) == 1000
+    assert isinstance(client, ClientIdentity)
+    assert not one.is_invalid(client, 999) and one.is_invalid(client, 1000)
+    assert one.next_expiry_ms([client, ClientIdentity("bob")]) == 1000
     one.update(Access((replace(token, digest=other.digest),)))
-    assert one.is_over(client, 0), "another token has its id"
+    assert one.is_invalid(client, 0), "another token has its id"
     one.update(Access())
-    assert one.is_over(client, 0) and one.next_expiry_ms([client]) is None
-    assert not one.is_over(Client("bob"), 0), "who came with a certificate stays"
+    assert one.is_invalid(client, 0) and one.next_expiry_ms([client]) is None
+    assert not one.is_invalid(ClientIdentity("bob"), 0), "who came with a certificate stays"
 
 
 def test_rules_are_heeded_only_where_authorization_is_on_and_never_for_superusers() -> None:
@@ -229,35 +229,35 @@ def test_principals_are_named_as_issuers_name_their_users() -> None:
 
 def test_a_refusal_says_what_is_missing_and_what_to_do() -> None:
     strict = guard("allow alice describe topic:a", authorization=True)
-    refused = strict.judge("alice", CreateTopic("b"))
+    refused = strict.refuse_request("alice", CreateTopic("b"))
     assert refused is not None and refused.code == "FORBIDDEN"
     assert "'tidelog acls add alice create topic:b'" in refused.message
-    refused = strict.judge("oidc-auth0|reboot", CreateTopic("b"))
+    refused = strict.refuse_request("oidc-auth0|reboot", CreateTopic("b"))
     assert refused is not None, "whoever copies it into a shell runs no other command"
     assert "tidelog acls add 'oidc-auth0|reboot' create topic:b" in refused.message
-    assert strict.judge("alice", AddController("c9", "ws://x")) is not None
-    assert strict.judge("alice", DescribeQuorum()) is not None
-    assert strict.judge("alice", Metadata(all_topics=True)) is None, "it tells of what may be described"
+    assert strict.refuse_request("alice", AddController("c9", "ws://x")) is not None
+    assert strict.refuse_request("alice", DescribeQuorum()) is not None
+    assert strict.refuse_request("alice", Metadata(all_topics=True)) is None, "it tells of what may be described"
 
 
 def test_positions_of_a_transaction_take_the_right_to_the_group_and_to_the_application() -> None:
-    guard = Authorizer(GuardSettings(authorization=True))
+    guard = Authorizer(AuthorizerSettings(authorization=True))
     guard.update(Access(acls=(Acl("alice", "group", "group:g"), Acl("bob", "transact", "app:billing"))))
     plain, moved = CommitOffsets("g", ()), CommitOffsets("g", (), transaction="billing", producer_id=5)
-    assert guard.judge("alice", plain) is None
-    refused = guard.judge("alice", moved)
+    assert guard.refuse_request("alice", plain) is None
+    refused = guard.refuse_request("alice", moved)
     assert refused is not None and refused.code == "FORBIDDEN"
     assert refused.detail["resource"] == "app:billing"
-    refused = guard.judge("bob", moved)
+    refused = guard.refuse_request("bob", moved)
     assert refused is not None and refused.detail["resource"] == "group:g"
     guard.update(Access(acls=(Acl("alice", "group", "group:g"), Acl("alice", "transact", "app:billing"))))
-    assert guard.judge("alice", moved) is None
+    assert guard.refuse_request("alice", moved) is None
 
 
 def test_nobody_learns_of_a_topic_that_he_may_not_describe() -> None:
     strict = guard("allow alice describe topic:a", authorization=True)
-    known = strict.judge_topic("alice", "read", "id-a", 0, "a")
-    hidden, missing = (strict.judge_topic("alice", "read", "id", 0, name) for name in ("b", None))
+    known = strict.refuse_topic("alice", "read", "id-a", 0, "a")
+    hidden, missing = (strict.refuse_topic("alice", "read", "id", 0, name) for name in ("b", None))
     assert known is not None and known.code == "FORBIDDEN"
     assert hidden is not None and missing is not None
     assert (hidden.code, hidden.message) == (missing.code, missing.message) == ("UNKNOWN_TOPIC", "no partition id/0")
@@ -266,10 +266,10 @@ def test_nobody_learns_of_a_topic_that_he_may_not_describe() -> None:
 def test_who_reads_a_copy_from_a_disk_needs_what_who_reads_the_topic_needs() -> None:
     """The answer tells what is in the batches to who can guess it."""
     strict = guard("allow alice describe topic:a", "allow bob read topic:a", authorization=True)
-    refused = strict.judge_topic("alice", ReadCopy.OP, "id-a", 0, "a")
+    refused = strict.refuse_topic("alice", ReadCopy.OP, "id-a", 0, "a")
     assert refused is not None and refused.code == "FORBIDDEN" and refused.detail["operation"] == "read"
-    assert strict.judge_topic("bob", ReadCopy.OP, "id-a", 0, "a") is None
-    assert strict.judge_topic("alice", Digest.OP, "id-a", 0, "a") is None
+    assert strict.refuse_topic("bob", ReadCopy.OP, "id-a", 0, "a") is None
+    assert strict.refuse_topic("alice", Digest.OP, "id-a", 0, "a") is None
 
 
 # --- the controllers -----------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ class Shell:
     async def wait_change(self) -> None:
         await self.news.wait()
 
-    def begin(self, link: object, id: int) -> Any:
+    def begin_request(self, link: object, id: int) -> Any:
         def done(answer: Any) -> None:
             self.answers.append(answer)
             self.answered.set()
@@ -144,7 +144,7 @@ class Shell:
 
 
 def view(principal: str = "alice", topics: Callable[[str], bool] = lambda name: True) -> Any:
-    shown = {"seen": lambda answer: answer, "tell": lambda request, answer: None}
+    shown = {"seen": lambda answer: answer, "on_answer": lambda request, answer: None}
     return SimpleNamespace(principal=principal, tenant=(principal, 0), of_topic=topics, of_servers=True, **shown)
 
 

@@ -29,7 +29,7 @@ from tidelog.wire.messages import (
 )
 from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.limits.heavy_requests import Asking, cost_of
+from tidelog_gateway.limits.heavy_requests import HeavyRequests, cost_of
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.requests import metadata_answers as describing
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
@@ -75,7 +75,7 @@ def test_a_small_batch_does_not_keep_the_large_message_that_it_came_in() -> None
         payload = SMALL + bytes(1 << 20)
         refused = ProducePart(id + 1, "nowhere", 0, 2, 5000, 1 << 20)
         router.on_produce(1, Produce((*one(id, SMALL).parts, refused), payload), 0.0)
-    held = [memoryview(entry.batch).obj for lane in router._lanes[1].values() for entry in lane.waiting]
+    held = [memoryview(queued.batch).obj for queue in router._queues[1].values() for queued in queue.waiting]
     assert len(held) == 10 and router.held_bytes == 10 * len(SMALL)
     assert sum(map(len, held)) <= 2 * router.held_bytes  # type: ignore[arg-type]
 
@@ -293,16 +293,16 @@ def test_a_quota_counts_what_a_request_costs() -> None:
     client: Any = type("Client", (), {"sent_bytes": 0})()
     metering.on_open(client, "alice")
     metering.update((Quota("alice", requests_s=100),))
-    assert metering.judge(client, Metadata(("a",) * 30_000), 1) is None
+    assert metering.refuse_over_quota(client, Metadata(("a",) * 30_000), 1) is None
     clock.now = 1.0
-    refusal = metering.judge(client, Metadata(("a",)), 1)
+    refusal = metering.refuse_over_quota(client, Metadata(("a",)), 1)
     assert refusal is not None and refusal.code == "QUOTA_EXCEEDED", "three seconds' worth at once"
     clock.now = 3.5
-    assert metering.judge(client, Metadata(("a",)), 1) is None
+    assert metering.refuse_over_quota(client, Metadata(("a",)), 1) is None
 
 
 def test_the_log_names_who_asks_for_much_once_a_minute() -> None:
-    asking = Asking()
+    asking = HeavyRequests()
     lines = []
     for tenth in range(1200):
         asking.count("bob", "b", "metadata", 1, tenth / 10)

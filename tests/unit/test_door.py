@@ -38,12 +38,12 @@ from tidelog.wire.messages import (
 from tidelog_gateway.audit.events import AuditEvents
 from tidelog_gateway.audit.merged_events import MOST_KEYS
 from tidelog_gateway.audit.writer import Audit
-from tidelog_gateway.clients.connections import ClientConnections, View
+from tidelog_gateway.clients.connections import ClientConnections, ClientView
 from tidelog_gateway.clients.drain import Drain
-from tidelog_gateway.limits.repeated_lines import INTERVAL_S, MOST, Repeated
-from tidelog_gateway.rights.authorizer import Authorizer, Client, GuardSettings
+from tidelog_gateway.limits.repeated_lines import INTERVAL_S, MOST, RepeatedLines
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, ClientIdentity
 from tidelog_gateway.rights.own_transactions import MOST as OWN
-from tidelog_gateway.settings import DoorSettings, RouterSettings, SubscriptionSettings
+from tidelog_gateway.settings import ConnectionSettings, RouterSettings, SubscriptionSettings
 from tidelog_gateway.shell import GatewayShell
 from trio.testing import MockClock
 
@@ -82,13 +82,13 @@ class Stage:
         self.closed: list[FakeLink] = []
         self.journal = AuditEvents("g1/ab", "g1", 10, trio.current_time())
         audit, leaving = Audit(shell, self.journal, wall_ms), Drain(shell)
-        self.door = ClientConnections(shell, None, guard, audit, wall_ms, leaving, DoorSettings(**settings))  # type: ignore[arg-type]
+        self.door = ClientConnections(shell, None, guard, audit, wall_ms, leaving, ConnectionSettings(**settings))  # type: ignore[arg-type]
         self.door._requests = self  # type: ignore[assignment]
         self.answer: Message | TidelogError = Done()
         """To all requests."""
 
-    def on_message(self, link: FakeLink, id: int, message: Message, view: View) -> None:
-        view.tell(message, self.answer)
+    def on_message(self, link: FakeLink, id: int, message: Message, view: ClientView) -> None:
+        view.on_answer(message, self.answer)
 
     def on_close(self, link: FakeLink) -> None:
         """As ``Requests``: nothing waits here."""
@@ -96,7 +96,7 @@ class Stage:
 
     def told(self) -> list[dict[str, Any]]:
         """What the audit got."""
-        return [json.loads(record.value or b"") for record in self.journal.take()]
+        return [json.loads(record.value or b"") for record in self.journal.next_batch()]
 
     def come(self, token: str = "", remote: str = "10.0.0.9:40000") -> FakeLink | TidelogError:
         hello = Hello(PROTOCOL_VERSION, "client", "app", token=token)
@@ -147,7 +147,7 @@ def played(
             bounds = RouterSettings(), SubscriptionSettings()
             shell = GatewayShell(WebSocketTransport(), hello, (), *bounds, trio.current_time, nursery)
             shell.cluster.update(ClusterImage(1, "test", ()))
-            stage = Stage(shell, guard or Authorizer(GuardSettings()), **settings)
+            stage = Stage(shell, guard or Authorizer(AuthorizerSettings()), **settings)
             nursery.start_soon(stage.door.run)
             await trio.testing.wait_all_tasks_blocked()
             await act(stage, clock)
@@ -201,8 +201,8 @@ def test_a_token_that_is_revoked_ends_its_connections_at_once() -> None:
 
 def test_a_token_of_an_issuer_that_expires_ends_its_connections_at_that_moment() -> None:
     class Known:
-        def recognize(self, token: str, wall_ms: int) -> Client:
-            return Client(f"oidc-{token[0]}", expires_ms=wall_ms + int(token.split(".")[1]))
+        def recognize(self, token: str, wall_ms: int) -> ClientIdentity:
+            return ClientIdentity(f"oidc-{token[0]}", expires_ms=wall_ms + int(token.split(".")[1]))
 
     async def act(stage: Stage, clock: MockClock) -> None:
         late, soon, last = stage.let_in("a.7000.x"), stage.let_in("b.3000.x"), stage.let_in("c.60000.x")
@@ -216,7 +216,7 @@ def test_a_token_of_an_issuer_that_expires_ends_its_connections_at_that_moment()
             await pass_s(clock, 9.0)
         assert last.closed
 
-    played(act, Authorizer(GuardSettings(), Known()))
+    played(act, Authorizer(AuthorizerSettings(), Known()))
 
 
 # --- what is told of those who do not come in ----------------------------------------------------------------
@@ -239,11 +239,11 @@ def test_failed_logins_are_a_line_for_each_address_and_interval_with_a_count() -
 
 
 def test_many_addresses_are_told_of_as_one() -> None:
-    one = Repeated()
+    one = RepeatedLines()
     assert sum(one.on_line(f"10.0.{n >> 8}.{n & 255}", 0.0) == 0 for n in range(5 * MOST)) == MOST + 1
     assert len(one._known) == MOST + 1
-    assert one.ended(INTERVAL_S - 0.1) == []
-    assert one.ended(INTERVAL_S) == [("others", 4 * MOST - 1)] and not one._known
+    assert one.expired(INTERVAL_S - 0.1) == []
+    assert one.expired(INTERVAL_S) == [("others", 4 * MOST - 1)] and not one._known
 
 
 def written(stage: Stage) -> list[dict[str, Any]]:
@@ -316,7 +316,7 @@ def test_strangers_are_one_principal_where_rules_are_heeded() -> None:
     async def each(stage: Stage, clock: MockClock) -> None:
         await tenants(stage, 5)
 
-    played(one, Authorizer(GuardSettings(authorization=True)))
+    played(one, Authorizer(AuthorizerSettings(authorization=True)))
     played(each)
 
 
@@ -337,7 +337,7 @@ def test_malformed_requests_use_up_the_quota() -> None:
     played(act)
 
 
-@pytest.mark.parametrize("step", ["_metering.on_close", "_shell.on_close", "_shell.router.on_link_closed"])
+@pytest.mark.parametrize("step", ["_quota_enforcer.on_close", "_shell.on_close", "_shell.router.on_link_closed"])
 def test_a_fault_in_one_step_of_a_connections_end_leaves_nothing_of_it(step: str) -> None:
     """Otherwise connections that end so would be counted for ever, and nobody of that address could come in."""
 
@@ -359,8 +359,8 @@ def test_a_fault_in_one_step_of_a_connections_end_leaves_nothing_of_it(step: str
         assert stage.closed == [link] and not stage.door._addresses and not stage.door._clients
         left = [shell._links, shell._requests, shell._tenants] if step != "_shell.on_close" else []
         assert not any(left)
-        if step != "_metering.on_close":
-            assert not stage.door._metering._principals
+        if step != "_quota_enforcer.on_close":
+            assert not stage.door._quota_enforcer._principals
 
     played(act)
 
@@ -477,7 +477,7 @@ def test_who_floods_the_audit_hides_nothing() -> None:
     one.on_minor_change({"principal": "alice"}, RESET, Done(), 0)
     one.on_failure("denied", {"principal": "bob"}, "produce", "no", 0.0, 0)
     one.on_change({"principal": "admin"}, DeleteGroup("billing"), Done(), 0.0, 0)
-    told = [json.loads(record.value or b"") for record in one.take()]
+    told = [json.loads(record.value or b"") for record in one.next_batch()]
     assert [event["principal"] for event in told] == ["admin", *["mallory"] * 3, "alice", "bob"]
 
 

@@ -44,7 +44,7 @@ class Shell(FakeShell):
         self.pushed = 0
         """1: the next block is of the share behind the one that was asked for."""
 
-    def begin(self, link: object, id: int) -> Any:
+    def begin_request(self, link: object, id: int) -> Any:
         return self.answers.append
 
     async def call(self, message: Message, timeout_s: float) -> Message:
@@ -65,7 +65,7 @@ class Shell(FakeShell):
 
 
 def view_of(principal: str) -> Any:
-    shown = {"seen": lambda answer: answer, "tell": lambda request, answer: None}
+    shown = {"seen": lambda answer: answer, "on_answer": lambda request, answer: None}
     return SimpleNamespace(principal=principal, tenant=(principal, 0), **shown)
 
 

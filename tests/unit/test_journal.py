@@ -30,14 +30,14 @@ def journal(failures_s: int = 5) -> AuditEvents:
 
 
 def told(one: AuditEvents) -> list[dict[str, Any]]:
-    return [json.loads(record.value or b"") for record in one.take()]
+    return [json.loads(record.value or b"") for record in one.next_batch()]
 
 
 def test_a_change_says_who_what_and_with_what_outcome() -> None:
     one = journal()
     one.on_change(ALICE, CreateTopic("orders", 3, config={"flush": "os"}), TopicCreated("id"), 0.0, 1000)
     one.on_change(ALICE, AlterTopic("orders", {"x": "y"}), refuse("INVALID_CONFIG", "no x"), 0.0, 2000)
-    (record, _) = one.take()
+    (record, _) = one.next_batch()
     assert (record.key, record.timestamp_ms) == (b"alice", 1000)
     one.put_back([record])
     assert told(one) == [
@@ -91,7 +91,7 @@ def test_what_was_not_written_comes_first_and_in_its_order() -> None:
     one = journal()
     for n in range(3):
         one.on_change(ALICE, CreateTopic(f"t{n}"), Done(), 0.0, n)
-    records = one.take()
+    records = one.next_batch()
     one.on_change(ALICE, CreateTopic("t3"), Done(), 0.0, 3)
     one.put_back(records)
     assert [event["request"]["name"] for event in told(one)] == ["t0", "t1", "t2", "t3"]
@@ -166,7 +166,7 @@ def test_events_and_what_is_written_at_once_are_bounded_in_bytes() -> None:
         one.on_minor_change({"principal": f"p{n}"}, long, Done(), 0)
         one.on_change({"principal": "admin"}, admin, Done(), 0.0, 0)
     count = 0
-    while records := one.take():
+    while records := one.next_batch():
         count += len(records)
         assert sum(len(record.value or b"") for record in records) <= BATCH_BYTES
         for record in records:
@@ -220,31 +220,31 @@ def test_what_could_not_be_told_is_refused_and_others_have_room() -> None:
     """Nobody hides a reset behind resets of thousands of groups."""
     one = journal()
     n = 0
-    while one.why_not(MALLORY, replace(RESET, group=f"g{n}")) is None:
+    while one.refuse_if_full(MALLORY, replace(RESET, group=f"g{n}")) is None:
         one.on_minor_change(MALLORY, replace(RESET, group=f"g{n}"), Done(), 0)
         n += 1
-    refused = one.why_not(MALLORY, replace(RESET, group="billing"))
+    refused = one.refuse_if_full(MALLORY, replace(RESET, group="billing"))
     assert n < MOST_KEYS / 2 and refused is not None
     assert (refused.code, "mallory" in refused.message) == ("QUOTA_EXCEEDED", True)
-    assert one.why_not(MALLORY, replace(RESET, group="g0")) is None, "what is told anyway is not refused"
-    assert one.why_not(ALICE, replace(RESET, group="billing")) is None
+    assert one.refuse_if_full(MALLORY, replace(RESET, group="g0")) is None, "what is told anyway is not refused"
+    assert one.refuse_if_full(ALICE, replace(RESET, group="billing")) is None
     one.on_minor_change(MALLORY, replace(RESET, group="late"), Done(), 0)
     events = []
     while more := told(one):
         events += more
     assert len(events) == n + 1 and events[-1]["request"]["group"] == "late", "it was let in while there was room"
     one.on_interval(60_000)
-    assert one.why_not(MALLORY, replace(RESET, group="billing")) is None
+    assert one.refuse_if_full(MALLORY, replace(RESET, group="billing")) is None
 
 
 def test_many_that_fill_the_audit_leave_room_for_others() -> None:
     one = journal()
     for who in range(20):
         n = 0
-        while one.why_not({"principal": f"p{who}"}, replace(RESET, group=f"g{n}")) is None:
+        while one.refuse_if_full({"principal": f"p{who}"}, replace(RESET, group=f"g{n}")) is None:
             one.on_minor_change({"principal": f"p{who}"}, replace(RESET, group=f"g{n}"), Done(), 0)
             n += 1
-    assert one.why_not(ALICE, RESET) is None
+    assert one.refuse_if_full(ALICE, RESET) is None
 
 
 def test_while_the_audit_cannot_be_written_what_waits_is_bounded() -> None:
@@ -262,7 +262,7 @@ def test_a_long_request_hides_no_group() -> None:
     one = journal()
     long = tuple(GroupPosition("t", n, 7, metadata="\x01" * 1000) for n in range(1000))
     one.on_minor_change(MALLORY, CommitOffsets("billing", long), Done(), 0)
-    [record] = one.take()
+    [record] = one.next_batch()
     assert json.loads(record.value or b"")["request"]["group"] == "billing"
     assert len(record.value or b"") <= MINOR_BYTES + 1024
 

@@ -29,13 +29,13 @@ from tidelog.wire.messages import (
     TransactionEnded,
 )
 from tidelog.wire.schema import hints, optional_of
-from tidelog_gateway.clients.connections import ClientConnections, View
+from tidelog_gateway.clients.connections import ClientConnections, ClientView
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.requests.metadata_answers import Describing
-from tidelog_gateway.rights.authorizer import Authorizer, Client, GuardSettings
-from tidelog_gateway.rights.named_fields import ROWS
+from tidelog_gateway.requests.metadata_answers import MetadataAnswers
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, ClientIdentity
+from tidelog_gateway.rights.named_fields import FIELD_RULES
 from tidelog_gateway.server import CLIENT_OPS
-from tidelog_gateway.settings import DoorSettings
+from tidelog_gateway.settings import ConnectionSettings
 
 TOPIC, TOPIC_ID, SERVER = "secret", "id-secret", "server-9"
 KINDS = {"topic": "topic:*", "group": "group:*", "app": "app:*", "cluster": "cluster"}
@@ -68,18 +68,18 @@ def texts(cls: type, path: str) -> Iterator[str]:
 
 
 FIELDS = [field for kind in kinds() for field in texts(kind, kind.__name__)]
-RIGHTS = {field: row.right for row in ROWS if row.right for field in row.fields}
+RIGHTS = {field: row.right for row in FIELD_RULES if row.right for field in row.fields}
 
 
 def test_every_field_that_holds_text_has_one_row_and_every_row_is_about_such_fields() -> None:
-    listed = [field for row in ROWS for field in row.fields]
+    listed = [field for row in FIELD_RULES for field in row.fields]
     assert len(set(listed)) == len(listed), "in one row only"
     assert sorted(set(FIELDS) - set(listed)) == [], "no rule covers these: say in named_fields.py which does"
     assert sorted(set(listed) - set(FIELDS)) == [], "there are no such fields"
 
 
 def test_a_row_that_names_something_says_what_it_takes() -> None:
-    for row in ROWS:
+    for row in FIELD_RULES:
         assert row.names in ("topic", "group", "application", "principal", "server", "")
         assert bool(row.names) == bool(row.right), "what names nothing takes nothing"
         assert row.names or row.why
@@ -166,12 +166,12 @@ class Gateway:
         topics = (TopicState(TOPIC_ID, TOPIC, partitions=(state,)),)
         self.cluster = ClusterView()
         self.cluster.update(ClusterImage(1, "c", (ServerState("r1", "ws://r1", 1, False),), topics))
-        self.guard = Authorizer(GuardSettings(authorization=True))
+        self.guard = Authorizer(AuthorizerSettings(authorization=True))
         self.guard.update(Access(acls=tuple(Acl("alice", *right.split(" ")) for right in rights)))
-        audit: Any = SimpleNamespace(why_not=lambda *_: None, on_failure=lambda *_: None)
+        audit: Any = SimpleNamespace(refuse_if_full=lambda *_: None, on_failure=lambda *_: None)
         self.came: list[Message] = []
         self.refused: list[str] = []
-        leaving: Any = SimpleNamespace(why_not=lambda: None)
+        leaving: Any = SimpleNamespace(refuse_new=lambda: None)
         tickets = SimpleNamespace(use=lambda *_: None, release=lambda *_: None, refuse_batch=lambda *_: None)
         shell: Any = SimpleNamespace(
             clock=lambda: 0.0,
@@ -184,12 +184,12 @@ class Gateway:
             on_message=lambda link, id, message: self.came.append(message),
         )
         requests: Any = SimpleNamespace(on_message=lambda link, id, message, view: self.came.append(message))
-        self.door = ClientConnections(shell, requests, self.guard, audit, lambda: 0, leaving, DoorSettings())
+        self.door = ClientConnections(shell, requests, self.guard, audit, lambda: 0, leaving, ConnectionSettings())
         self.link: Any = End(self.refused)
-        self.door._clients[self.link] = Client("alice")
-        self.door._metering.on_open(self.link, "alice")
+        self.door._clients[self.link] = ClientIdentity("alice")
+        self.door._quota_enforcer.on_open(self.link, "alice")
         own = self.door._transactions
-        self.view = View(self.guard, audit, self.cluster, "alice", "", lambda *_: None, own, 1)
+        self.view = ClientView(self.guard, audit, self.cluster, "alice", "", lambda *_: None, own, 1)
 
     def takes(self, asked: Message) -> bool:
         """Whether the request goes through."""
@@ -212,7 +212,7 @@ class Gateway:
     async def _describe(self) -> Any:
         async with trio.open_nursery() as nursery:
             shell: Any = SimpleNamespace(cluster=self.cluster, nursery=nursery)
-            return await Describing(shell).answer(Metadata(all_topics=True), self.view)
+            return await MetadataAnswers(shell).answer(Metadata(all_topics=True), self.view)
 
 
 def everything_but(missing: str = "") -> list[str]:

@@ -23,7 +23,7 @@ class Shell:
         self.passed: list[Any] = []
         self.answers: list[Message | TidelogError] = []
 
-    def begin(self, link: object, id: int) -> Any:
+    def begin_request(self, link: object, id: int) -> Any:
         return self.answers.append
 
     async def call(self, message: Message, timeout_s: float) -> Message:
@@ -32,7 +32,7 @@ class Shell:
 
 
 def view_of(principal: str, *spared: str) -> Any:
-    shown = {"seen": lambda answer: answer, "tell": lambda request, answer: None}
+    shown = {"seen": lambda answer: answer, "on_answer": lambda request, answer: None}
     return SimpleNamespace(principal=principal, tenant=(principal, 0), spared=spared, **shown)
 
 

@@ -21,7 +21,7 @@ from tidelog.runtime.config import load
 from tidelog.types import Access
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.rights import issuer_keys, oidc
-from tidelog_gateway.rights.authorizer import Authorizer, Client, GuardSettings
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, ClientIdentity
 from tidelog_gateway.rights.issuer_keys import MAX_BYTES, IssuerKeys
 from tidelog_gateway.rights.oidc import MAX_TOKEN_BYTES, MAX_UNKNOWN, REFETCH_S, Issuer
 from tidelog_gateway.settings import OidcRules
@@ -76,7 +76,7 @@ def signed_with_secret(secret: bytes, kid: str = "one") -> str:
     return f"{text}.{part(hmac.digest(secret, text.encode(), 'sha256'))}"
 
 
-def refusal(answer: Client | TidelogError) -> TidelogError:
+def refusal(answer: ClientIdentity | TidelogError) -> TidelogError:
     assert isinstance(answer, TidelogError)
     return answer
 
@@ -85,7 +85,7 @@ def refusal(answer: Client | TidelogError) -> TidelogError:
 
 
 def test_a_token_of_the_issuer_names_a_principal_and_expires() -> None:
-    taken = Client("oidc-alice", expires_ms=(NOW_S + 330) * 1000)
+    taken = ClientIdentity("oidc-alice", expires_ms=(NOW_S + 330) * 1000)
     one = issuer()
     assert one.recognize(token(), NOW_MS) == taken
     assert one.recognize(token(CURVE, "ES256"), NOW_MS) == taken
@@ -94,7 +94,7 @@ def test_a_token_of_the_issuer_names_a_principal_and_expires() -> None:
 
 
 def test_a_key_without_an_id_is_found_where_there_is_one_that_suits() -> None:
-    assert isinstance(issuer().recognize(token(header={"kid": None}), NOW_MS), Client)
+    assert isinstance(issuer().recognize(token(header={"kid": None}), NOW_MS), ClientIdentity)
     refused = refusal(issuer(FIRST, SECOND).recognize(token(header={"kid": None}), NOW_MS))
     assert refused.code == "UNAUTHENTICATED" and "which of the issuer's keys" in refused.message
 
@@ -103,7 +103,7 @@ def test_the_claim_and_the_prefix_are_settings() -> None:
     rules = OidcRules(ISSUER, (HERE,), claim="preferred_username", prefix="")
     known = issuer(FIRST, rules=rules)
     found = known.recognize(token(preferred_username="bob"), NOW_MS)
-    assert isinstance(found, Client) and found.principal == "bob"
+    assert isinstance(found, ClientIdentity) and found.principal == "bob"
     for name in ("auth0|5f7c8ec7c33c6c004bbafe82", "google-oauth2|1"):
         assert known.recognize(token(preferred_username=name), NOW_MS).principal == name  # type: ignore[union-attr]
     for name in ("anonymous", "*", "", "b b", "bob\n", "b\x1b[2J", "x" * 250, 7, ["bob"], None):
@@ -115,7 +115,7 @@ def test_the_claim_and_the_prefix_are_settings() -> None:
 def test_an_email_counts_only_where_the_issuer_has_verified_it() -> None:
     known = issuer(FIRST, rules=OidcRules(ISSUER, (HERE,), claim="email"))
     found = known.recognize(token(email="bob@here.example", email_verified=True), NOW_MS)
-    assert isinstance(found, Client) and found.principal == "oidc-bob@here.example"
+    assert isinstance(found, ClientIdentity) and found.principal == "oidc-bob@here.example"
     for verified in (None, False, "true", 1):
         refused = refusal(known.recognize(token(email="bob@here.example", email_verified=verified), NOW_MS))
         assert "not verified" in refused.message
@@ -176,8 +176,8 @@ def test_what_the_issuer_has_not_signed_for_this_cluster_and_this_time_is_refuse
 
 def test_the_clock_of_the_issuer_may_differ_by_the_leeway() -> None:
     one = issuer()
-    assert isinstance(one.recognize(token(exp=NOW_S - 29), NOW_MS), Client)
-    assert isinstance(one.recognize(token(nbf=NOW_S + 30, iat=NOW_S + 30), NOW_MS), Client)
+    assert isinstance(one.recognize(token(exp=NOW_S - 29), NOW_MS), ClientIdentity)
+    assert isinstance(one.recognize(token(nbf=NOW_S + 30, iat=NOW_S + 30), NOW_MS), ClientIdentity)
 
 
 def test_a_huge_token_is_refused_by_its_size_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_a_huge_token_is_refused_by_its_size_alone(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("end", [10**400, 1e308, 1 << 62])
 def test_an_end_in_the_far_future_is_a_time_that_can_be_waited_for(end: float) -> None:
     found = issuer().recognize(token(exp=end), NOW_MS)
-    assert isinstance(found, Client) and (found.expires_ms - NOW_MS) / 1000 < 1 << 41
+    assert isinstance(found, ClientIdentity) and (found.expires_ms - NOW_MS) / 1000 < 1 << 41
 
 
 def test_keys_that_can_sign_or_are_for_something_else_or_are_weak_are_left_out() -> None:
@@ -204,7 +204,7 @@ def test_keys_that_can_sign_or_are_for_something_else_or_are_weak_are_left_out()
         one.on_keys(json.dumps(listed).encode(), 0.0)
     listed["keys"] += json.loads(key_set(FIRST))["keys"]
     one.on_keys(json.dumps(listed).encode(), 0.0)
-    assert isinstance(one.recognize(token(header={"kid": None}), NOW_MS), Client), "there is one that suits"
+    assert isinstance(one.recognize(token(header={"kid": None}), NOW_MS), ClientIdentity), "there is one that suits"
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"keys": {}}', b"\xff", b"[" * 100_000, b'{"keys": []}'])
@@ -214,7 +214,7 @@ def test_what_is_no_set_of_keys_leaves_the_former_in_force(data: bytes) -> None:
     with pytest.raises(ValueError):
         one.on_keys(data, 300.0)
     one.on_failure(300.0)
-    assert isinstance(one.recognize(token(), NOW_MS), Client)
+    assert isinstance(one.recognize(token(), NOW_MS), ClientIdentity)
 
 
 # --- keys that change ----------------------------------------------------------------------------------------
@@ -229,8 +229,8 @@ def test_a_key_that_is_not_known_yet_is_asked_for_and_the_client_is_told_to_try_
     one.on_try(REFETCH_S)
     assert refusal(one.recognize(token(SECOND), NOW_MS)).retriable, "it is being asked for"
     one.on_keys(key_set(FIRST, SECOND), REFETCH_S)
-    assert isinstance(one.recognize(token(SECOND), NOW_MS), Client)
-    assert isinstance(one.recognize(token(), NOW_MS), Client), "the former is still listed"
+    assert isinstance(one.recognize(token(SECOND), NOW_MS), ClientIdentity)
+    assert isinstance(one.recognize(token(), NOW_MS), ClientIdentity), "the former is still listed"
 
 
 def test_a_key_that_is_listed_no_more_counts_no_more() -> None:
@@ -256,7 +256,7 @@ def test_a_token_that_names_no_key_may_be_signed_by_a_new_one() -> None:
     assert refused.retriable and one.due() == REFETCH_S
     one.on_try(REFETCH_S)
     one.on_keys(key_set(SECOND), REFETCH_S)
-    assert isinstance(one.recognize(text, NOW_MS), Client)
+    assert isinstance(one.recognize(text, NOW_MS), ClientIdentity)
     forged = token(STRANGE, header={"kid": None})
     assert refusal(one.recognize(forged, NOW_MS)).retriable
     one.on_try(2 * REFETCH_S)
@@ -279,7 +279,7 @@ def test_while_the_keys_cannot_be_had_the_former_count_and_not_for_ever() -> Non
         one.on_try(now)
         one.on_failure(now)
         assert one.due() == now + REFETCH_S
-        assert isinstance(one.recognize(token(), NOW_MS), Client)
+        assert isinstance(one.recognize(token(), NOW_MS), ClientIdentity)
     one.on_try(1000.1)
     one.on_failure(1000.1)
     refused = refusal(one.recognize(token(), NOW_MS))
@@ -370,7 +370,7 @@ async def test_an_odd_answer_is_a_failure_and_the_former_keys_stay_in_force(
             await done.wait()
             nursery.cancel_scope.cancel()
     assert why in told[0]
-    assert isinstance(one.recognize(token(), NOW_MS), Client)
+    assert isinstance(one.recognize(token(), NOW_MS), ClientIdentity)
 
 
 async def test_an_issuer_that_does_not_answer_in_time_is_given_up_and_asked_again(
@@ -402,12 +402,12 @@ async def test_a_file_is_read_again_as_soon_as_a_key_is_not_known(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.run)
             await changed[0].wait()
-            assert isinstance(one.recognize(token(), NOW_MS), Client)
+            assert isinstance(one.recognize(token(), NOW_MS), ClientIdentity)
             changed[0] = trio.Event()
             path.write_bytes(key_set(FIRST, SECOND))
             assert refusal(one.recognize(token(SECOND), NOW_MS)).retriable
             await changed[0].wait()
-            assert isinstance(one.recognize(token(SECOND), NOW_MS), Client)
+            assert isinstance(one.recognize(token(SECOND), NOW_MS), ClientIdentity)
             nursery.cancel_scope.cancel()
 
 
@@ -416,17 +416,17 @@ async def test_a_file_is_read_again_as_soon_as_a_key_is_not_known(
 
 def test_tokens_of_the_issuer_go_beside_those_of_the_cluster() -> None:
     class Known:
-        def recognize(self, token: str, wall_ms: int) -> Client:
-            return Client("oidc-alice", expires_ms=2000)
+        def recognize(self, token: str, wall_ms: int) -> ClientIdentity:
+            return ClientIdentity("oidc-alice", expires_ms=2000)
 
-    guard = Authorizer(GuardSettings(authentication=True), Known())
+    guard = Authorizer(AuthorizerSettings(authentication=True), Known())
     guard.update(Access())
     found = guard.recognize("a.b.c", None, 0)
-    assert found == Client("oidc-alice", expires_ms=2000)
-    assert not guard.is_over(found, 1999) and guard.is_over(found, 2000)
-    assert guard.next_expiry_ms([found, Client("bob")]) == 2000
+    assert found == ClientIdentity("oidc-alice", expires_ms=2000)
+    assert not guard.is_invalid(found, 1999) and guard.is_invalid(found, 2000)
+    assert guard.next_expiry_ms([found, ClientIdentity("bob")]) == 2000
     assert refusal(guard.recognize("tide_0123456789abcdef_x", None, 0)).code == "UNAUTHENTICATED"
-    without = Authorizer(GuardSettings())
+    without = Authorizer(AuthorizerSettings())
     assert refusal(without.recognize("a.b.c", None, 0)).code == "UNAUTHENTICATED"
 
 

@@ -87,14 +87,14 @@ def test_the_defaults_leave_room_for_others() -> None:
 def test_connections_of_a_principal() -> None:
     quotas = Quotas(2)
     for _ in range(2):
-        assert quotas.why_no_connection("mallory") is None
+        assert quotas.refuse_connection("mallory") is None
         quotas.on_open("mallory")
-    refused = quotas.why_no_connection("mallory")
+    refused = quotas.refuse_connection("mallory")
     assert over(refused, "principal_max_connections")
     assert refused is not None and refused.retriable and refused.pause_s == 1.0, "connections end: come again"
-    assert quotas.why_no_connection("alice") is None
+    assert quotas.refuse_connection("alice") is None
     quotas.on_close("mallory")
-    assert quotas.why_no_connection("mallory") is None
+    assert quotas.refuse_connection("mallory") is None
 
 
 def test_a_quota_of_connections_takes_the_place_of_the_bound() -> None:
@@ -103,8 +103,8 @@ def test_a_quota_of_connections_takes_the_place_of_the_bound() -> None:
     for name in ("mallory", "alice"):
         for _ in range(2):
             quotas.on_open(name)
-    assert quotas.why_no_connection("mallory") is None
-    assert over(quotas.why_no_connection("alice"), "principal_max_connections", "alice")
+    assert quotas.refuse_connection("mallory") is None
+    assert over(quotas.refuse_connection("alice"), "principal_max_connections", "alice")
 
 
 def test_subscriptions_of_a_principal_over_all_its_connections() -> None:
@@ -401,7 +401,7 @@ async def passed_on(asked: list[Message], level: int) -> list[Message]:
     found: list[Message] = []
     async with trio.open_nursery() as nursery:
         cluster = SimpleNamespace(image=SimpleNamespace(level=level), topic_named=lambda name: None)
-        shell: Any = SimpleNamespace(cluster=cluster, nursery=nursery, begin=lambda *_: lambda answer: None)
+        shell: Any = SimpleNamespace(cluster=cluster, nursery=nursery, begin_request=lambda *_: lambda answer: None)
         requests = ClientRequests(shell, "g")
 
         async def note(message: Message, view: object, turn: object) -> Message:
@@ -410,7 +410,7 @@ async def passed_on(asked: list[Message], level: int) -> list[Message]:
 
         requests._answer = note  # type: ignore[assignment, method-assign]
         view: Any = SimpleNamespace(
-            principal="mallory", tenant=("mallory", 0), seen=lambda answer: answer, tell=lambda *_: None
+            principal="mallory", tenant=("mallory", 0), seen=lambda answer: answer, on_answer=lambda *_: None
         )
         link: Any = SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r", source=1)
         for message in asked:

@@ -10,19 +10,19 @@ from producer_bench import Bench
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
 from tidelog.wire.messages import CopyRead, Credit, ReadCopy
-from tidelog_gateway.clients.connections import View
+from tidelog_gateway.clients.connections import ClientView
 from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.quotas import BURST_S, Bucket, Quotas
-from tidelog_gateway.limits.rate_shares import KNOWN, Shares
-from tidelog_gateway.rights.authorizer import Authorizer, GuardSettings
+from tidelog_gateway.limits.rate_shares import KNOWN, RateShares
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings
 from tidelog_gateway.rights.own_transactions import OwnTransactions
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
 
 
 def wait_of(quotas: Quotas, *rates: str, now: float, principal: str = "alice") -> int:
     """How long the refusal says to wait (ms); 0: there is none."""
-    refusal = quotas.why_not(principal, rates, now)
+    refusal = quotas.refuse_over_quota(principal, rates, now)
     assert refusal is None or (refusal.code == "QUOTA_EXCEEDED" and refusal.retriable)
     return 0 if refusal is None else int(refusal.detail["pause_ms"])
 
@@ -74,7 +74,7 @@ def test_others_and_those_without_a_quota_do_not_wait() -> None:
     quotas.update([Quota("alice", bytes_in_s=1)], 0.0)
     quotas.spend("alice", "bytes_in_s", 1000, 0.0)
     quotas.spend("bob", "bytes_in_s", 1000, 0.0)
-    assert quotas.bounds("alice") and not quotas.bounds("bob")
+    assert quotas.has_quota("alice") and not quotas.has_quota("bob")
     assert wait_of(quotas, "bytes_in_s", now=0.0, principal="bob") == 0
 
 
@@ -93,13 +93,13 @@ def test_connections_are_counted_also_of_those_who_get_a_quota_later() -> None:
     quotas = Quotas()
     quotas.on_open("alice")
     quotas.update([Quota("alice", connections=2)], 0.0)
-    assert quotas.why_no_connection("alice") is None
+    assert quotas.refuse_connection("alice") is None
     quotas.on_open("alice")
-    refusal = quotas.why_no_connection("alice")
+    refusal = quotas.refuse_connection("alice")
     assert refusal is not None and refusal.code == "QUOTA_EXCEEDED"
-    assert quotas.why_no_connection("bob") is None
+    assert quotas.refuse_connection("bob") is None
     quotas.on_close("alice")
-    assert quotas.why_no_connection("alice") is None
+    assert quotas.refuse_connection("alice") is None
 
 
 def test_a_producer_waits_as_long_as_it_is_told_and_sends_the_same_again() -> None:
@@ -132,13 +132,13 @@ async def test_what_servers_read_of_their_copies_counts_for_the_bytes_that_a_cli
     metering.on_open(link, "alice")  # type: ignore[arg-type]
     metering.update((Quota("alice", bytes_out_s=100),))
     own = OwnTransactions(ProducerTickets(ClusterView()))
-    view = View(Authorizer(GuardSettings()), None, ClusterView(), "alice", "", metering.charge, own, 1)  # type: ignore[arg-type]
+    view = ClientView(Authorizer(AuthorizerSettings()), None, ClusterView(), "alice", "", metering.charge, own, 1)  # type: ignore[arg-type]
     asked = ReadCopy("r1", "t", 0, 0)
-    assert metering.judge(link, asked) is None  # type: ignore[arg-type]
-    view.tell(asked, refuse("OFFLINE", ""))
-    assert metering.judge(link, asked) is None  # type: ignore[arg-type]
-    view.tell(asked, CopyRead(0, 9, 9, 600, b"x"))
-    refusal = metering.judge(link, asked)  # type: ignore[arg-type]
+    assert metering.refuse_over_quota(link, asked) is None  # type: ignore[arg-type]
+    view.on_answer(asked, refuse("OFFLINE", ""))
+    assert metering.refuse_over_quota(link, asked) is None  # type: ignore[arg-type]
+    view.on_answer(asked, CopyRead(0, 9, 9, 600, b"x"))
+    refusal = metering.refuse_over_quota(link, asked)  # type: ignore[arg-type]
     assert refusal is not None and refusal.code == "QUOTA_EXCEEDED" and refusal.detail["pause_ms"] == 5010
 
 
@@ -156,10 +156,10 @@ async def test_credit_is_held_until_the_debt_is_paid_or_there_is_no_quota(
     metering, link = QuotaEnforcer(trio.current_time, give), Sent()
     metering.on_open(link, "alice")  # type: ignore[arg-type]
     metering.update((Quota("alice", bytes_out_s=100),))
-    assert not metering.holds(link, Credit(1, 5))  # type: ignore[arg-type]
+    assert not metering.holds_back(link, Credit(1, 5))  # type: ignore[arg-type]
     link.sent_bytes += 600
     for credit in (Credit(1, 5), Credit(2, 7), Credit(1, 6)):
-        assert metering.holds(link, credit)  # type: ignore[arg-type]
+        assert metering.holds_back(link, credit)  # type: ignore[arg-type]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(metering.run)
         if lifted:
@@ -170,15 +170,15 @@ async def test_credit_is_held_until_the_debt_is_paid_or_there_is_no_quota(
 
 
 def test_of_what_many_cause_each_has_a_share() -> None:
-    shares = Shares(2)
-    assert [shares.take("mallory", 0.0) for _ in range(100)].count(True) == 2
-    assert shares.take("alice", 0.0)
-    assert [shares.take("mallory", 10.0) for _ in range(100)].count(True) == 2
+    shares = RateShares(2)
+    assert [shares.try_spend("mallory", 0.0) for _ in range(100)].count(True) == 2
+    assert shares.try_spend("alice", 0.0)
+    assert [shares.try_spend("mallory", 10.0) for _ in range(100)].count(True) == 2
 
 
 def test_shares_are_remembered_for_so_many_at_most() -> None:
-    shares = Shares(1)
+    shares = RateShares(1)
     for number in range(3 * KNOWN):
-        assert shares.take(f"10.0.0.{number}", 0.0)
-    assert not shares.take(f"10.0.0.{3 * KNOWN - 1}", 0.0)
+        assert shares.try_spend(f"10.0.0.{number}", 0.0)
+    assert not shares.try_spend(f"10.0.0.{3 * KNOWN - 1}", 0.0)
     assert len(shares._buckets) == KNOWN

@@ -27,7 +27,7 @@ class Bench:
         tokens = [next(self._tokens) for _ in range(reads)]
         for token in tokens:
             self._readers[token] = tenant, source
-            self.window.enter(token, "r1", tenant, source, size, until)
+            self.window.enqueue(token, "r1", tenant, source, size, until)
         self.fill()
         return tokens
 
@@ -41,7 +41,7 @@ class Bench:
         for _ in range(reads):
             token = next(iter(self.on_way))
             del self.on_way[token]
-            self.window.leave(token)
+            self.window.remove(token)
             self.fill()
 
     def sent_by(self) -> Counter[str]:
@@ -103,7 +103,7 @@ def test_who_has_its_share_is_passed_over() -> None:
     for _ in range(50):
         (token,) = bench.ask(BEN)
         assert bench.on_way.pop(token) == (BEN, 1)
-        bench.window.leave(token)
+        bench.window.remove(token)
     assert bench.sent_by() == {"ann": 4, "ben": 50}
 
 
@@ -151,15 +151,15 @@ def test_what_nobody_wants_any_more_is_not_sent() -> None:
     (kept,) = bench.ask(ANN, 3, size=2 * MIB)
     assert bench.window.waiting_of(ANN, 2) == gone and bench.window.waiting_of(BEN, 2) == []
     for token in gone:
-        bench.window.leave(token)
+        bench.window.remove(token)
     bench.answer()
     assert list(bench.on_way) == [kept]
 
 
 def test_servers_have_windows_of_their_own() -> None:
     window = ReadWindow(WindowSettings(2 * MIB))
-    window.enter(1, "r1", ANN, 1, 2 * MIB)
-    window.enter(2, "r2", ANN, 1, 2 * MIB)
+    window.enqueue(1, "r1", ANN, 1, 2 * MIB)
+    window.enqueue(2, "r2", ANN, 1, 2 * MIB)
     assert window.admit("r1") == 1 and window.admit("r2") == 2
 
 
@@ -198,18 +198,18 @@ def test_a_wait_gives_back_what_it_took() -> None:
 
 def test_a_part_is_kept_for_those_who_have_little() -> None:
     share = FairShare(1280, reserved=True)
-    assert [sum(share.take((f"p{number}", 0)) for _ in range(2000)) for number in range(12)] == [
+    assert [sum(share.try_hold((f"p{number}", 0)) for _ in range(2000)) for number in range(12)] == [
         *(480, 240, 120, 60, 30, 15),
         *[10] * 6,
     ]
-    assert sum(share.take((f"q{number}", 0)) for number in range(2000)) == 1280 - 945 - 60
+    assert sum(share.try_hold((f"q{number}", 0)) for number in range(2000)) == 1280 - 945 - 60
 
 
 def test_nobody_gets_more_than_he_leaves_free() -> None:
     share = FairShare(120)
-    got = {tenant: sum(share.take(tenant) for _ in range(200)) for tenant in (ANN, BEN, CAT)}
+    got = {tenant: sum(share.try_hold(tenant) for _ in range(200)) for tenant in (ANN, BEN, CAT)}
     assert got == {ANN: 60, BEN: 30, CAT: 15}
     for _ in range(60):
-        share.give(ANN)
-    more = sum(share.take(BEN) for _ in range(200))
+        share.release(ANN)
+    more = sum(share.try_hold(BEN) for _ in range(200))
     assert share.held(ANN) == 0 and share.held(BEN) == 30 + more == 53 and share.total == 53 + 15

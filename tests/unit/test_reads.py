@@ -11,10 +11,10 @@ from tidelog.types import ClusterImage, NodeId, TopicConfig, TopicState
 from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.read_window import WindowSettings
-from tidelog_gateway.consume.reads import Answered, Reader, Reads
+from tidelog_gateway.consume.reads import Answered, ReaderId, Reads
 
 MIB = 1 << 20
-ANN, BEN = Reader(("ann", 0), 1), Reader(("ben", 0), 2)
+ANN, BEN = ReaderId(("ann", 0), 1), ReaderId(("ben", 0), 2)
 READ = Read("t", 0, 0, max_bytes=2 * MIB)
 
 
@@ -39,10 +39,12 @@ class Bench:
         else:
             self.sent.append((request, timeout_s, done))
 
-    def ask(self, name: str, reader: Reader = ANN, request: Read | ListOffset = READ, timeout_s: float = 5.0) -> None:
+    def ask(
+        self, name: str, reader: ReaderId = ANN, request: Read | ListOffset = READ, timeout_s: float = 5.0
+    ) -> None:
         self.reads.ask("r1", request, reader, timeout_s, lambda answer: self.ends.append((name, answer)))
 
-    def share(self, name: int, reader: Reader = ANN) -> None:
+    def share(self, name: int, reader: ReaderId = ANN) -> None:
         self.reads.ask_shared(name, "r1", READ, reader, 2.0, lambda answer: self.ends.append((str(name), answer)))
 
     def answer(self, needed: int = 0) -> None:
@@ -130,7 +132,7 @@ def test_a_client_that_goes_takes_along_what_only_it_wanted() -> None:
 
 def test_a_read_that_two_connections_of_a_client_share_goes_on_when_the_first_closes() -> None:
     bench = Bench()
-    other, third = Reader(ANN.tenant, 3), Reader(ANN.tenant, 4)
+    other, third = ReaderId(ANN.tenant, 3), ReaderId(ANN.tenant, 4)
     bench.ask("first", BEN)
     bench.share(7)
     for reader in (other, third, third):
@@ -146,7 +148,7 @@ def test_a_read_that_two_connections_of_a_client_share_goes_on_when_the_first_cl
 
 def test_a_shared_read_ends_with_the_last_connection_that_wants_it() -> None:
     bench = Bench()
-    other = Reader(ANN.tenant, 3)
+    other = ReaderId(ANN.tenant, 3)
     bench.ask("first", BEN)
     bench.share(7)
     bench.reads.join(7, other)

@@ -44,7 +44,7 @@ class Bench:
         begun = []
         for number in range(requests):
             try:
-                begun.append(self.shell.begin(link, number, **how))
+                begun.append(self.shell.begin_request(link, number, **how))
             except TidelogError as error:
                 assert error.code == "OVERLOADED" and error.retriable
         return begun

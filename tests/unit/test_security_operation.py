@@ -28,7 +28,7 @@ from tidelog_controller.metadata.commands import ChangeAccess
 from tidelog_controller.metadata.rules.access import plan_access
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import decode_state, encode_state
-from tidelog_gateway.rights.authorizer import Authorizer, GuardSettings, heirs_at
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, heirs_at
 
 NODES = ("c1", "c2", "c3")
 OPERATE, DECIDE = Acl("olga", "cluster", "cluster"), Acl("sam", "security", "cluster")
@@ -113,7 +113,7 @@ TO_DECIDE: tuple[Message, ...] = (
 
 
 def guard(*acls: Acl, level: int = SECURITY, heirs: tuple[str, ...] = ()) -> Authorizer:
-    made = Authorizer(GuardSettings(authorization=True, superusers=("admin",)))
+    made = Authorizer(AuthorizerSettings(authorization=True, superusers=("admin",)))
     made.update(Access(acls=acls, heirs=heirs), level)
     return made
 
@@ -121,15 +121,22 @@ def guard(*acls: Acl, level: int = SECURITY, heirs: tuple[str, ...] = ()) -> Aut
 @pytest.mark.parametrize("request_", TO_DECIDE, ids=lambda message: message.OP)
 def test_it_takes_security_to_decide_about_rights(request_: Message) -> None:
     strict = guard(OPERATE, DECIDE)
-    refused = strict.judge("olga", request_)
+    refused = strict.refuse_request("olga", request_)
     assert refused is not None and "'tidelog acls add olga security cluster'" in refused.message
-    assert strict.judge("sam", request_) is None and strict.judge("admin", request_) is None
-    assert strict.judge("olga", DrainServer("r1")) is None and strict.judge("sam", DrainServer("r1")) is not None
+    assert strict.refuse_request("sam", request_) is None and strict.refuse_request("admin", request_) is None
+    assert (
+        strict.refuse_request("olga", DrainServer("r1")) is None
+        and strict.refuse_request("sam", DrainServer("r1")) is not None
+    )
 
 
 def test_both_may_look_at_rights_and_nobody_else() -> None:
     strict = guard(OPERATE, DECIDE, Acl("dora", "describe", "cluster"))
-    assert [strict.judge(who, DescribeAccess()) is None for who in ("olga", "sam", "dora")] == [True, True, False]
+    assert [strict.refuse_request(who, DescribeAccess()) is None for who in ("olga", "sam", "dora")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_below_the_level_who_administers_the_cluster_decides_as_with_earlier_gateways() -> None:
@@ -141,7 +148,9 @@ def test_below_the_level_who_administers_the_cluster_decides_as_with_earlier_gat
 
 def test_superusers_are_spared_by_all_others() -> None:
     assert guard().spared("sam") == ("admin",) and guard().spared("admin") == ()
-    assert Authorizer(GuardSettings(superusers=("admin",))).spared("sam") == (), "rules are not heeded there at all"
+    assert Authorizer(AuthorizerSettings(superusers=("admin",))).spared("sam") == (), (
+        "rules are not heeded there at all"
+    )
 
 
 # --- the controllers -------------------------------------------------------------------------------------------

@@ -314,13 +314,13 @@ def test_an_interval_counts_from_its_first_ack() -> None:
     limit.on_empty(0.0)
     limit.on_ack(100, 0.1, 0.1)
     assert limit.is_due(1.1)
-    limit.judge(100, 1.1)
+    limit.end_interval(100, 1.1)
     assert not limit.is_due(3.0)
     limit.on_ack(100, 1.9, 3.0)
     assert not limit.is_due(3.0)
     limit.on_ack(100, 0.3, 3.5)
     assert limit.is_due(4.0)
-    limit.judge(100, 4.0)
+    limit.end_interval(100, 4.0)
     assert limit.bytes_s is None
 
 
@@ -330,7 +330,7 @@ def test_an_interval_in_which_a_batch_finds_no_queue_is_not_slow() -> None:
     limit.on_ack(100, 1.5, 1.5)
     limit.on_ack(100, 2.9, 3.0)
     assert limit.is_due(3.0)
-    limit.judge(100, 3.0)
+    limit.end_interval(100, 3.0)
     assert limit.bytes_s is None
 
 
@@ -394,25 +394,25 @@ def test_the_log_says_that_a_limit_ended_with_the_connection() -> None:
 def test_an_ack_that_waits_for_nothing_tells_nothing_of_the_queue() -> None:
     limit = ServerLimit(1.0, 1)
     limit.on_empty(0.0)
-    limit.judge(0, 1.0)
+    limit.end_interval(0, 1.0)
     limit.on_ack(100, math.inf, 1.0)
     assert limit.is_due(1.0 + INTERVAL_S)
-    limit.judge(0, 1.0 + INTERVAL_S)
+    limit.end_interval(0, 1.0 + INTERVAL_S)
     assert limit.bytes_s is None
     limit.on_ack(100, 1.5, 2.0)
     limit.on_ack(100, math.inf, 2.0)
-    limit.judge(0, 1.0 + 2 * INTERVAL_S)
+    limit.end_interval(0, 1.0 + 2 * INTERVAL_S)
     assert limit.bytes_s == pytest.approx(100)
 
 
 def test_an_interval_without_acks_changes_nothing() -> None:
     limit = ServerLimit(1.0, 1)
     limit.on_empty(0.0)
-    limit.judge(0, 1.0)
+    limit.end_interval(0, 1.0)
     limit.on_ack(100, 1.5, 2.0)
-    limit.judge(0, 2.0)
+    limit.end_interval(0, 2.0)
     before = limit.bytes_s
-    limit.judge(0, 5.0)
+    limit.end_interval(0, 5.0)
     assert limit.bytes_s == before
 
 

@@ -10,7 +10,7 @@ from shared_readers import Bench, stored
 from tidelog.errors import refuse
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Credit, Read, ReadAnswer
-from tidelog_gateway.consume.tail_cache import BATCH_OVERHEAD_BYTES, BatchRun, TailCache
+from tidelog_gateway.consume.tail_cache import BATCH_OVERHEAD_BYTES, BatchRun, SubscriberTailCache
 
 KEY = TopicPartition("t", 0)
 
@@ -253,7 +253,7 @@ def test_an_answer_without_news_tells_where_the_log_begins_now() -> None:
 
 
 def test_a_tail_grows_at_its_end_only() -> None:
-    cache = TailCache(1 << 20, 1.0)
+    cache = SubscriberTailCache(1 << 20, 1.0)
     cache.add(KEY, 1, BatchRun(stored(5) + stored(6)), 0.0)
     cache.add(KEY, 1, BatchRun(stored(3)), 0.0)
     assert cache.find(KEY, 3, 1, 0.0) is None, "history is not kept"
@@ -268,7 +268,7 @@ def test_a_tail_grows_at_its_end_only() -> None:
 
 def test_the_oldest_of_all_partitions_goes_first() -> None:
     size = len(stored(0)) + BATCH_OVERHEAD_BYTES
-    cache, other = TailCache(2 * size, 1.0), TopicPartition("t", 1)
+    cache, other = SubscriberTailCache(2 * size, 1.0), TopicPartition("t", 1)
     cache.add(KEY, 1, BatchRun(stored(0)), 0.0)
     cache.add(other, 1, BatchRun(stored(0)), 0.0)
     cache.add(KEY, 1, BatchRun(stored(1)), 0.0)

@@ -12,7 +12,7 @@ from tidelog.types import TopicPartition
 from tidelog.wire.messages import Done, Message, OffsetAnswer, ProducerIds
 from tidelog_gateway.requests import offset_lookups as lookups
 from tidelog_gateway.requests.offset_lookups import Lookup, Lookups, Offsets, Want
-from tidelog_gateway.shared_requests import Seats, Sharing
+from tidelog_gateway.shared_requests import Seats, SingleFlight
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -25,7 +25,7 @@ def test_who_wants_a_look_up_before_it_is_sent_shares_it() -> None:
     core, one, two = Lookups(), Want("alice"), Want("bob")
     for want in (one, two):
         core.want(want, A, "r1")
-    (sent,) = core.take()
+    (sent,) = core.next_to_send()
     assert core.on_answer(sent, offsets(7)) == [one, two]
     assert one.found == two.found == {A: offsets(7)}
 
@@ -33,11 +33,11 @@ def test_who_wants_a_look_up_before_it_is_sent_shares_it() -> None:
 def test_who_comes_later_gets_the_next_look_up_and_one_is_under_way_at_a_time() -> None:
     core, one, two = Lookups(), Want("alice"), Want("bob")
     core.want(one, A, "r1")
-    (first,) = core.take()
+    (first,) = core.next_to_send()
     core.want(two, A, "r1")
-    assert not list(core.take()), "one of a partition at a time"
+    assert not list(core.next_to_send()), "one of a partition at a time"
     assert core.on_answer(first, offsets(7)) == [one]
-    (second,) = core.take()
+    (second,) = core.next_to_send()
     assert core.on_answer(second, offsets(9)) == [two]
     assert (one.found[A], two.found[A]) == (offsets(7), offsets(9))
 
@@ -46,15 +46,15 @@ def test_a_server_has_so_many_look_ups_at_a_time_and_principals_come_in_turn() -
     core, many, few = Lookups(), Want("mallory"), Want("bob")
     for number in range(2000):
         core.want(many, TopicPartition("t", number), "r1")
-    under_way = list(core.take())
+    under_way = list(core.next_to_send())
     assert len(under_way) == lookups.PER_SERVER <= 512
     core.want(few, TopicPartition("u", 0), "r1")
     core.want(few, TopicPartition("u", 1), "r2")
-    assert [lookup.key.topic_id for lookup in core.take()] == ["u"], "another server has room"
+    assert [lookup.key.topic_id for lookup in core.next_to_send()] == ["u"], "another server has room"
     sent: list[Lookup] = []
     for lookup in under_way[:2]:
         core.on_answer(lookup, None)
-        sent += core.take()
+        sent += core.next_to_send()
     assert "u" in [lookup.key.topic_id for lookup in sent], "one of two is bob's"
 
 
@@ -64,14 +64,14 @@ def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
         core.want(want, A, "r1")
     core.want(gone, B, "r1")
     gone.given_up = True
-    assert [lookup.key for lookup in core.take()] == [A]
+    assert [lookup.key for lookup in core.next_to_send()] == [A]
 
 
 def test_only_a_server_that_does_not_answer_is_silent() -> None:
     core, want = Lookups(), Want("alice")
     core.want(want, A, "r1")
     core.want(want, B, "r2")
-    refused, lost = core.take()
+    refused, lost = core.next_to_send()
     core.on_answer(refused, None)
     core.on_answer(lost, None, silent=True)
     assert (want.left, want.found, list(want.silent)) == (0, {A: None, B: None}, ["r2"])
@@ -100,7 +100,7 @@ def answers(*asked: str) -> tuple[list[str], int]:
             told.append(f"{who}{answer.first}")
 
         async with trio.open_nursery() as nursery:
-            sharing = Sharing(nursery)
+            sharing = SingleFlight(nursery)
             for who in asked:
                 if who == "b":
                     await trio.testing.wait_all_tasks_blocked()
@@ -132,7 +132,7 @@ async def test_all_who_share_a_refusal_get_it() -> None:
         errors.append(caught.value)
 
     async with trio.open_nursery() as nursery:
-        sharing = Sharing(nursery)
+        sharing = SingleFlight(nursery)
         for _ in range(3):
             nursery.start_soon(ask)
     assert len({id(error) for error in errors}) == 3
@@ -157,7 +157,7 @@ async def test_work_goes_on_while_anybody_waits_for_it() -> None:
             await sharing.get("q", work)
 
     async with trio.open_nursery() as nursery:
-        sharing = Sharing(nursery)
+        sharing = SingleFlight(nursery)
         for _ in range(2):
             nursery.start_soon(ask)
         await trio.testing.wait_all_tasks_blocked()
@@ -185,7 +185,7 @@ async def test_whoever_asks_after_the_last_one_has_gone_does_not_get_what_was_gi
             heard.append(await sharing.get("q", work))
 
     async with trio.open_nursery() as nursery:
-        sharing = Sharing(nursery)
+        sharing = SingleFlight(nursery)
         first, gone, last = trio.CancelScope(), trio.CancelScope(), trio.CancelScope()
         nursery.start_soon(ask, first)
         await trio.testing.wait_all_tasks_blocked()

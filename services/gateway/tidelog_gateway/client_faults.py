@@ -1,5 +1,5 @@
-"""Faults of ours, kept to the client that meets them: its connection ends, as it does where the link's own task
-fails. All others go on."""
+"""Confines a bug of the gateway to the client whose request meets it: only the connection of that client is
+closed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidelog.net.link import INTERNAL_ERROR, Link
 
 @contextmanager
 def contained(link: Link, op: str) -> Iterator[None]:
-    """Work for one client, in a task of its own. An exception that is no refusal is logged, and closes the link: what
-    of the request was done is unknown."""
+    """Run a block of work for one client. An exception is logged and closes the link, since the outcome of the
+    request is unknown; it is not raised further."""
     try:
         yield
     except Exception:
@@ -22,7 +22,7 @@ def contained(link: Link, op: str) -> Iterator[None]:
 
 
 def do_all(*steps: Callable[[], object]) -> None:
-    """Do each step in turn, also where one before it fails. Raises what the last one that fails raises."""
+    """Do every step in order, even if an earlier one fails. Raises the exception of the last step that fails."""
     with ExitStack() as stack:
         for step in reversed(steps):
             stack.callback(step)

@@ -20,10 +20,10 @@ from tidelog.types import (
 
 
 class ClusterView:
-    """``image`` and indexes over it. ``update`` costs time for the topics that changed only."""
+    """``image`` with indexes. The time of ``update`` depends on the topics that changed only."""
 
     def __init__(self, rack: str = "") -> None:
-        """``rack``: where this gateway is; "": nowhere in particular."""
+        """``rack``: the rack of this gateway; "": none."""
         self._rack = rack
         self.image = ClusterImage()
         self.servers: dict[NodeId, ServerState] = {}
@@ -51,16 +51,16 @@ class ClusterView:
         return changed
 
     def topic(self, topic_id: str) -> TopicState | None:
-        """The topic of this id."""
+        """The topic of this id; None if there is none."""
         return self._by_id.get(topic_id)
 
     def validates(self, topic_id: str) -> bool:
-        """Batches of the topic are looked at."""
+        """Whether the gateway checks the batches of the topic."""
         topic = self.topic(topic_id)
         return topic is not None and topic.config.validate_batches
 
     def topic_named(self, name: str) -> TopicState | None:
-        """The topic that has this name now."""
+        """The topic that has this name now; None if there is none."""
         return self._by_name.get(name)
 
     def state(self, topic_id: str, partition: int) -> PartitionState | None:
@@ -71,21 +71,21 @@ class ClusterView:
         return topic.partitions[partition]
 
     def knows_better(self, topic_id: str, partition: int, code: str) -> bool:
-        """A server refuses what the metadata allows: it has not heard of that yet."""
+        """Whether a server's refusal ``code`` contradicts the metadata here: the server has not got them yet."""
         state = self.state(topic_id, partition)
         if state is None:
             return False
-        told = {"UNKNOWN_TOPIC": False, "TOPIC_PAUSED": state.paused, "TOPIC_READ_ONLY": state.read_only}
-        return not told.get(code, True)
+        expected = {"UNKNOWN_TOPIC": False, "TOPIC_PAUSED": state.paused, "TOPIC_READ_ONLY": state.read_only}
+        return not expected.get(code, True)
 
     def has_leaders(self, topic_id: str) -> bool:
-        """The topic is known and each of its partitions has a leader that is not fenced."""
+        """Whether the topic is known and each of its partitions has a leader that is not fenced."""
         topic = self._by_id.get(topic_id)
         return topic is not None and all(self.is_live(state.leader) for state in topic.partitions)
 
     def copies(self, state: PartitionState) -> list[NodeId]:
-        """Who besides the leader is to serve readers: the live replicas in sync, and the learners. Where any of
-        these, or the leader, is in the gateway's rack, nobody elsewhere is."""
+        """The servers other than the leader that are to serve readers: the in-sync replicas and learners that are not
+        fenced. If any of them, or the leader, is in the gateway's rack, those in other racks are left out."""
         fit = [node for node in (*state.isr, *state.learners) if node != state.leader and self.is_live(node)]
         near = [node for node in fit if self._is_near(node)]
         return near if near or self._is_near(state.leader) else fit
@@ -94,7 +94,7 @@ class ClusterView:
         return bool(self._rack) and node in self.servers and self.servers[node].rack == self._rack
 
     def is_live(self, node: NodeId | None) -> bool:
-        """The metadata names this replica server and it is not fenced."""
+        """Whether the metadata has this replica server and it is not fenced."""
         server = self.servers.get(node) if node is not None else None
         return server is not None and not server.fenced
 

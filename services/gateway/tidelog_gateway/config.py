@@ -11,10 +11,10 @@ from tidelog.runtime.config import setting
 from tidelog.runtime.listen_config import ListenConfig
 
 from tidelog_gateway.consume.read_window import WindowSettings
-from tidelog_gateway.rights.authorizer import GuardSettings
+from tidelog_gateway.rights.authorizer import AuthorizerSettings
 from tidelog_gateway.settings import (
     OIDC_ALGORITHMS,
-    DoorSettings,
+    ConnectionSettings,
     OidcRules,
     RouterSettings,
     SubscriptionSettings,
@@ -23,15 +23,15 @@ from tidelog_gateway.settings import (
 _ROUTER = RouterSettings()
 _SUBSCRIPTIONS = SubscriptionSettings()
 _WINDOW = WindowSettings()
-_DOOR = DoorSettings()
+_CONNECTIONS = ConnectionSettings()
 _OIDC = OidcRules("", ())
 LEAST_BYTES = 2 << 20
-"""Room for two of the largest batches."""
+"""Bytes of two batches of the largest size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcConfig:
-    """Whose tokens are taken besides the cluster's own: those of one OpenID Connect issuer."""
+    """The OpenID Connect issuer whose tokens are accepted besides the cluster's own."""
 
     issuer: str = setting(
         "", "Take the tokens (JWT) of this OpenID Connect issuer: its URL, as their iss says it. Empty: of none."
@@ -57,7 +57,7 @@ class OidcConfig:
     )
 
     def faults(self) -> list[str]:
-        """What does not go together."""
+        """Return the settings that contradict each other, one sentence each."""
         if not self.issuer:
             return ["jwks: without issuer nothing is verified"] if self.jwks else []
         found = []
@@ -100,20 +100,20 @@ class GatewayConfig(ListenConfig):
         "Where this gateway is: who may be served by any replica is served by one with this rack, if there is one.",
     )
     client_max_connections: int = setting(
-        _DOOR.client_max_connections,
+        _CONNECTIONS.client_max_connections,
         "Clients connected at a time; more are refused and go to another gateway.",
         1,
         4000,
     )
     principal_max_connections: int = setting(
-        _DOOR.principal_max_connections,
+        _CONNECTIONS.principal_max_connections,
         "Of these so many belong to one principal at most, so that there is room for others; a quota of its own goes"
         " before. All clients without a name are one principal.",
         1,
         4000,
     )
     address_max_connections: int = setting(
-        _DOOR.address_max_connections,
+        _CONNECTIONS.address_max_connections,
         "And so many come from one address; raise it behind a proxy, which all clients share.",
         1,
         4000,
@@ -209,7 +209,7 @@ class GatewayConfig(ListenConfig):
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
 
     def faults(self) -> list[str]:
-        """Relations that hold between settings, and do not."""
+        """Return the settings that contradict each other, one sentence each."""
         found = [] if self.node else ["node: must not be empty"]
         if not self.controllers:
             found.append("controllers: name at least one")
@@ -223,14 +223,14 @@ class GatewayConfig(ListenConfig):
         return found + self.faults_of_listening(self.host, self.authentication, how)
 
     @property
-    def guard(self) -> GuardSettings:
-        """How strict it is."""
-        return GuardSettings(self.authentication, self.authorization, self.superusers)
+    def authorizer(self) -> AuthorizerSettings:
+        """The settings of the authorizer."""
+        return AuthorizerSettings(self.authentication, self.authorization, self.superusers)
 
     @property
-    def door(self) -> DoorSettings:
-        """The door's part of it."""
-        return DoorSettings(
+    def connections(self) -> ConnectionSettings:
+        """The settings of the connections."""
+        return ConnectionSettings(
             self.client_max_connections,
             self.principal_max_connections,
             self.address_max_connections,
@@ -239,19 +239,19 @@ class GatewayConfig(ListenConfig):
 
     @property
     def oidc_rules(self) -> OidcRules | None:
-        """Which tokens of an issuer are taken; None: there is none."""
-        told = self.oidc
-        if not told.issuer:
+        """The rules for tokens of the outside issuer; None: no issuer is configured."""
+        oidc = self.oidc
+        if not oidc.issuer:
             return None
         return OidcRules(
-            told.issuer,
-            told.audience,
-            told.algorithms,
-            told.leeway_s,
-            told.principal_claim,
-            told.principal_prefix,
-            told.refresh_s,
-            told.max_age_s,
+            oidc.issuer,
+            oidc.audience,
+            oidc.algorithms,
+            oidc.leeway_s,
+            oidc.principal_claim,
+            oidc.principal_prefix,
+            oidc.refresh_s,
+            oidc.max_age_s,
         )
 
     @property
@@ -260,7 +260,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def router(self) -> RouterSettings:
-        """The router's part of it."""
+        """The settings of the router."""
         return RouterSettings(
             server_max_bytes=self.server_max_bytes,
             server_max_batches=self.server_max_batches,
@@ -273,7 +273,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def subscriptions(self) -> SubscriptionSettings:
-        """The subscriptions' part of it."""
+        """The settings of the subscriptions."""
         return SubscriptionSettings(
             client_max_subscriptions=self.client_max_subscriptions,
             principal_max_subscriptions=self.principal_max_subscriptions,
@@ -284,5 +284,5 @@ class GatewayConfig(ListenConfig):
 
     @property
     def window(self) -> WindowSettings:
-        """The part of it that bounds reads."""
+        """The settings of the read window."""
         return WindowSettings(max_bytes=self.server_max_read_bytes)

@@ -1,4 +1,4 @@
-"""What one gateway has done since it started, for its metrics; no rule goes by any of it."""
+"""Counters of one gateway since its start. They are for the metrics; no decision depends on them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def _latencies() -> Histogram:
 
 @dataclass(slots=True)
 class RouterCounts:
-    """What producers sent."""
+    """Counters of produced batches."""
 
     errors: dict[str, int]
     """Batches that were answered with an error, by its code."""
     batches: int = 0
-    """Taken in; not those that were refused by sight."""
+    """Batches that were queued; those that were refused on arrival do not count."""
     records: int = 0
     bytes: int = 0
     acks: Histogram = field(default_factory=_latencies)
@@ -39,7 +39,7 @@ class RouterCounts:
         self.throttle_s[principal] = self.throttle_s.get(principal, 0.0) + pause_ms / 1000
 
     def on_batch(self, records: int, size: int) -> None:
-        """A batch was taken in."""
+        """Count a queued batch of ``size`` bytes."""
         self.batches += 1
         self.records += records
         self.bytes += size
@@ -47,21 +47,21 @@ class RouterCounts:
 
 @dataclass(slots=True)
 class DeliveryCounts:
-    """What subscriptions got."""
+    """Counters of subscriptions."""
 
     reads: int = 0
-    """Asked of replica servers, each for all subscriptions that share it."""
+    """Reads sent to replica servers; a read that several subscriptions share counts once."""
     deliveries: int = 0
     records: int = 0
     bytes: int = 0
     ages: Histogram = field(default_factory=_latencies)
-    """Seconds from the first timestamp of a batch until it was delivered to one who had everything before it."""
+    """Seconds from the first timestamp of a batch until it was delivered to a subscription that waited for it."""
     retries: dict[str, int] = field(default_factory=dict)
     """Reads that failed and were followed by another, by the error's code."""
     ended: dict[str, int] = field(default_factory=dict)
     """Subscriptions that were ended with an error, by its code."""
 
-    def on_news(self, timestamps: list[int], wall_ms: int) -> None:
-        """Batches with these timestamps (ms) were delivered to one who waited for them."""
+    def on_new_records(self, timestamps: list[int], wall_ms: int) -> None:
+        """Observe the age of delivered batches with these first timestamps (ms) at ``wall_ms``."""
         for timestamp in timestamps:
             self.ages.observe(max(0, wall_ms - timestamp) / 1000)

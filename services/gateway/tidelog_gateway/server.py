@@ -1,4 +1,4 @@
-"""A gateway as one async function."""
+"""Starts a gateway: ``serve`` runs one as an async function."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.console import console_pages
-from tidelog_gateway.observability.health import why_not_ready
+from tidelog_gateway.observability.health import reasons_not_ready
 from tidelog_gateway.observability.metrics import metrics_page
-from tidelog_gateway.requests.requests import KINDS, ClientRequests, Playground
+from tidelog_gateway.requests.requests import KINDS, ClientRequests, FaultPlayground
 from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_gateway.shell import GatewayShell
 
@@ -59,7 +59,7 @@ CLIENT_OPS = frozenset(
 
 
 def wall_ms() -> int:
-    """The wall clock in milliseconds; tokens expire by it, and the age of what is delivered is told by it."""
+    """Return the wall clock in milliseconds: for the expiry of tokens and the age of delivered batches."""
     return time.time_ns() // 1_000_000
 
 
@@ -68,12 +68,12 @@ async def serve(
     *,
     transport: Transport,
     clock: Callable[[], float] = trio.current_time,
-    playground: Playground | None = None,
+    playground: FaultPlayground | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve clients until cancelled, which is an end in order (``clients/drain.py``). Listens, and reports its URL,
-    when it has the cluster's metadata. ``clock`` is trio's clock. ``playground``: what clients may play with. Raises
-    ``ConfigError`` when the port is in use."""
+    """Serve clients until cancelled; then the shutdown is orderly (``clients/drain.py``). The gateway listens, and
+    reports its URL, when it has the cluster's metadata. ``clock`` is trio's clock. ``playground``: nodes of which
+    clients may cause faults (``tidelog dev``). Raises ``ConfigError`` if the port is in use."""
     await serve_in_order(
         partial(_run, config, transport, clock, playground), config.shutdown_s, task_status, from_start=False
     )
@@ -83,7 +83,7 @@ async def _run(
     config: GatewayConfig,
     transport: Transport,
     clock: Callable[[], float],
-    playground: Playground | None,
+    playground: FaultPlayground | None,
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
@@ -105,7 +105,7 @@ async def _start(
     config: GatewayConfig,
     transport: Transport,
     shell: GatewayShell,
-    playground: Playground | None,
+    playground: FaultPlayground | None,
     nursery: trio.Nursery,
 ) -> tuple[Leave, str]:
     bits = random.SystemRandom().getrandbits
@@ -126,16 +126,17 @@ async def _start(
     nursery.start_soon(shell.run_turns)
     while not shell.cluster.image.index:
         await shell.wait_change()
-    life = f"{config.node}/{bits(64):016x}"  # not the name of its requests: everybody who reads the audit sees it
-    journal = AuditEvents(life, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
+    # The audit shows this name to its readers, who must not learn ``name``.
+    incarnation = f"{config.node}/{bits(64):016x}"
+    journal = AuditEvents(incarnation, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
     audit = Audit(shell, journal, wall_ms)
-    leaving = Drain(shell)
+    drain = Drain(shell)
     issuer_keys = _issuer_keys(config, shell)
     if issuer_keys is not None:
         nursery.start_soon(issuer_keys.run)
-    guard = Authorizer(config.guard, issuer_keys)
-    door = ClientConnections(shell, requests, guard, audit, wall_ms, leaving, config.door)
-    nursery.start_soon(door.run)
+    authorizer = Authorizer(config.authorizer, issuer_keys)
+    connections = ClientConnections(shell, requests, authorizer, audit, wall_ms, drain, config.connections)
+    nursery.start_soon(connections.run)
     nursery.start_soon(audit.run)
     url = await nursery.start(
         lambda task_status: serve_links(
@@ -143,19 +144,19 @@ async def _start(
             config.host,
             config.port,
             welcome,
-            door.on_message,
+            connections.on_message,
             allowed={"client": CLIENT_OPS},
-            authenticate=door.authenticate,
-            on_open=door.on_open,
-            on_close=door.on_close,
-            pages=_pages(config, page, shell, leaving),
+            authenticate=connections.authenticate,
+            on_open=connections.on_open,
+            on_close=connections.on_close,
+            pages=_pages(config, page, shell, drain),
             origins=config.allowed_origins,
             hosts=config.allowed_hosts,
-            until=leaving.begun,
+            until=drain.begun,
             task_status=task_status,
         )
     )
-    return leaving.leave, url
+    return drain.leave, url
 
 
 def _issuer_keys(config: GatewayConfig, shell: GatewayShell) -> IssuerKeys | None:
@@ -170,9 +171,9 @@ def _issuer_keys(config: GatewayConfig, shell: GatewayShell) -> IssuerKeys | Non
     return IssuerKeys(rules, config.oidc.jwks, config.oidc.ca, shell.clock)
 
 
-def _pages(config: GatewayConfig, metrics: MetricsPage | None, shell: GatewayShell, leaving: Drain) -> Pages:
+def _pages(config: GatewayConfig, metrics: MetricsPage | None, shell: GatewayShell, drain: Drain) -> Pages:
     return {
-        **health_pages(partial(why_not_ready, shell, leaving)),
+        **health_pages(partial(reasons_not_ready, shell, drain)),
         **({} if metrics is None else {METRICS_PATH: metrics}),
         **(console_pages() if config.console else {}),
     }

@@ -10,20 +10,21 @@ class RouterSettings:
     """Bounds and times of the router."""
 
     merge_max_bytes: int = 1 << 20
-    """A ``Produce`` to a leader is closed when it holds this much."""
+    """Bytes at which a ``Produce`` to a leader is closed."""
     server_max_bytes: int = 8 << 20
-    """In flight to one replica server."""
+    """Bytes in flight to one replica server."""
     server_max_batches: int = 1000
-    """The same in batches: what a server has taken and cannot copy in time makes its followers late."""
+    """Batches in flight to one replica server. Batches that a server has and cannot copy in time delay its
+    followers."""
     client_max_bytes: int = 32 << 20
-    """Held for one client."""
+    """Bytes held for one client until they are acked."""
     total_max_bytes: int = 256 << 20
-    """Held for all clients, who share it fairly: a principal that is alone has three eighths."""
+    """Bytes held for all clients, who share them fairly: a principal without competitors gets three eighths."""
     retry_first_s: float = 0.02
-    """First pause of a lane after a refusal; it doubles up to ``retry_max_s``."""
+    """First pause of a produce queue after a refusal; it doubles up to ``retry_max_s``."""
     retry_max_s: float = 0.5
     fate_grace_s: float = 1.0
-    """How long a replaced leader may still tell the fate of a batch that must not be sent twice."""
+    """How long a replaced leader may still report the outcome of a batch that must not be sent twice."""
     ack_timeout_s: float = 5.0
     """How long a batch waits for its ack if its client gives no timeout."""
     produce_max_timeout_ms: int = 120_000
@@ -42,22 +43,22 @@ class SubscriptionSettings:
     client_max_subscriptions: int = 1000
     """Open subscriptions of one client."""
     principal_max_subscriptions: int = 20_000
-    """The same of all clients of one principal."""
+    """Open subscriptions of all clients of one principal."""
     credit_max_bytes: int = 8 << 20
-    """Credit of one subscription beyond this is forgotten."""
+    """Credit of one subscription beyond this many bytes is dropped."""
     read_max_bytes: int = 1 << 20
-    """Asked of a leader at a time; less when the credit is less."""
+    """Bytes that one read asks for; less when the credit is less."""
     tail_cache_bytes: int = 64 << 20
-    """The newest batches of all partitions, kept for subscribers that are about to want them."""
+    """Bytes of the newest batches of all partitions, kept for the subscribers that read them next."""
     tail_cache_max_age_s: float = 1.0
-    """How long after it was read a batch is served from there. What compaction has removed is served for no longer
-    than that."""
+    """How long after it was read a batch is served from the tail cache. A record that compaction has removed is
+    served for at most that long."""
     read_max_wait_ms: int = 5000
-    """A read at the end of the log waits this long at the leader for news, then is asked again."""
+    """A read at the end of the log waits this long at the leader for new records; then it is repeated."""
     read_grace_s: float = 2.0
     """How much later than ``read_max_wait_ms`` an answer may come before it counts as lost."""
     leader_stay_s: float = 5.0
-    """A reader whom another replica could not serve stays with the leader for so long."""
+    """A subscription that a copy could not serve reads from the leader for this long."""
     retry_first_s: float = 0.02
     """First pause after a retriable error; it doubles up to ``retry_max_s``."""
     retry_max_s: float = 0.5
@@ -75,39 +76,39 @@ OIDC_ALGORITHMS = {
     "ES512": "EC",
     "Ed25519": "OKP",
 }
-"""What may be taken, and the type of key that each needs. Those with a shared secret (HS256) are not among them."""
+"""Signature algorithms that may be configured, and the key type of each. None has a shared secret (as HS256 has)."""
 
 
 @dataclass(frozen=True, slots=True)
 class OidcRules:
-    """Which tokens are taken, and how their claims become principals."""
+    """Which tokens are accepted, and how their claims become principals."""
 
     issuer: str
-    """The claim ``iss``, to the letter."""
+    """The exact value of the claim ``iss``."""
     audiences: tuple[str, ...]
-    """The claim ``aud`` names one of these."""
+    """The claim ``aud`` must name one of these."""
     algorithms: tuple[str, ...] = ("RS256",)
     leeway_s: int = 30
     """Seconds by which the issuer's clock may differ."""
     claim: str = "sub"
     """The claim that names the principal."""
     prefix: str = "oidc-"
-    """Stands before it."""
+    """Put before the claim's value to make the principal."""
     refresh_s: float = 300.0
-    """The keys are asked for so often."""
+    """Seconds after which the keys are fetched again."""
     max_age_s: float = 86_400.0
-    """Keys that are older than this are not used."""
+    """Keys that were fetched more seconds ago are not used."""
 
 
 @dataclass(frozen=True, slots=True)
-class DoorSettings:
-    """How many clients are let in, and what is told of it."""
+class ConnectionSettings:
+    """Bounds of connections, and whether logins are audited."""
 
     client_max_connections: int = 4000
-    """Of all clients."""
+    """Connections of all clients."""
     principal_max_connections: int = 3000
-    """Of one principal, unless its quota says another number."""
+    """Connections of one principal, unless its quota sets another number."""
     address_max_connections: int = 3000
-    """From one address."""
+    """Connections from one address."""
     audit_logins: bool = False
-    """Who came in is written to the audit topic."""
+    """Whether each login is written to the audit topic."""

@@ -1,4 +1,5 @@
-"""How requests that ask for much share what they cost: one answer for all who ask the same; seats for the others."""
+"""How costly requests share the gateway: one answer for all that ask the same (``SingleFlight``), and a bounded
+number at a time of the others (``Seats``)."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.wire.messages import Message
 
 PAGE = 200
-"""Topics, partitions or the like with which an answer goes on before others run."""
+"""Topics, partitions or the like that are added to an answer before other tasks run."""
 
 
 @dataclass(slots=True, eq=False)
-class _Round:
-    """One answer, and how many wait for it."""
+class _SharedAnswer:
+    """One answer, and the number of requests that wait for it."""
 
     work: Callable[[], Awaitable[Message]]
     waiting: int = 0
@@ -28,20 +29,21 @@ class _Round:
     fault: Exception | None = None
 
 
-class Sharing:
-    """Of each question one answer is worked out at a time. Whoever asks before that begins shares it, whoever asks
-    later shares the next one: an answer is never older than its question. Work that nobody waits for ends."""
+class SingleFlight:
+    """Works out one answer at a time for each question. Requests that come before the work begins share its answer;
+    later ones share the next answer. So an answer is never older than its question. Work that no request waits for is
+    cancelled."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        self._next: dict[Hashable, _Round] = {}
+        self._next: dict[Hashable, _SharedAnswer] = {}
         self._working: dict[Hashable, None] = {}
 
     async def get(self, question: Hashable, work: Callable[[], Awaitable[Message]]) -> Message:
-        """The answer of ``work``, or of the same work for somebody else. Raises its ``TidelogError``, or
-        ``RuntimeError`` where it failed otherwise."""
+        """Return the answer of ``work``, or of the same work for another request. Raises its ``TidelogError``, or
+        ``RuntimeError`` if it failed in another way."""
         if (shared := self._next.get(question)) is None:
-            shared = self._next[question] = _Round(work)
+            shared = self._next[question] = _SharedAnswer(work)
             if question not in self._working:
                 self._working[question] = None
                 self._nursery.start_soon(self._run, question)
@@ -51,13 +53,13 @@ class Sharing:
         finally:
             shared.waiting -= 1
             if not shared.waiting:
-                if self._next.get(question) is shared:  # it has not begun: whoever asks now must not join it
+                if self._next.get(question) is shared:  # it ends before it begins: new requests must not join
                     del self._next[question]
                 shared.scope.cancel()
         if shared.fault is not None:
             raise RuntimeError("the work that is shared has failed") from shared.fault
         if shared.error is not None:
-            raise from_info(shared.error.to_info())  # to each its own: frames are added to one that is raised
+            raise from_info(shared.error.to_info())  # a copy for each request: raising an error adds frames to it
         assert shared.answer is not None
         return shared.answer
 
@@ -75,8 +77,8 @@ class Sharing:
 
 
 class Seats:
-    """``most`` at a time, of one tenant (a principal, say) at most ``each``. Tenants that wait come in turn, and what
-    one tenant waits for comes in the order of its arrival."""
+    """A semaphore with ``most`` seats, of which a tenant (a principal, say) has at most ``each``. Waiting tenants are
+    served in turn, and the requests of one tenant in the order of arrival."""
 
     def __init__(self, most: int, each: int) -> None:
         self._most = most
@@ -86,21 +88,21 @@ class Seats:
         self._waiting: dict[Hashable, deque[Seat]] = {}
 
     def queue(self, tenant: Hashable) -> Seat:
-        """Join the queue. If a seat is free it is given at once."""
+        """Join the queue. A free seat is given at once."""
         seat = Seat(self, tenant)
         self._waiting.setdefault(tenant, deque()).append(seat)
-        self._call()
+        self._assign()
         return seat
 
     @asynccontextmanager
     async def seat(self, tenant: Hashable) -> AsyncIterator[None]:
-        """Wait for a seat, and have it in this block."""
+        """Wait for a seat, and hold it in this block."""
         with self.queue(tenant) as seat:
             await seat.wait()
             yield
 
     def leave(self, seat: Seat) -> None:
-        """It is free, or not waited for any more; others may have it. ``Seat.leave`` calls this once."""
+        """Take a seat back, or remove it from the queue. ``Seat.leave`` calls this once."""
         tenant = seat.tenant
         if seat.is_given:
             self._total -= 1
@@ -111,10 +113,10 @@ class Seats:
             self._waiting[tenant].remove(seat)
             if not self._waiting[tenant]:
                 del self._waiting[tenant]
-        self._call()
+        self._assign()
 
-    def _call(self) -> None:
-        """Give free seats away."""
+    def _assign(self) -> None:
+        """Give free seats to those that wait."""
         if not self._waiting:
             return
         for tenant in list(self._waiting):
@@ -131,7 +133,7 @@ class Seats:
 
 
 class Seat:
-    """A place in the queue of ``seats``, and then a seat. It is free when its block ends, or by ``leave``."""
+    """A place in the queue of ``seats``, and then a seat. The end of its block, or ``leave``, gives it back."""
 
     def __init__(self, seats: Seats, tenant: Hashable) -> None:
         self.seats = seats
@@ -141,19 +143,19 @@ class Seat:
 
     @property
     def is_given(self) -> bool:
-        """It is no place in a queue any more."""
+        """Whether the seat was given: it waits no more."""
         return self._given.is_set()
 
     def give(self) -> None:
-        """Its turn has come."""
+        """Give the seat to the request that waits for it."""
         self._given.set()
 
     async def wait(self) -> None:
-        """Until it is given."""
+        """Wait until the seat is given."""
         await self._given.wait()
 
     def leave(self) -> None:
-        """Give it back, or leave the queue. Nothing happens the second time."""
+        """Give the seat back, or leave the queue. A second call does nothing."""
         if not self._is_left:
             self._is_left = True
             self.seats.leave(self)
@@ -166,31 +168,33 @@ class Seat:
 
 
 class PendingRequest:
-    """A request's way to the servers that answer it: at each it needs a seat, which it waits for in its time.
+    """A request on its way to the servers that answer it. At each server it waits for a seat, at most ``until`` then.
 
-    ``tenant``: whose it is; ``until``: the end of its time."""
+    ``tenant``: the tenant that the request counts for."""
 
     def __init__(self, tenant: Hashable, until: float, *, only_reads: bool = False) -> None:
         self.tenant = tenant
         self.until = until
         self.scope = trio.CancelScope()
-        """What is done for it."""
+        """Cancelling this scope cancels the work for the request."""
         self._only_reads = only_reads
         self._seat: Seat | None = None
         self._has_begun = False
 
     @property
     def ends_with_link(self) -> bool:
-        """It need not go on where its client is gone: it only reads, or it waits for its first seat."""
+        """Whether the request may be cancelled when its client is gone: it only reads, or waits for its first
+        seat."""
         waits = self._seat is not None and not self._seat.is_given
         return self._only_reads or (waits and not self._has_begun)
 
     def queue(self, seats: Seats) -> None:
-        """Join this queue now, so that requests keep the order in which they came."""
+        """Join the queue of ``seats`` now, so that requests keep the order in which they came."""
         self._seat = seats.queue(self.tenant)
 
     async def wait(self, seats: Seats) -> Seat:
-        """A seat there; the caller gives it back. Raises ``OVERLOADED``: the time was too short."""
+        """Wait for a seat of ``seats`` and return it; the caller gives it back. Raises ``OVERLOADED`` at
+        ``until``."""
         if self._seat is None or self._seat.seats is not seats:
             self.leave()
             self.queue(seats)
@@ -208,20 +212,20 @@ class PendingRequest:
         return seat
 
     def leave(self) -> None:
-        """It waits no more."""
+        """Stop waiting for a seat."""
         if self._seat is not None:
             self._seat.leave()
             self._seat = None
 
 
 class Steps:
-    """Of one answer: after each ``PAGE`` of them others run."""
+    """Counts the steps of one answer; after each ``PAGE`` steps other tasks run."""
 
     def __init__(self) -> None:
         self._taken = 0
 
-    async def take(self) -> None:
-        """Count one more step, and let other tasks run now and then."""
+    async def advance(self) -> None:
+        """Count a step, and let other tasks run after each ``PAGE`` steps."""
         self._taken += 1
         if self._taken % PAGE == 0:
             await trio.lowlevel.checkpoint()

@@ -1,10 +1,11 @@
-"""The gateway's trio side: links in and out, the turn that flushes the router, and the timer.
+"""The gateway's trio shell: links in and out, the turn that flushes the router, and the timer.
 
-Messages are handled inline in the reader task of the link that they came over. A read goes out to its leader as soon
-as the window has room for it (``consume/reads.py``); one that found nothing waits here, with the subscriptions. A
-produce goes into the router's lanes; while nothing is in flight they are flushed at once, otherwise by ``run_turns``,
-one task that runs once per turn of the scheduler, so that whatever came in one turn is merged. The same task keeps
-the time of the cores. Requests that need the controller (``requests/requests.py``) get a task each; they are rare.
+Messages are handled inline in the reader task of the link that they came over. A read is sent to its leader as soon
+as the window has room for it (``consume/reads.py``); a read that found nothing waits here, with the subscriptions. A
+produced batch goes into a queue of the router. While nothing is in flight the queues are flushed at once. Otherwise
+``run_turns`` flushes them, one task that runs once per turn of the scheduler, so that the messages of one turn are
+merged. The same task keeps the time of the cores. Each request that needs the controller (``requests/requests.py``)
+gets a task of its own; such requests are rare.
 """
 
 from __future__ import annotations
@@ -46,50 +47,51 @@ from tidelog.wire.metadata_image import apply_update
 from tidelog_gateway.client_faults import contained, do_all
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.read_window import WindowSettings
-from tidelog_gateway.consume.reads import Reader, Reads
+from tidelog_gateway.consume.reads import ReaderId, Reads
 from tidelog_gateway.consume.replica_selector import ReplicaSelector
 from tidelog_gateway.consume.subscriptions import Effect as Subscribed
 from tidelog_gateway.consume.subscriptions import Polled, Subscriptions
 from tidelog_gateway.consume.tail_cache import BatchRun
 from tidelog_gateway.consume.timestamp_lookup import find_by_time
 from tidelog_gateway.limits.fair_share import FairShare
-from tidelog_gateway.limits.heavy_requests import UNFOLDING, Asking, cost_of
+from tidelog_gateway.limits.heavy_requests import UNFOLDING, HeavyRequests, cost_of
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shared_requests import Seats
 
 READ_TIMEOUT_S = 5.0
-"""A read or offset request that fails in a way that may pass is tried again for so long."""
+"""A read or offset request that fails with a retriable error is tried again for so long."""
 RETRY_S = 0.05
 OWN = 0
 """The source that stands for this gateway itself; links count from 1."""
-OWN_READER = Reader(("", OWN), OWN)
+OWN_READER = ReaderId(("", OWN), OWN)
 CLIENT_MAX_REQUESTS = 512
 """Reads, offset and controller requests of one client that wait for their answers."""
 MAX_REQUESTS = 65_536
-"""The same of all clients, who share this fairly."""
+"""Reads, offset and controller requests of all clients, who share this number fairly."""
 MAX_CALLS = 1536
-"""Those of them that are neither reads nor look-ups of offsets: they wait at a replica server or a controller, so
-each takes a place of a link that all share. With those that the window and the long polls take it has 4,096."""
+"""Requests of all clients that are neither reads nor look-ups of offsets. Each waits at a replica server or a
+controller, and counts for the limit of 4,096 requests of a link that all share; reads and long polls have the
+rest."""
 DEFAULT_WINDOW = WindowSettings()
 POLL_MAX_S = 30.0
-"""No read waits longer for news."""
+"""Most seconds that a read waits for new records."""
 UNFOLDING_REST = 9.0
-"""After batches that took long to unfold none of their principal is looked at for so many times as long: it gets a
-tenth of the time."""
+"""After checking batches that took long to decompress, none of that principal is checked for so many times as long:
+the principal gets a tenth of the time."""
 UNFOLDING_REST_OF_ALL = 1.0
-"""So many times as long none of anybody is: all principals together get half of the time."""
+"""For so many times as long none of any principal is checked: all principals together get half of the time."""
 
 Answered = Callable[[Message | TidelogError], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Poll:
-    """A client's read that found nothing, and waits."""
+class _WaitingRead:
+    """A client's read that found nothing and waits for new records."""
 
     read: Read
-    reader: Reader
+    reader: ReaderId
     found: ReadAnswer
     done: Answered
 
@@ -135,26 +137,26 @@ class GatewayShell:
         self.clock = clock
         self.reads = Reads(self.peers.start_call, self.cluster, window, clock)
         self._tenants: dict[int, Tenant] = {}
-        self._polls: dict[int, dict[int, _Poll]] = {}
+        self._polls: dict[int, dict[int, _WaitingRead]] = {}
         self._poll_tokens = itertools.count(1)
         self._request_share = FairShare(MAX_REQUESTS, reserved=True)
         self._call_share = FairShare(MAX_CALLS, reserved=True)
-        self._spread = ReplicaSelector(self.cluster)
+        self._replica_selector = ReplicaSelector(self.cluster)
         self._links: dict[int, Link] = {}
-        self._asking = Asking()
+        self._heavy_requests = HeavyRequests()
         self._checking: dict[int, str] = {}
-        """Clients whose batches a task looks at, since they unfold to much, and their principals. They may be gone:
-        their principals rest all the same."""
+        """Clients whose batches a task checks, since these decompress to much, and their principals. A client may be
+        gone: the pause of its principal goes on."""
         self._resting = Seats(sys.maxsize, 1)
         self._unfolding = Seats(1, 1)
         self._requests: dict[int, int] = {}
         self._wake = trio.Event()
         self._timer = math.inf
-        self._news = trio.Event()
+        self._change = trio.Event()
         self._log = structlog.get_logger()
         self.on_own_acks: Callable[[Message], None] = lambda _: None
         self.on_settled: Callable[[Link], None] = lambda _: None
-        """Called when a client got acks or an answer."""
+        """Called when acks or an answer were sent to a client."""
         self.requests: dict[str, int] = {}
         """Messages of clients, by op, for the metrics."""
 
@@ -165,11 +167,11 @@ class GatewayShell:
 
     @property
     def links(self) -> list[Link]:
-        """Those of the clients."""
+        """The links of the clients."""
         return list(self._links.values())
 
     def owes(self, link: Link) -> bool:
-        """A batch or a request of the client waits for its answer."""
+        """Whether a batch or a request of the client waits for its answer."""
         source = link.source
         return source in self.router.held or self._requests.get(source, 0) > 0
 
@@ -187,11 +189,11 @@ class GatewayShell:
         self._requests[link.source] = 0
 
     def tenant_of(self, source: int) -> Tenant:
-        """Under which name a client that is connected shares what others need, too."""
+        """The tenant of a connected client, for the bounds that clients share."""
         return self._tenants[source]
 
     def on_close(self, link: Link) -> None:
-        """A client went."""
+        """Forget a client that has disconnected, and end what it waits for."""
         source = link.source
         gone = Unreachable("the client is gone")
         self._links.pop(source, None)
@@ -206,25 +208,27 @@ class GatewayShell:
         )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """The hot messages of a client; the others are ``requests/requests.py``'s."""
+        """Handle a frequent message of a client; ``requests/requests.py`` handles the others. Raises the refusal."""
         now = self.clock()
         match message:
             case Produce():
                 merge = self.router.in_flight > 0
                 self._on_produce(link, message, now)
                 if merge:  # others are on their way: what comes in this turn travels together
-                    self._turn()
+                    self._schedule_turn()
                 else:
                     self._flush(now)
             case Credit():
                 self._perform(self.subscriptions.on_credit(link.source, message, now))
             case Read() if id is not None:
-                self._read(link.source, message, self.begin(link, id, is_call=False))
+                self._read(link.source, message, self.begin_request(link, id, is_call=False))
             case ListOffset(at="timestamp") if id is not None:
-                self.nursery.start_soon(self._find_by_time, link, message, self.begin(link, id, is_call=False))
+                self.nursery.start_soon(
+                    self._find_by_time, link, message, self.begin_request(link, id, is_call=False)
+                )
             case ListOffset() if id is not None:
                 self.ask_leader(
-                    message, READ_TIMEOUT_S, self.begin(link, id, is_call=False), self._reader_of(link.source)
+                    message, READ_TIMEOUT_S, self.begin_request(link, id, is_call=False), self._reader_of(link.source)
                 )
             case Subscribe() if id is not None:
                 self._perform(self.subscriptions.on_subscribe(link.source, id, message, now))
@@ -241,10 +245,10 @@ class GatewayShell:
         done(found[0] if found else Unreachable("internal error"))
 
     def _on_produce(self, link: Link, message: Produce, now: float) -> None:
-        """Route it. What takes long to look at is looked at later."""
+        """Route produced batches. Those that take long to check are checked later."""
         source = link.source
         principal = self._tenants[source][0]
-        self.router.on_produce(source, message, now, rests=principal in self._checking.values())
+        self.router.on_produce(source, message, now, defer_all=principal in self._checking.values())
         if self.router.has_unfolded_much:
             self._count(link, message.OP, UNFOLDING)
         if source not in self._checking and self.router.has_unchecked(source):
@@ -252,8 +256,8 @@ class GatewayShell:
             self.nursery.start_soon(self._check, link, principal, self.clock() - now)
 
     async def _check(self, link: Link, principal: str, took_s: float) -> None:
-        """Look at what a client has sent that unfolds to much, some at a time, until nothing is left. What was looked
-        at before took so long. Its principal rests, and nobody else; all principals together rest less."""
+        """Check a client's batches that decompress to much, some at a time, until none is left. ``took_s``: how long
+        the checks before took. After each step the client's principal pauses; the pause of all others is shorter."""
         source = link.source
         try:
             with contained(link, Produce.OP):
@@ -272,35 +276,35 @@ class GatewayShell:
             del self._checking[source]
 
     def _count(self, link: Link, op: str, cost: int) -> None:
-        """A client asked for something that costs so much."""
-        line = self._asking.count(self._tenants[link.source][0], link.remote, op, cost, self.clock())
+        """Count the cost of a client's request, and log a principal that asks for much."""
+        line = self._heavy_requests.count(self._tenants[link.source][0], link.remote, op, cost, self.clock())
         if line is not None:
             logs.perform(line)
 
     def on_request(self, link: Link, message: Message) -> None:
-        """A client asks for something that is not on the hot path."""
+        """Count a client's request that is not on the hot path."""
         self._count(link, message.OP, cost_of(message, len(self.cluster.image.topics)))
 
-    def begin(self, link: Link, id: int, *, is_call: bool = True) -> Answered:
-        """Count a request that will be answered later; the result answers it. ``is_call``: it is to take a place of a
-        link (``MAX_CALLS``). Raises ``OVERLOADED``."""
+    def begin_request(self, link: Link, id: int, *, is_call: bool = True) -> Answered:
+        """Count a request that will be answered later; return the function that answers it. ``is_call``: it counts
+        for ``MAX_CALLS``. Raises ``OVERLOADED``."""
         source = link.source
         tenant = self._tenants[source]
         if self._requests.get(source, 0) >= CLIENT_MAX_REQUESTS:
             raise refuse("OVERLOADED", f"{CLIENT_MAX_REQUESTS} requests of this connection wait for answers")
-        if not self._request_share.take(tenant):
+        if not self._request_share.try_hold(tenant):
             raise refuse("OVERLOADED", "this client has its share of the requests that may wait for answers")
-        if is_call and not self._call_share.take(tenant):
-            self._request_share.give(tenant)
+        if is_call and not self._call_share.try_hold(tenant):
+            self._request_share.release(tenant)
             raise refuse(
                 "OVERLOADED", "this client has its share of the requests to servers that may wait for answers"
             )
         self._requests[source] = self._requests.get(source, 0) + 1
 
         def done(answer: Message | TidelogError) -> None:
-            self._request_share.give(tenant)
+            self._request_share.release(tenant)
             if is_call:
-                self._call_share.give(tenant)
+                self._call_share.release(tenant)
             if source in self._requests:
                 self._requests[source] -= 1
                 link.answer(id, answer)
@@ -309,7 +313,7 @@ class GatewayShell:
         return done
 
     def produce(self, message: Produce) -> None:
-        """Produce something of this gateway's own; the acks come to ``on_own_acks``."""
+        """Produce a batch of the gateway itself; the acks come to ``on_own_acks``."""
         now = self.clock()
         self.router.on_produce(OWN, message, now)
         self._flush(now)
@@ -317,7 +321,7 @@ class GatewayShell:
     # --- links out ------------------------------------------------------------------------------------------
 
     def on_peer_message(self, node: NodeId, message: Message) -> None:
-        """A replica server sent something by itself: acks."""
+        """Route the acks of a replica server. It sends nothing else that is no answer."""
         if isinstance(message, Produced):
             now = self.clock()
             self.router.on_produced(node, message, now)
@@ -335,7 +339,7 @@ class GatewayShell:
         self._changed()
 
     def on_controller_up(self) -> None:
-        """There is an active controller: watch its metadata."""
+        """Watch the metadata of the active controller, to which there is a link now."""
         self._log.info("controller_link_up")
         link = self.controllers.link
 
@@ -346,7 +350,7 @@ class GatewayShell:
         self.controllers.start_call(Watch(), READ_TIMEOUT_S, done)
 
     def on_controller_message(self, message: Message) -> None:
-        """Metadata: the image moves, everything that waits for it goes on."""
+        """Apply a metadata update, and let everything that waits for it go on."""
         if not isinstance(message, MetadataUpdate):
             return
         changed = self.cluster.update(apply_update(self.cluster.image, message))
@@ -357,7 +361,7 @@ class GatewayShell:
         self._changed()
 
     def serves(self, topic_id: str) -> bool:
-        """Every partition of the topic has a live leader to which there is a link."""
+        """Whether every partition of the topic has a live leader to which there is a link."""
         topic = self.cluster.topic(topic_id)
         return (
             topic is not None
@@ -366,19 +370,19 @@ class GatewayShell:
         )
 
     async def wait_change(self) -> None:
-        """Until the metadata or a link to a replica server changes."""
-        await self._news.wait()
+        """Wait until the metadata or a link to a replica server changes."""
+        await self._change.wait()
 
     def _changed(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
-        self._turn()
+        self._change.set()
+        self._change = trio.Event()
+        self._schedule_turn()
 
-    def _reader_of(self, source: int) -> Reader:
-        return Reader(self._tenants.get(source, ("", OWN)), source)
+    def _reader_of(self, source: int) -> ReaderId:
+        return ReaderId(self._tenants.get(source, ("", OWN)), source)
 
     def _read(self, source: int, message: Read, done: Answered) -> None:
-        """Answer a client's read. One that finds nothing, and may wait, waits here."""
+        """Answer a client's read. A read that finds nothing waits here, if it may wait."""
         reader = self._reader_of(source)
         wait_s = min(message.max_wait_ms / 1000, POLL_MAX_S)
         until = self.clock() + wait_s
@@ -389,7 +393,7 @@ class GatewayShell:
                 now = self.clock()
                 if now < until:
                     token = next(self._poll_tokens)
-                    self._polls.setdefault(source, {})[token] = _Poll(read, reader, answer, done)
+                    self._polls.setdefault(source, {})[token] = _WaitingRead(read, reader, answer, done)
                     self._perform(self.subscriptions.on_poll(source, token, read, until, now))
                     return
             done(answer)
@@ -397,13 +401,13 @@ class GatewayShell:
         self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
 
     def _on_polled(self, polled: Polled) -> None:
-        """A read that waited is over. An ``eventual`` one that waited in vain has its answer. Everything that was
-        committed before it came was told to a ``linearizable`` one at first, and that is nothing."""
+        """Answer a read that has waited. If it timed out, its first answer, which was empty, is the answer; a
+        ``linearizable`` read had everything that was committed before it came. A ``bounded`` read is repeated."""
         poll = self._polls.get(polled.source, {}).pop(polled.token, None)
         if poll is None:
             return
         if isinstance(polled.answer, ReadAnswer):
-            poll.done(_cut(polled.answer, poll.read.max_bytes))
+            poll.done(_first_batches(polled.answer, poll.read.max_bytes))
         elif polled.answer is not None:
             poll.done(polled.answer)
         elif polled.timed_out and poll.read.consistency != "bounded":
@@ -411,34 +415,35 @@ class GatewayShell:
         else:
             self.ask_reader(poll.read, READ_TIMEOUT_S, poll.done, poll.reader)
 
-    def ask_reader(self, message: Read, timeout_s: float, done: Answered, reader: Reader) -> None:
-        """Have a read answered by the leader; where any replica may, by a copy, and by the leader if that cannot."""
+    def ask_reader(self, message: Read, timeout_s: float, done: Answered, reader: ReaderId) -> None:
+        """Have the leader answer a read. If any replica may answer, a copy does, and the leader if the copy fails."""
         if self._is_gone(reader):
             done(Unreachable("the client that asked is gone"))
             return
         state = self.cluster.state(message.topic_id, message.partition)
         copy = None
         if message.any_replica and message.consistency != "linearizable" and state is not None:
-            copy = self._spread.take(state)
+            copy = self._replica_selector.select(state)
         at_leader = replace(message, any_replica=False)
         if copy is None or state is None:
             self.ask_leader(at_leader, timeout_s, done, reader)
             return
 
         def first(answer: Message | TidelogError) -> None:
-            self._spread.release(copy)
+            self._replica_selector.release(copy)
             if isinstance(answer, TidelogError):
                 self.ask_leader(at_leader, timeout_s, done, reader)
             else:
                 done(answer)
 
         self.reads.ask(copy, replace(message, leader_epoch=state.leader_epoch), reader, timeout_s, first)
-        self._turn_before(self.reads.deadline())
+        self._schedule_turn_before(self.reads.deadline())
 
     def ask_leader(
-        self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: Reader = OWN_READER
+        self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: ReaderId = OWN_READER
     ) -> None:
-        """Ask the partition's leader. What may pass is tried again in the time; ``done`` is called exactly once."""
+        """Ask the partition's leader; retriable errors are retried within the time. ``done`` is called exactly
+        once."""
         end = trio.current_time() + timeout_s
 
         def first(answer: Message | TidelogError) -> None:
@@ -449,7 +454,7 @@ class GatewayShell:
 
         self._ask_once(message, timeout_s, first, reader)
 
-    def _ask_once(self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: Reader) -> None:
+    def _ask_once(self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: ReaderId) -> None:
         state = self.cluster.state(message.topic_id, message.partition)
         if self._is_gone(reader):
             done(Unreachable("the client that asked is gone"))
@@ -460,23 +465,23 @@ class GatewayShell:
         else:
             request = replace(message, leader_epoch=state.leader_epoch)
             self.reads.ask(state.leader, request, reader, timeout_s, done)
-            self._turn_before(self.reads.deadline())
+            self._schedule_turn_before(self.reads.deadline())
 
-    def _is_gone(self, reader: Reader) -> bool:
-        """The client that a read is for has closed its connection: nothing more is asked for it."""
+    def _is_gone(self, reader: ReaderId) -> bool:
+        """Whether the client that a read is for has closed its connection; then nothing more is sent for it."""
         return reader.source != OWN and reader.source not in self._links
 
-    def _may_pass(self, message: Read | ListOffset, error: TidelogError, reader: Reader) -> bool:
-        """Also where the leader has not heard yet of what the metadata says."""
+    def _may_pass(self, message: Read | ListOffset, error: TidelogError, reader: ReaderId) -> bool:
+        """Whether to try again: the error is retriable, or the leader's metadata lag behind those here."""
         if self._is_gone(reader):
             return False
         return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
 
     async def _ask_again(
-        self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered, reader: Reader
+        self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered, reader: ReaderId
     ) -> None:
-        """Slow path of ``ask_leader``: try again after a pause, or when the metadata changes. When the time is over
-        the answer is the leader's last refusal: it has the cause, and the time-out of the last try has not."""
+        """Slow path of ``ask_leader``: try again after a pause, or when the metadata change. When the time is over
+        the answer is the leader's last refusal, since that has the cause and the timeout of the last try has not."""
         while True:
             with trio.move_on_after(RETRY_S):
                 await self.wait_change()
@@ -506,12 +511,12 @@ class GatewayShell:
 
     # --- effects and time -----------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _schedule_turn(self) -> None:
         self._wake.set()
 
-    def _turn_before(self, deadline: float | None) -> None:
+    def _schedule_turn_before(self, deadline: float | None) -> None:
         if deadline is not None and deadline < self._timer:
-            self._turn()
+            self._schedule_turn()
 
     def _perform(self, effects: list[Subscribed]) -> None:
         for effect in effects:
@@ -534,10 +539,10 @@ class GatewayShell:
             self.reads.join(token, self._reader_of(source))
         while subscriptions.given_up:
             self.reads.give_up(subscriptions.given_up.pop())
-        self._turn_before(subscriptions.deadline())
+        self._schedule_turn_before(subscriptions.deadline())
 
     def _ask_for_many(self, to: NodeId, token: int, read: Read, timeout_s: float) -> None:
-        """A read that subscriptions, and reads that wait, may share."""
+        """Send a read that subscriptions and waiting reads may share."""
         asked = self.subscriptions.asked_for(token)
         if asked is None:
             return
@@ -553,7 +558,7 @@ class GatewayShell:
             self.reads.ask_shared(token, to, read, reader, timeout_s, done)
 
     async def run_turns(self) -> None:
-        """Flush the router after every turn in which something came, and keep the time."""
+        """Flush the router after every turn with input, and call the cores at their deadlines, until cancelled."""
         while True:
             deadlines = self.router.deadline(), self.subscriptions.deadline(), self.reads.deadline()
             times = [t for t in deadlines if t is not None]
@@ -582,15 +587,15 @@ class GatewayShell:
                 self.on_own_acks(effect.message)
         deadline = self.router.deadline()
         if deadline is not None and deadline < self._timer:
-            self._turn()
+            self._schedule_turn()
 
 
-def _cut(answer: ReadAnswer, max_bytes: int) -> ReadAnswer:
-    """With as many of its batches as its reader has asked for, and one at least."""
+def _first_batches(answer: ReadAnswer, max_bytes: int) -> ReadAnswer:
+    """Return an answer with those of its batches that fit in ``max_bytes``, and at least one."""
     assert not isinstance(answer.payload, list)
     if len(answer.payload) <= max_bytes:
         return answer
     try:
-        return replace(answer, payload=BatchRun(answer.payload).cut(0, max_bytes).payload)
+        return replace(answer, payload=BatchRun(answer.payload).slice(0, max_bytes).payload)
     except CorruptBatch:
         return answer

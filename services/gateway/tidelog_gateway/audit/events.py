@@ -1,20 +1,20 @@
-"""What goes into the topic ``__audit``: who changed the cluster, who was refused, who could not say who he is.
+"""The events of the topic ``__audit``: changes of the cluster, refused requests, and failed authentications.
 
-An *event* is one JSON object, one record; its key is the principal. Events wait here until they are in the topic.
-Three kinds are kept apart, so that nobody can hide what he did behind a flood of others:
+An *event* is one JSON object in one record, whose key is the principal. Events wait here until they are written.
+Three kinds are kept apart, so that no client can hide an event behind a flood of others:
 
-- ``change``: an op that changes the cluster, and was done or may have been. All are kept, as long as fewer than
+- ``change``: an op that changes the cluster, and that was done or may have been. All are kept, as long as fewer than
   ``MOST`` wait, and fewer than ``MOST_OF_ONE`` of the same principal;
-- ``change`` with the code of a refusal, ``denied``, ``unauthenticated``: what clients can make as many of as they
-  like. At most ``failures_s`` a second are kept, of each principal a ``PART`` of that (all who cannot say who they
-  are count as one), and ``MOST`` wait. What is left out is counted, and the count goes into the topic when there is
-  room;
+- ``change`` with the code of a refusal, ``denied``, ``unauthenticated``: events that clients can cause as often as
+  they like. At most ``failures_s`` a second are kept, of each principal a ``PART`` of that (all who cannot say who
+  they are count as one), and ``MOST`` wait. What is left out is counted, and the count goes into the topic when there
+  is room;
 - ``left_group``, ``login``, and ``change`` where clients with few rights may do that as often as they like
   (``on_minor_change``). The first of a group, member, application or address is kept, and those that follow within a
-  minute are one event with their number (``core.merged_events``). Of ``left_group`` and ``change`` nothing is left
-  out: a request is refused when there is no room for its event (``why_not``).
+  minute are one event with their number (``audit/merged_events.py``). Of ``left_group`` and ``change`` nothing is
+  left out: a request is refused when there is no room for its event (``refuse_if_full``).
 
-An event may be in the topic twice, when its outcome was in doubt; ``id`` says so.
+If the outcome of a write was unknown, an event may be in the topic twice, with the same ``id``.
 """
 
 from __future__ import annotations
@@ -29,54 +29,54 @@ from tidelog.batch.format import NewRecord
 from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import LeaveGroup, Message
 
-from tidelog_gateway.audit.merged_events import Event, MergedEvents
+from tidelog_gateway.audit.merged_events import AuditEvent, MergedEvents
 from tidelog_gateway.limits.quotas import Bucket
-from tidelog_gateway.limits.rate_shares import Shares
+from tidelog_gateway.limits.rate_shares import RateShares
 
 MOST = 5000
-"""Events of either kind that wait at most."""
+"""Most events of a kind that wait."""
 MOST_OF_ONE = 1000
-"""Changes of one principal that wait at most."""
+"""Most changes of one principal that wait."""
 NAMED = 10
-"""Principals of which it is told how much was left out."""
+"""Principals that an event ``left_out`` lists, with their numbers."""
 PART = 4
-"""One principal has a fourth of the failures that are kept."""
+"""One principal gets at most this part (a fourth) of the failures that are kept."""
 BATCH = 200
-"""Events written at once."""
+"""Most events in one batch."""
 BATCH_BYTES = 512 << 10
-"""The same in bytes; the topic takes batches of 1 MiB."""
+"""Most bytes of events in one batch; the topic allows batches of 1 MiB."""
 TEXT = 1024
-"""Of one text in an event so much is kept."""
+"""Characters that are kept of one text in an event."""
 ITEMS = 20
-"""Of one list in a request so many items are kept; a last one says how many there were."""
+"""Items that are kept of one list in a request; a last item has the number of all."""
 EVENT_BYTES = 16 << 10
-"""Of an event that is larger only texts and numbers of the request are told, and no lists."""
+"""A larger event has only the texts and numbers of its request, and no lists."""
 MINOR_BYTES = 2 << 10
-"""The same of changes that need few rights."""
+"""The same bound for changes that need few rights."""
 SHORT_TEXT = 256
-"""Of one text in such an event so much is kept."""
+"""Characters that are kept of one text in such a larger event."""
 DONE, REFUSED = "done", "refused"
 PAUSE_MS = 1000
 """Pause that the refusal of a request names when the audit has no room for its event, ms."""
 LEFT_OUT = ("client", "sequence", "asker", "spared")
-"""Fields of requests that say nothing of what was asked."""
+"""Fields of requests that are not part of what was asked, and are not recorded."""
 
 
 class AuditEvents:
-    """``name`` is unique among all gateways and all their lives."""
+    """The events that wait to be written. ``name`` is unique among all incarnations of all gateways."""
 
     def __init__(self, name: str, gateway: str, failures_s: int, now: float) -> None:
         self._name = name
         self._gateway = gateway
-        self._refusals = _Room(failures_s, now)
+        self._refusals = _FailureBudget(failures_s, now)
         self._merged = MergedEvents()
         self._changes: deque[NewRecord] = deque()
         self._minor: deque[NewRecord] = deque()
         self._failures: deque[NewRecord] = deque()
         self._waiting: Counter[bytes | None] = Counter()
-        """Changes that wait, by principal."""
+        """Number of changes that wait, by principal."""
         self._left_out: Counter[str] = Counter()
-        """What was not kept since that was told, by principal."""
+        """Number of events left out since the last ``left_out``, by principal."""
         self._number = 0
 
     def __bool__(self) -> bool:
@@ -85,16 +85,16 @@ class AuditEvents:
     def on_change(
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
     ) -> None:
-        """A request to change the cluster was answered."""
+        """Record the answer to a request to change the cluster."""
         if isinstance(answer, TidelogError) and not answer.unknown_outcome:
             if self._is_kept(self._refusals, who, now, time_ms):
-                self._failures.append(self._event("change", who, time_ms, **_told(request, answer)))
+                self._failures.append(self._event("change", who, time_ms, **_details_of(request, answer)))
         elif self._may_wait(who):
-            event = self._event("change", who, time_ms, **_told(request, answer))
+            event = self._event("change", who, time_ms, **_details_of(request, answer))
             self._changes.append(event)
             self._waiting[event.key] += 1
 
-    def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
+    def refuse_if_full(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
         """The refusal of a request that needs few rights if the audit has no room for its event; None if it has."""
         if self._merged.fits((*_merged_under(who, request), DONE)):
             return None
@@ -109,35 +109,35 @@ class AuditEvents:
         first."""
         refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
         key = (*_merged_under(who, request), REFUSED if refused else DONE)
-        self._merge(key, Event("change", who, time_ms, _bounded(_told(request, answer))))
+        self._merge(key, AuditEvent("change", who, time_ms, _bounded(_details_of(request, answer))))
 
     def on_login(self, who: Mapping[str, str], time_ms: int) -> None:
-        """A client has connected."""
+        """Record that a client has connected."""
         key = (who["principal"], "login", who["remote"].rpartition(":")[0])
         if self._merged.fits(key):
-            self._merge(key, Event("login", who, time_ms, {}))
+            self._merge(key, AuditEvent("login", who, time_ms, {}))
         else:
             self._leave_out(who)
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup, time_ms: int) -> None:
-        """A member is in its group no more."""
-        told = {"op": request.OP, "request": _fields(request)}
-        self._merge((*_merged_under(who, request), DONE), Event("left_group", who, time_ms, _bounded(told)))
+        """Record that a member has left its group."""
+        details = {"op": request.OP, "request": _fields(request)}
+        self._merge((*_merged_under(who, request), DONE), AuditEvent("left_group", who, time_ms, _bounded(details)))
 
-    def _merge(self, key: tuple[str, ...], event: Event) -> None:
+    def _merge(self, key: tuple[str, ...], event: AuditEvent) -> None:
         if self._merged.add(key, event):
-            self._minor.append(self._event(event.event, event.who, event.time_ms, **event.told))
+            self._minor.append(self._event(event.event, event.who, event.time_ms, **event.details))
 
     def on_interval(self, time_ms: int) -> None:
-        """``INTERVAL_S`` have passed. While the events of earlier ones cannot be written, they are merged further."""
+        """End an interval of ``INTERVAL_S``: queue its merged events, unless those of earlier ones still wait."""
         if not self._minor:
-            for (event, who, at_ms, told), count in self._merged.end_interval():
-                self._minor.append(self._event(event, who, at_ms, count=count, **told))
+            for (event, who, at_ms, details), count in self._merged.end_interval():
+                self._minor.append(self._event(event, who, at_ms, count=count, **details))
         if len(self._failures) < MOST:
-            self._tell_left_out(time_ms)
+            self._record_left_out(time_ms)
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, why: str, now: float, time_ms: int) -> bool:
-        """Somebody was refused. Whether it is kept."""
+        """Record a refusal; return whether the event is kept."""
         if not self._is_kept(self._refusals, who, now, time_ms):
             return False
         self._failures.append(self._event(event, who, time_ms, op=op, reason=why[:TEXT]))
@@ -150,15 +150,15 @@ class AuditEvents:
         self._leave_out(who)
         return False
 
-    def _is_kept(self, room: _Room, who: Mapping[str, str], now: float, time_ms: int) -> bool:
-        """Whether one more of what this room is for is kept; it counts then, and what was left out is told."""
-        if len(self._failures) >= MOST or not room.take(who.get("principal", ""), now):
+    def _is_kept(self, budget: _FailureBudget, who: Mapping[str, str], now: float, time_ms: int) -> bool:
+        """Count an event in ``budget`` and return whether it is kept. A kept event also queues what was left out."""
+        if len(self._failures) >= MOST or not budget.try_spend(who.get("principal", ""), now):
             self._leave_out(who)
             return False
-        self._tell_left_out(time_ms)
+        self._record_left_out(time_ms)
         return True
 
-    def _tell_left_out(self, time_ms: int) -> None:
+    def _record_left_out(self, time_ms: int) -> None:
         if self._left_out:
             missing, self._left_out = self._left_out, Counter()
             most = dict(missing.most_common(NAMED))
@@ -167,8 +167,8 @@ class AuditEvents:
     def _leave_out(self, who: Mapping[str, str]) -> None:
         self._left_out[who.get("principal", "")] += 1
 
-    def take(self) -> list[NewRecord]:
-        """What to write next, changes first."""
+    def next_batch(self) -> list[NewRecord]:
+        """Remove and return the events to write next, changes first."""
         taken: list[NewRecord] = []
         size = 0
         for queue in (self._changes, self._minor, self._failures):
@@ -179,47 +179,48 @@ class AuditEvents:
         return taken
 
     def put_back(self, records: list[NewRecord]) -> None:
-        """It was not written: it comes first."""
+        """Put records back that were not written; they are written first."""
         self._changes.extendleft(reversed(records))
         self._waiting.update(record.key for record in records)
 
-    def _event(self, event: str, who: Mapping[str, str], time_ms: int, **told: object) -> NewRecord:
+    def _event(self, event: str, who: Mapping[str, str], time_ms: int, **details: object) -> NewRecord:
         self._number += 1
-        said = {"event": event, "id": f"{self._name}/{self._number}", "time_ms": time_ms, "gateway": self._gateway}
-        text = json.dumps({**said, **who, **told}, ensure_ascii=False).encode()
+        header = {"event": event, "id": f"{self._name}/{self._number}", "time_ms": time_ms, "gateway": self._gateway}
+        text = json.dumps({**header, **who, **details}, ensure_ascii=False).encode()
         if len(text) > EVENT_BYTES:
-            text = json.dumps({**said, **who, **_shortened(told)}, ensure_ascii=False).encode()
+            text = json.dumps({**header, **who, **_shortened(details)}, ensure_ascii=False).encode()
         return NewRecord(text, _key(who), time_ms)
 
 
-class _Room:
-    """So many a second, of each principal a part of that."""
+class _FailureBudget:
+    """A rate of events, of which each principal gets at most a ``PART``."""
 
     def __init__(self, most_s: int, now: float) -> None:
         self._bucket = Bucket(most_s, most_s, now)
-        self._shares = Shares(max(1, most_s // PART))
+        self._shares = RateShares(max(1, most_s // PART))
 
-    def take(self, principal: str, now: float) -> bool:
-        """Whether there is room for one more of this principal; it counts then."""
-        if self._bucket.pause_s(now) or not self._shares.take(principal, now):
+    def try_spend(self, principal: str, now: float) -> bool:
+        """Count an event of this principal if the rate allows it. Return whether it does."""
+        if self._bucket.pause_s(now) or not self._shares.try_spend(principal, now):
             return False
         self._bucket.spend(1, now)
         return True
 
 
 def _merged_under(who: Mapping[str, str], request: Message) -> tuple[str, ...]:
-    """Principal, op, and what a request that takes few rights is about."""
+    """Return the key under which a request that needs few rights is merged: principal, op, and what it is about."""
     about = (getattr(request, name, "") for name in ("group", "member", "app", "transaction"))
     return (who["principal"], request.OP, *about)
 
 
-def _bounded(told: dict[str, Any]) -> dict[str, Any]:
-    return _shortened(told) if len(json.dumps(told)) > MINOR_BYTES else told
+def _bounded(details: dict[str, Any]) -> dict[str, Any]:
+    return _shortened(details) if len(json.dumps(details)) > MINOR_BYTES else details
 
 
-def _shortened(told: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told, of the request only texts and numbers: they say which group, topic or application it is about."""
-    return {**told, "request": {name: _short(value) for name, value in told.get("request", {}).items()}}
+def _shortened(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the details with only the texts and numbers of the request, which name its group, topic or
+    application."""
+    return {**details, "request": {name: _short(value) for name, value in details.get("request", {}).items()}}
 
 
 def _short(value: Any) -> Any:
@@ -232,13 +233,13 @@ def _key(who: Mapping[str, str]) -> bytes | None:
     return who.get("principal", "").encode() or None
 
 
-def _told(request: Message, answer: Message | TidelogError) -> dict[str, Any]:
+def _details_of(request: Message, answer: Message | TidelogError) -> dict[str, Any]:
     outcome = answer.code if isinstance(answer, TidelogError) else "done"
     return {"op": request.OP, "outcome": outcome, "request": _fields(request)}
 
 
 def _fields(request: Message) -> dict[str, Any]:
-    """What was asked, without what must not be told: fields that are left out of ``repr``."""
+    """Return the fields of a request without secrets, which are the fields left out of ``repr``."""
     shown = [f.name for f in dataclasses.fields(request) if f.repr and f.name not in LEFT_OUT]
     return {name: _plain(getattr(request, name)) for name in shown}
 

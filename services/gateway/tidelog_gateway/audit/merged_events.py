@@ -1,11 +1,11 @@
-"""Events that clients can cause as often as they like, for the audit: the first of a key at once, the others merged.
+"""Merges audit events that clients can cause as often as they like: the first of a key is recorded as it is.
 
 A *key* is a principal, an op, and the group, member, application or address that it is about. The first event of a
-key is told at once. Those that follow become one when the interval has ended: the last of them, with their number.
-So nobody hides a reset of one group behind commits to another.
+key is recorded at once. Those that follow become one event when the interval has ended: the last of them, with their
+number. So no client hides a reset of one group behind commits to another.
 
-The keys of an interval are bounded, and shared among principals. Where there is no room for another key (``fits``)
-the request behind it is refused: nothing is done that would not be told.
+The keys of an interval are bounded, and shared among principals. If there is no room for another key (``fits``), its
+request is refused: nothing is done that would not be recorded.
 """
 
 from __future__ import annotations
@@ -18,57 +18,58 @@ from tidelog_gateway.limits.fair_share import FairShare
 
 INTERVAL_S = 60.0
 MOST_KEYS = 4000
-"""Of all principals; one that is alone gets three eighths."""
+"""Most keys of all principals; a principal without competitors gets three eighths."""
 
 
-class Event(NamedTuple):
-    """``who`` caused it, and what is ``told`` of it besides."""
+class AuditEvent(NamedTuple):
+    """An event of the audit: ``who`` caused it, and further ``details``."""
 
     event: str
     who: Mapping[str, str]
     time_ms: int
-    told: Mapping[str, Any]
+    details: Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class _Followed:
-    """What followed the first event of a key."""
+class _RepeatedEvents:
+    """The events that followed the first one of a key."""
 
     count: int = 0
-    last: Event | None = None
+    last: AuditEvent | None = None
 
 
 class MergedEvents:
-    """Keys begin with the principal."""
+    """The keys of the present interval. Each key begins with its principal."""
 
     def __init__(self) -> None:
-        self._keys: dict[tuple[str, ...], _Followed] = {}
+        self._keys: dict[tuple[str, ...], _RepeatedEvents] = {}
         self._share = FairShare(MOST_KEYS, reserved=True)
 
     def fits(self, key: tuple[str, ...]) -> bool:
         """Whether there is room for one more event of this key."""
         return key in self._keys or self._share.fits((key[0], 0))
 
-    def add(self, key: tuple[str, ...], event: Event) -> bool:
-        """Whether it is the first of its key, to be told now. It is taken whether or not it ``fits``: requests that
-        were let in at the same time are all told."""
+    def add(self, key: tuple[str, ...], event: AuditEvent) -> bool:
+        """Add an event; return whether it is the first of its key, and to be recorded now. It is added even if it
+        does not fit: requests that were accepted at the same time are all recorded."""
         followed = self._keys.get(key)
         if followed is None:
-            self._keys[key] = _Followed()
+            self._keys[key] = _RepeatedEvents()
             self._share.hold((key[0], 0))
             return True
         followed.count += 1
         followed.last = event
         return False
 
-    def end_interval(self) -> list[tuple[Event, int]]:
-        """The last event of each key that was not told, and how many it stands for. Other keys are forgotten."""
+    def end_interval(self) -> list[tuple[AuditEvent, int]]:
+        """Return the last event of each key with events that were not recorded, and their number. Forget other
+        keys."""
         ended = []
         for key, followed in list(self._keys.items()):
             if followed.last is None:
                 del self._keys[key]
-                self._share.give((key[0], 0))
+                self._share.release((key[0], 0))
             else:
                 ended.append((followed.last, followed.count))
-                self._keys[key] = _Followed()
+                self._keys[key] = _RepeatedEvents()
         return ended

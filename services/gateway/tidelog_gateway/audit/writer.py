@@ -1,7 +1,8 @@
-"""Writes the topic ``__audit`` (``core.journal`` says what): through this gateway's router, as a client would.
+"""Writes the events of ``audit/events.py`` to the topic ``__audit``, through this gateway's router, as a client
+would.
 
-One batch is under way at a time. What fails is written again, also where it may have been written; the topic is made
-when there is something to write.
+One batch is in flight at a time. A batch that fails is written again, even if it may have been written. The topic is
+created when there are events to write.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ RETRY_S = 1.0
 
 
 class Audit:
-    """``journal`` None: nothing is written. The owner runs ``run``."""
+    """Records and writes audit events. ``journal`` None: there is no audit. The owner runs ``run``."""
 
     def __init__(self, shell: GatewayShell, journal: AuditEvents | None, wall_ms: Callable[[], int]) -> None:
         self._shell = shell
         self._journal = journal
         self._wall_ms = wall_ms
-        self._news = trio.Event()
+        self._has_events = trio.Event()
         self._acked: trio.Event = trio.Event()
         self._acks: dict[int, TidelogError | None] = {}
         self._number = 0
@@ -39,38 +40,38 @@ class Audit:
         shell.on_own_acks = self._on_acks
 
     def on_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
-        """A request to change the cluster was answered."""
+        """Record the answer to a request to change the cluster."""
         if self._journal is not None:
             self._journal.on_change(who, request, answer, self._shell.clock(), self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
     def on_minor_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
-        """An audited request that needs few rights was answered."""
+        """Record the answer to an audited request that needs few rights."""
         if self._journal is not None:
             self._journal.on_minor_change(who, request, answer, self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
-    def why_not(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
+    def refuse_if_full(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
         """The refusal of an audited request if there is no room for its event; None if there is."""
-        return None if self._journal is None else self._journal.why_not(who, request)
+        return None if self._journal is None else self._journal.refuse_if_full(who, request)
 
     def on_login(self, who: Mapping[str, str]) -> None:
-        """Somebody came in."""
+        """Record that a client has connected."""
         if self._journal is not None:
             self._journal.on_login(who, self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, error: TidelogError) -> None:
-        """Somebody was refused."""
+        """Record a refusal of a request or of a connection."""
         if self._journal is not None:
             self._journal.on_failure(event, who, op, error.message, self._shell.clock(), self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup) -> None:
-        """A member was put out of its group, by itself or by another client."""
+        """Record that a member left its group, or was removed by another client."""
         if self._journal is not None:
             self._journal.on_left(who, request, self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
     def _on_acks(self, message: Message) -> None:
         if isinstance(message, Produced):
@@ -79,7 +80,7 @@ class Audit:
             self._acked.set()
 
     async def run(self) -> None:
-        """Write what there is to write, until cancelled."""
+        """Write events as they are recorded, until cancelled."""
         if self._journal is not None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_intervals, self._journal)
@@ -89,13 +90,13 @@ class Audit:
         while True:
             await trio.sleep(INTERVAL_S)
             journal.on_interval(self._wall_ms())
-            self._news.set()
+            self._has_events.set()
 
     async def _write_events(self, journal: AuditEvents) -> None:
         while True:
-            await self._news.wait()
-            self._news = trio.Event()
-            while records := journal.take():
+            await self._has_events.wait()
+            self._has_events = trio.Event()
+            while records := journal.next_batch():
                 try:
                     await self._write(records)
                 except TidelogError as error:

@@ -1,7 +1,7 @@
-"""Between the clients' links and what serves them: who comes in, who must go, and what each may do and have.
+"""Accepts clients, checks each of their messages, and disconnects them when their rights end.
 
-``core.guard`` decides the first three, ``metering`` the last. What is refused is answered here; the rest goes on, to
-``requests`` or the shell.
+``rights/authorizer.py`` decides about identity and rights, ``clients/quota_enforcer.py`` about quotas. Refusals are
+answered here; accepted messages are passed on to ``requests`` or to the shell.
 """
 
 from __future__ import annotations
@@ -48,30 +48,30 @@ from tidelog_gateway.client_faults import do_all
 from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.clients.quota_enforcer import FREE, QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.limits.repeated_lines import INTERVAL_S, Repeated
+from tidelog_gateway.limits.repeated_lines import INTERVAL_S, RepeatedLines
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.requests.requests import KINDS, ClientRequests
-from tidelog_gateway.rights.authorizer import Authorizer, Client
+from tidelog_gateway.rights.authorizer import Authorizer, ClientIdentity
 from tidelog_gateway.rights.own_transactions import OwnTransactions
 from tidelog_gateway.rights.permissions import ADMIN, BY_ID
 from tidelog_gateway.rights.text_check import fault_of_texts
 from tidelog_gateway.rights.visibility import seen
-from tidelog_gateway.settings import DoorSettings
+from tidelog_gateway.settings import ConnectionSettings
 from tidelog_gateway.shell import GatewayShell
 
-LOOK_S = 10.0
-"""Longest pause between two looks whether a token has expired: the wall clock may be set."""
+CHECK_S = 10.0
+"""Longest pause between two checks for expired tokens: the wall clock may be set."""
 POLICY_VIOLATION = 1008
-OF_OTHERS = (LeaveGroup, BeginTransaction, CommitStaged, AbortStaged, InitTaskProducer)
-"""Requests that take few rights, and may put members of others out or end or fence their transactions. A transaction
-that was begun and fenced none of another connection is not audited."""
+AFFECTS_OTHERS = (LeaveGroup, BeginTransaction, CommitStaged, AbortStaged, InitTaskProducer)
+"""Requests that need few rights, and may remove members of others from a group or end or fence their transactions. A
+``BeginTransaction`` that fenced no transaction of another connection is not audited."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What one client may see, and where it is told what it did."""
+class ClientView:
+    """The rights of one client to see names in answers, and the audit of its requests."""
 
-    guard: Authorizer
+    authorizer: Authorizer
     audit: Audit
     cluster: ClusterView
     principal: str
@@ -82,44 +82,44 @@ class View:
     source: int
     """Number of its connection."""
     tenant: Tenant = "", 0
-    """Under which it shares what others need, too."""
+    """The tenant that its requests count for in shared bounds."""
     is_audited: bool = False
-    """The request needs few rights, and may change or end what others have."""
+    """Whether the request is audited though it needs few rights, since it may change or end what others have."""
 
     def of_topic(self, name: str) -> bool:
-        """It may know of the topic."""
-        return self.guard.may(self.principal, "describe", f"topic:{name}")
+        """Whether the client may describe the topic."""
+        return self.authorizer.may(self.principal, "describe", f"topic:{name}")
 
     def reads(self, name: str) -> bool:
-        """It may read the topic."""
-        return self.guard.may(self.principal, "read", f"topic:{name}")
+        """Whether the client may read the topic."""
+        return self.authorizer.may(self.principal, "read", f"topic:{name}")
 
     def name_of(self, topic_id: str) -> str:
-        """Name of the topic; "": the gateway knows none of that id."""
+        """Name of the topic; "": the gateway knows no topic of that id."""
         topic = self.cluster.topic(topic_id)
         return "" if topic is None else topic.name
 
     @property
     def of_servers(self) -> bool:
-        """It may know the servers and their addresses."""
-        return self.guard.may(self.principal, "describe", "cluster")
+        """Whether the client may know the servers and their addresses."""
+        return self.authorizer.may(self.principal, "describe", "cluster")
 
     @property
     def spared(self) -> tuple[str, ...]:
-        """Whose tokens and quotas it may not change."""
-        return self.guard.spared(self.principal)
+        """Principals whose tokens and quotas the client may not change."""
+        return self.authorizer.spared(self.principal)
 
     def seen(self, answer: Message) -> Message:
-        """What it may see of an answer."""
-        return seen(answer, self) if self.guard.settings.authorization else answer
+        """Return an answer without the names that the client may not know."""
+        return seen(answer, self) if self.authorizer.settings.authorization else answer
 
     def _is_audited(self, request: Message, answer: Message | TidelogError) -> bool:
         if isinstance(request, BeginTransaction) and isinstance(answer, TransactionBegun):
             return self.transactions.fences(self.source, request, answer)
         return self.is_audited
 
-    def tell(self, request: Message, answer: Message | TidelogError) -> None:
-        """A request of it was answered."""
+    def on_answer(self, request: Message, answer: Message | TidelogError) -> None:
+        """Audit a request of the client that was answered, and charge it for a copy that was read."""
         who = {"principal": self.principal, "remote": self.remote}
         if request.OP in ADMIN:
             self.audit.on_change(who, request, answer)
@@ -133,142 +133,143 @@ class View:
 
 
 class ClientConnections:
-    """The owner runs ``run``."""
+    """The links of all clients, with the identity of each. The owner runs ``run``."""
 
     def __init__(
         self,
         shell: GatewayShell,
         requests: ClientRequests,
-        guard: Authorizer,
+        authorizer: Authorizer,
         audit: Audit,
         wall_ms: Callable[[], int],
-        leaving: Drain,
-        settings: DoorSettings,
+        drain: Drain,
+        settings: ConnectionSettings,
     ) -> None:
         self._shell = shell
         self._transactions = OwnTransactions(shell.router.tickets)
-        self._leaving = leaving
+        self._drain = drain
         self._settings = settings
         self._requests = requests
-        self._guard = guard
+        self._authorizer = authorizer
         self._audit = audit
         self._wall_ms = wall_ms
         self._level = 0
-        """Feature level when the guard was told of it."""
-        self._clients: dict[Link, Client] = {}
+        """Feature level with which the authorizer was updated last."""
+        self._clients: dict[Link, ClientIdentity] = {}
         self._addresses: Counter[str] = Counter()
-        """Connections of each."""
-        self._failures, self._refusals = Repeated(), Repeated()
-        self._metering = QuotaEnforcer(
+        """Number of connections from each address."""
+        self._failures, self._refusals = RepeatedLines(), RepeatedLines()
+        self._quota_enforcer = QuotaEnforcer(
             shell.clock,
             lambda link, credit: shell.on_message(link, None, credit),
             settings.principal_max_connections,
         )
-        self._coming = Client("")
-        """Who was recognized last: ``on_open`` follows in the same turn."""
-        self._next_look_ms = 0.0
-        """When ``run`` looks next who must go, by the wall clock."""
-        self._look_again = trio.Event()
+        self._authenticated = ClientIdentity("")
+        """The client that was authenticated last: ``on_open`` follows in the same turn."""
+        self._next_check_ms = 0.0
+        """When ``run`` checks the clients next, in milliseconds of the wall clock."""
+        self._recheck = trio.Event()
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
-        """Why somebody is not let in. The room is looked at first: it costs nothing."""
+        """Return the error with which a client is refused; None if it is accepted. The bounds of connections are
+        checked first, since that is cheap."""
         address = _address(connection.remote)
-        refusal = self._why_no_room(address)
+        refusal = self._refuse_connection(address)
         if refusal is not None:
-            self._say("client_refused", self._refusals, connection.remote, refusal)
+            self._log_refusal("client_refused", self._refusals, connection.remote, refusal)
             return refusal
         fault = fault_of_texts(hello)
         if fault:
             refusal = refuse("MALFORMED", fault)
-            self._say("client_refused", self._refusals, connection.remote, refusal)
+            self._log_refusal("client_refused", self._refusals, connection.remote, refusal)
             return refusal
-        client = self._guard.recognize(hello.token, shown_over(connection), self._wall_ms())
+        client = self._authorizer.recognize(hello.token, shown_over(connection), self._wall_ms())
         if isinstance(client, TidelogError):
-            self._say("authentication_failed", self._failures, connection.remote, client)
+            self._log_refusal("authentication_failed", self._failures, connection.remote, client)
             who = {"remote": connection.remote, "name": hello.node[:64]}
             self._audit.on_failure("unauthenticated", who, hello.OP, client)
             return client
-        refusal = self._metering.why_no_connection(client.principal)
+        refusal = self._quota_enforcer.refuse_connection(client.principal)
         if refusal is not None:
-            self._say("client_refused", self._refusals, connection.remote, refusal)
+            self._log_refusal("client_refused", self._refusals, connection.remote, refusal)
             return refusal
-        self._coming = client
+        self._authenticated = client
         return None
 
-    def _say(self, event: str, repeated: Repeated, remote: str, refusal: TidelogError) -> None:
+    def _log_refusal(self, event: str, repeated: RepeatedLines, remote: str, refusal: TidelogError) -> None:
         suppressed = repeated.on_line(_address(remote), self._shell.clock())
         if suppressed is not None:
             self._log.warning(event, remote=remote, reason=refusal.message, suppressed=suppressed)
 
-    async def _say_what_was_suppressed(self) -> None:
+    async def _log_suppressed(self) -> None:
         """Log how many refusals of each kind were not logged, once in each interval, until cancelled."""
         while True:
             await trio.sleep(INTERVAL_S)
             now = self._shell.clock()
-            for remote, suppressed in self._failures.ended(now):
+            for remote, suppressed in self._failures.expired(now):
                 self._log.warning("authentication_failed", remote=remote, suppressed=suppressed)
-            for remote, suppressed in self._refusals.ended(now):
+            for remote, suppressed in self._refusals.expired(now):
                 self._log.warning("client_refused", remote=remote, suppressed=suppressed)
 
-    def _why_no_room(self, address: str) -> TidelogError | None:
+    def _refuse_connection(self, address: str) -> TidelogError | None:
         most, share = self._settings.client_max_connections, self._settings.address_max_connections
         if self._shell.connections >= most:
             return refuse("OVERLOADED", f"client_max_connections = {most} are connected: use another gateway")
         if self._addresses[address] >= share:
             return refuse("OVERLOADED", f"address_max_connections = {share} of that address are connected")
-        return self._leaving.why_not()
+        return self._drain.refuse_new()
 
     def on_open(self, link: Link) -> None:
-        """A client came in."""
+        """Register a client that was accepted."""
         assert isinstance(link.peer, Hello)
-        client = self._coming
+        client = self._authenticated
         self._clients[link] = client
         self._addresses[_address(link.remote)] += 1
         if self._settings.audit_logins:
             who = {"principal": client.principal, "remote": link.remote, "name": link.peer.node[:64]}
             self._audit.on_login(who)
-        self._metering.on_open(link, client.principal)
+        self._quota_enforcer.on_open(link, client.principal)
         self._transactions.on_link_opened(link.source)
-        rules = self._guard.settings.authorization  # without them all may be strangers
+        rules = self._authorizer.settings.authorization  # without them all may be strangers
         self._shell.on_open(link, client.principal, strangers_are_one=rules)
-        if 0 <= self._guard.expiry_ms(client) < self._next_look_ms:
-            self._look_again.set()
+        if 0 <= self._authorizer.expiry_ms(client) < self._next_check_ms:
+            self._recheck.set()
 
     def on_close(self, link: Link) -> None:
-        """A client went."""
+        """Forget a client that has disconnected."""
         del self._clients[link]
-        _take_one(self._addresses, _address(link.remote))
-        parts = (self._metering, self._shell, self._requests)
+        _subtract_one(self._addresses, _address(link.remote))
+        parts = (self._quota_enforcer, self._shell, self._requests)
         do_all(
             partial(self._transactions.on_link_closed, link.source), *(partial(part.on_close, link) for part in parts)
         )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """A client sent something."""
+        """Check a message of a client and pass it on. Raises the refusal; a ``Produce`` is refused by its acks."""
         count(self._shell.requests, message.OP)
         principal = self._clients[link].principal
-        wait = self._metering.judge(link, message, len(self._shell.cluster.image.topics))
+        wait = self._quota_enforcer.refuse_over_quota(link, message, len(self._shell.cluster.image.topics))
         if wait is not None and not isinstance(message, Produce):
             raise wait
-        fault = fault_of_texts(message)  # not before: who sends such requests has used up its quota, too
+        fault = fault_of_texts(message)  # after the quota: such requests count, too
         if fault:
             if id is None:
                 link.close(POLICY_VIOLATION, fault)
                 return
             raise refuse("MALFORMED", fault)
         if isinstance(message, Produce):
-            message = self._accepted_parts(link, principal, message, wait or self._leaving.why_not())
+            message = self._accepted_parts(link, principal, message, wait or self._drain.refuse_new())
             self._shell.on_message(link, id, message)
             return
         if not isinstance(message, FREE):
-            wait = self._leaving.why_not()
+            wait = self._drain.refuse_new()
         if wait is not None:
             raise wait
         if isinstance(message, Credit):
-            if self._metering.holds(link, message):
+            if self._quota_enforcer.holds_back(link, message):
                 return
-        elif self._guard.settings.authorization:
+        elif self._authorizer.settings.authorization:
             self._check(link, principal, message)
         if isinstance(message, UseProducer) and id is not None:
             link.answer(id, self._shell.router.tickets.use(link.source, principal, message))
@@ -277,33 +278,37 @@ class ClientConnections:
             link.answer(id, Done())
         elif isinstance(message, KINDS) and id is not None:
             is_audited = self._is_audited(link, message)
-            refusal = self._audit.why_not({"principal": principal}, message) if is_audited else None
+            refusal = self._audit.refuse_if_full({"principal": principal}, message) if is_audited else None
             if refusal is not None:
                 raise refusal
             own = self._transactions, link.source, self._shell.tenant_of(link.source), is_audited
-            charge = self._metering.charge
-            view = View(self._guard, self._audit, self._shell.cluster, principal, link.remote, charge, *own)
+            charge = self._quota_enforcer.charge
+            view = ClientView(
+                self._authorizer, self._audit, self._shell.cluster, principal, link.remote, charge, *own
+            )
             self._shell.on_request(link, message)
             self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)
 
     def _is_audited(self, link: Link, message: Message) -> bool:
-        """It needs few rights, and may set a group's positions from outside, put a member out of it, or end a
-        transaction that is not of this connection, or fence its producer."""
+        """Whether a request that needs few rights is audited: it may set a group's positions from outside, remove a
+        member, end a transaction of another connection, or fence its producer."""
         if isinstance(message, EndTransaction | PrepareTransaction):
             return not self._transactions.has(link.source, message)
-        return isinstance(message, OF_OTHERS) or (isinstance(message, CommitOffsets) and not message.member)
+        return isinstance(message, AFFECTS_OTHERS) or (isinstance(message, CommitOffsets) and not message.member)
 
     def _check(self, link: Link, principal: str, message: Message) -> None:
-        """Raises why it is refused."""
+        """Raise the refusal of a message that the client has no right to."""
         if message.OP in BY_ID:
             topic_id, partition = getattr(message, "topic_id", ""), getattr(message, "partition", 0)
-            refusal = self._judge_topic(principal, message.OP, topic_id, partition)
+            refusal = self._refuse_topic(principal, message.OP, topic_id, partition)
             if refusal is None and isinstance(message, Digest | ReadCopy):
-                refusal = self._judge_server(principal, message)
+                refusal = self._refuse_server(principal, message)
         else:
-            refusal = self._guard.judge(principal, message) or self._judge_places(principal, message)
+            refusal = self._authorizer.refuse_request(principal, message) or self._refuse_positions(
+                principal, message
+            )
         if refusal is not None:
             self._on_denied(link, principal, message.OP, refusal)
             raise refusal
@@ -311,40 +316,44 @@ class ClientConnections:
     def _on_denied(self, link: Link, principal: str, op: str, refusal: TidelogError) -> None:
         self._audit.on_failure("denied", {"principal": principal, "remote": link.remote}, op, refusal)
 
-    def _judge_topic(self, principal: str, op: str, topic_id: str, partition: int) -> TidelogError | None:
+    def _refuse_topic(self, principal: str, op: str, topic_id: str, partition: int) -> TidelogError | None:
         topic = self._shell.cluster.topic(topic_id)
-        return self._guard.judge_topic(principal, op, topic_id, partition, None if topic is None else topic.name)
+        return self._authorizer.refuse_topic(
+            principal, op, topic_id, partition, None if topic is None else topic.name
+        )
 
-    def _judge_places(self, principal: str, message: Message) -> TidelogError | None:
-        """Why the positions of a group that a request names are refused."""
-        places: set[tuple[str, int]] = set()
+    def _refuse_positions(self, principal: str, message: Message) -> TidelogError | None:
+        """Refuse a request that names positions of a group in topics that the principal has no right to."""
+        positions: set[tuple[str, int]] = set()
         if isinstance(message, CommitOffsets):
-            places = {(at.topic_id, at.partition) for at in message.positions}
+            positions = {(at.topic_id, at.partition) for at in message.positions}
         elif isinstance(message, FetchOffsets):
-            places = {(share.topic_id, min(share.partitions, default=0)) for share in message.parts}
-        refusals = (self._judge_topic(principal, message.OP, *place) for place in sorted(places))
+            positions = {(share.topic_id, min(share.partitions, default=0)) for share in message.parts}
+        refusals = (self._refuse_topic(principal, message.OP, *position) for position in sorted(positions))
         return next(filter(None, refusals), None)
 
-    def _judge_server(self, principal: str, message: Digest | ReadCopy) -> TidelogError | None:
-        """Why a request about a server's copy is refused: a server without one is none of the topic's."""
+    def _refuse_server(self, principal: str, message: Digest | ReadCopy) -> TidelogError | None:
+        """Refuse a request about the copy of a server that has none, unless the principal may describe the
+        cluster."""
         state = self._shell.cluster.state(message.topic_id, message.partition)
         servers = () if state is None else (*state.replicas, *state.learners, *state.target)
-        if state is None or message.node in servers or self._guard.may(principal, "describe", "cluster"):
+        if state is None or message.node in servers or self._authorizer.may(principal, "describe", "cluster"):
             return None
         text = f"{message.node} has no copy of {message.topic_id}/{message.partition}"
         return refuse("NOT_REPLICA", text)
 
     def _accepted_parts(self, link: Link, principal: str, message: Produce, wait: TidelogError | None) -> Produce:
-        """Without the parts that are forbidden, or all of which have to wait: those are refused one by one."""
+        """Return the message without the parts that are forbidden, or without all parts if ``wait`` is an error. Each
+        part left out is refused by an ack of its own."""
         refusals: list[TidelogError | None] = [wait] * len(message.parts)
-        if self._guard.settings.authorization:
-            judged = [
-                self._judge_topic(principal, message.OP, p.topic_id, p.partition)
-                or self._guard.judge_app(principal, p.transaction)
+        if self._authorizer.settings.authorization:
+            denials = [
+                self._refuse_topic(principal, message.OP, p.topic_id, p.partition)
+                or self._authorizer.refuse_application(principal, p.transaction)
                 for p in message.parts
             ]
-            refusals = [refusal or wait for refusal in judged]
-            denied = next(filter(None, judged), None)
+            refusals = [refusal or wait for refusal in denials]
+            denied = next(filter(None, denials), None)
             if denied is not None:
                 self._on_denied(link, principal, message.OP, denied)
         if not any(refusals):
@@ -362,69 +371,70 @@ class ClientConnections:
         link.post(Produced(tuple(acks)))
         return Produce(tuple(parts), b"".join(kept))
 
-    # --- who must go -------------------------------------------------------------------------------------------
+    # --- disconnecting -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Close the links of those whose token ends, or who may not read any more what they read, until cancelled."""
+        """Disconnect clients whose token ends, or who may no longer read what they read, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._metering.run)
-            nursery.start_soon(self._hear_changes)
-            nursery.start_soon(self._say_what_was_suppressed)
+            nursery.start_soon(self._quota_enforcer.run)
+            nursery.start_soon(self._watch_changes)
+            nursery.start_soon(self._log_suppressed)
             while True:
-                self._look()
+                self._disconnect_invalid()
                 await self._wait()
 
-    async def _hear_changes(self) -> None:
+    async def _watch_changes(self) -> None:
         while True:
             await self._shell.wait_change()
-            self._look_again.set()
+            self._recheck.set()
 
-    def _look(self) -> None:
+    def _disconnect_invalid(self) -> None:
         access, level = self._shell.cluster.image.access, self._shell.cluster.image.level
-        changed = access is not self._guard.access or level != self._level
+        changed = access is not self._authorizer.access or level != self._level
         if changed:
             self._level = level
-            self._guard.update(access, level)
-            self._metering.update(access.quotas)
+            self._authorizer.update(access, level)
+            self._quota_enforcer.update(access.quotas)
         now_ms = self._wall_ms()
         for link, client in self._clients.items():
             if link.closed:
                 continue
-            if self._guard.is_over(client, now_ms):
-                self._send_away(
+            if self._authorizer.is_invalid(client, now_ms):
+                self._disconnect(
                     link, client, f"token {client.token_id or 'of the issuer'} was revoked or has expired"
                 )
             elif changed and not all(
                 self._may_read(client, topic) for topic in self._shell.subscriptions.topics_of(link.source)
             ):
-                self._send_away(link, client, f"{client.principal} may not read any more what it reads")
+                self._disconnect(link, client, f"{client.principal} may not read any more what it reads")
 
-    def _may_read(self, client: Client, topic_id: str) -> bool:
+    def _may_read(self, client: ClientIdentity, topic_id: str) -> bool:
         topic = self._shell.cluster.topic(topic_id)
-        return topic is None or self._guard.may(client.principal, "read", f"topic:{topic.name}")
+        return topic is None or self._authorizer.may(client.principal, "read", f"topic:{topic.name}")
 
-    def _send_away(self, link: Link, client: Client, reason: str) -> None:
+    def _disconnect(self, link: Link, client: ClientIdentity, reason: str) -> None:
         self._log.info("client_sent_away", remote=link.remote, principal=client.principal, reason=reason)
         link.close(POLICY_VIOLATION, reason)
 
     async def _wait(self) -> None:
-        """Until the metadata changes, somebody comes whose token ends sooner, or it is time to look at the wall
-        clock."""
-        expiry_ms = self._guard.next_expiry_ms(client for link, client in self._clients.items() if not link.closed)
+        """Wait until the metadata changes, a client connects whose token expires sooner, or the next check is due."""
+        expiry_ms = self._authorizer.next_expiry_ms(
+            client for link, client in self._clients.items() if not link.closed
+        )
         now_ms = self._wall_ms()
-        latest_ms = now_ms + LOOK_S * 1000
-        self._next_look_ms = latest_ms if expiry_ms is None else min(latest_ms, max(now_ms, expiry_ms))
-        with trio.move_on_after((self._next_look_ms - now_ms) / 1000):
-            await self._look_again.wait()
-        self._look_again = trio.Event()
+        latest_ms = now_ms + CHECK_S * 1000
+        self._next_check_ms = latest_ms if expiry_ms is None else min(latest_ms, max(now_ms, expiry_ms))
+        with trio.move_on_after((self._next_check_ms - now_ms) / 1000):
+            await self._recheck.wait()
+        self._recheck = trio.Event()
 
 
 def _address(remote: str) -> str:
-    """Without the port."""
+    """Return a remote address without its port."""
     return remote.rpartition(":")[0] or remote
 
 
-def _take_one(counts: Counter[str], name: str) -> None:
+def _subtract_one(counts: Counter[str], name: str) -> None:
     counts[name] -= 1
     if not counts[name]:
         del counts[name]

@@ -1,9 +1,9 @@
-"""How a gateway ends in order: each client is let go when nothing of it is in flight any more, and goes to another.
+"""Orderly shutdown of a gateway: each link is closed when nothing of its client is in flight any more.
 
-From ``leave`` on the port is closed, so that newcomers find the next gateway at once. Whoever was about to come in,
-new batches and new requests are refused with ``OVERLOADED``, which clients try again: nothing of them was begun. Each
-link is closed (1001, going away) as soon as the batches and requests that came over it before are answered; its
-client finds the next gateway and has its unanswered requests and its subscriptions there.
+``leave`` closes the port, so that new clients connect to the next gateway at once. Connections being opened, new
+batches and new requests are refused with ``OVERLOADED``, which clients retry: nothing of them was begun. Each link is
+closed (1001, going away) as soon as the batches and requests that came over it before are answered. Its client
+connects to the next gateway and repeats its unanswered requests and its subscriptions there.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from tidelog_gateway.shell import GatewayShell
 
 
 class Drain:
-    """What the end of a gateway is for its clients."""
+    """Closes the links of clients when the gateway ends."""
 
     def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
         self.begun = trio.Event()
-        """The end has begun: the port is closed to newcomers."""
-        shell.on_settled = self._let_go
+        """Set when draining has begun: the port is closed to new clients."""
+        shell.on_settled = self._close_if_settled
         self._log = structlog.get_logger()
 
-    def why_not(self) -> TidelogError | None:
-        """Why nothing new is taken; None before the end has begun."""
+    def refuse_new(self) -> TidelogError | None:
+        """Return the refusal of anything new; None before draining has begun."""
         return refuse("OVERLOADED", "this gateway is ending: use another") if self.begun.is_set() else None
 
     async def leave(self) -> None:
-        """Begin to end, and wait until all clients are gone."""
+        """Begin to drain, and wait until all clients are gone."""
         self.begun.set()
         links = self._shell.links
         self._log.info("leaving", clients=len(links))
         for link in links:
-            self._let_go(link)
+            self._close_if_settled(link)
         for link in links:
             await link.wait_closed()
         self._log.info("left")
 
-    def _let_go(self, link: Link) -> None:
+    def _close_if_settled(self, link: Link) -> None:
         if self.begun.is_set() and not self._shell.owes(link):
             link.close(GOING_AWAY, "this gateway is ending: use another")

@@ -1,6 +1,6 @@
-"""Quotas, applied to links: what a client sends and is sent is counted for its principal, and what is too much waits.
+"""Applies quotas to links: counts the bytes and requests of each principal, and delays those beyond its quota.
 
-What a client asks for is refused with ``QUOTA_EXCEEDED`` and the time to wait. The credit of its subscriptions cannot
+Requests beyond the quota are refused with ``QUOTA_EXCEEDED`` and the time to wait. The credit of subscriptions cannot
 be refused: it is held back for that time, and given then.
 """
 
@@ -31,7 +31,7 @@ from tidelog_gateway.limits.heavy_requests import cost_of
 from tidelog_gateway.limits.quotas import Quotas
 
 MAX_HELD = 10_000
-"""Subscriptions of one link for which credit is held back; nobody has more open."""
+"""Most subscriptions of one link for which credit is held back; no client has more open."""
 FREE = (Credit, Unsubscribe, UseProducer, ReleaseProducer)
 """Neither counted nor refused: ``Credit`` lets a client have what it was promised, ``Unsubscribe`` and
 ``ReleaseProducer`` spare us work, and without ``UseProducer`` the batches behind it would fail for good."""
@@ -51,13 +51,13 @@ class QuotaEnforcer:
         self._on_credit = on_credit
         self._principals: dict[Link, str] = {}
         self._sent: dict[Link, int] = {}
-        """What was counted of the bytes sent over each link."""
+        """Of the bytes sent over each link, those that were counted already."""
         self._held: dict[Link, tuple[float, dict[int, int]]] = {}
-        """When to give it, and how much of it for each subscription."""
+        """Credit that is held back: when to give it (seconds), and the bytes for each subscription."""
         self._wake = trio.Event()
 
     def update(self, quotas: tuple[Quota, ...]) -> None:
-        """The metadata says this now. What was sent before is not held against who gets a quota."""
+        """Apply new quotas. Bytes that were sent before do not count for a principal that gets a quota now."""
         now = self._clock()
         for link, principal in self._principals.items():
             self._count_sent(link, principal, now)
@@ -67,29 +67,29 @@ class QuotaEnforcer:
             self._held[link] = now + pause_s, held
         self._wake.set()
 
-    def why_no_connection(self, principal: str) -> TidelogError | None:
-        """Why it may not have another connection."""
-        return self._quotas.why_no_connection(principal)
+    def refuse_connection(self, principal: str) -> TidelogError | None:
+        """Refuse another connection of the principal; None if it may have one."""
+        return self._quotas.refuse_connection(principal)
 
     def on_open(self, link: Link, principal: str) -> None:
-        """A client came."""
+        """Count a connection of ``principal``."""
         self._quotas.on_open(principal)
         self._principals[link] = principal
         self._sent[link] = link.sent_bytes
 
     def on_close(self, link: Link) -> None:
-        """A client went."""
+        """Forget a connection that was closed."""
         principal = self._principals.pop(link)
         self._held.pop(link, None)
         self._quotas.on_close(principal)
         self._count_sent(link, principal, self._clock())
         del self._sent[link]
 
-    def judge(self, link: Link, message: Message, topics: int = 0) -> TidelogError | None:
-        """Why the message is refused for now; one that is not counts, by what it costs. ``topics``: those of the
-        cluster."""
+    def refuse_over_quota(self, link: Link, message: Message, topics: int = 0) -> TidelogError | None:
+        """Refuse a message of a principal that has used up its quota; else count what the message costs and return
+        None. ``topics``: the number of topics of the cluster."""
         principal = self._principals[link]
-        if not self._quotas.bounds(principal) or isinstance(message, FREE):
+        if not self._quotas.has_quota(principal) or isinstance(message, FREE):
             return None
         now = self._clock()
         self._count_sent(link, principal, now)
@@ -98,7 +98,7 @@ class QuotaEnforcer:
             rates.append("bytes_in_s")
         elif isinstance(message, Read | ReadCopy | Subscribe):
             rates.append("bytes_out_s")
-        refusal = self._quotas.why_not(principal, rates, now)
+        refusal = self._quotas.refuse_over_quota(principal, rates, now)
         if refusal is None:
             self._quotas.spend(principal, "requests_s", cost_of(message, topics), now)
             if isinstance(message, Produce):
@@ -106,13 +106,13 @@ class QuotaEnforcer:
         return refusal
 
     def charge(self, principal: str, size: int) -> None:
-        """A server has read so many bytes of its copy for the principal: they count as sent to it."""
+        """Count ``size`` bytes that a server has read of its copy for the principal as sent to it."""
         self._quotas.spend(principal, "bytes_out_s", size, self._clock())
 
-    def holds(self, link: Link, credit: Credit) -> bool:
-        """Whether the credit is kept, to be given later."""
+    def holds_back(self, link: Link, credit: Credit) -> bool:
+        """Hold the credit back if the principal has used up its quota. Return whether it is held back."""
         principal = self._principals[link]
-        if not self._quotas.bounds(principal):
+        if not self._quotas.has_quota(principal):
             return False
         now = self._clock()
         self._count_sent(link, principal, now)

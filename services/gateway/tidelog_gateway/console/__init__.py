@@ -1,8 +1,8 @@
-"""The console: files that the gateway shows beside its WebSocket (``/console/``).
+"""The console: web pages that the gateway serves under ``/console/`` on the port of its WebSocket.
 
-They are served as they are in ``static``, with the JavaScript client in ``static/client``. The page has no rights of
-its own: it asks this gateway over the public protocol, as any client does, with the token that its reader gives it.
-It loads nothing from anywhere else, and its policy makes the browser refuse to.
+The files are served as they are in ``static``, with the JavaScript client in ``static/client``. The page has no
+rights of its own: it asks this gateway over the public protocol, as any client does, with the token that its reader
+gives it. It loads nothing from anywhere else, and its policy makes the browser refuse to.
 """
 
 from __future__ import annotations

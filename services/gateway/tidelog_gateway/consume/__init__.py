@@ -1,4 +1,4 @@
-"""Records on their way to clients: subscriptions, reads, and where they read.
+"""Records on their way to clients: subscriptions, reads, and the choice of the replica to read from.
 
 Start at ``consume/subscriptions.py``, which pushes batches within a client's credit. ``tail_cache.py`` keeps the
 newest batches for subscribers that arrive together, ``replica_selector.py`` chooses a replica (KIP-392),

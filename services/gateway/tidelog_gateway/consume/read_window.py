@@ -1,19 +1,19 @@
-"""Flow control of reads: how much replica servers are asked for at a time, and who asks next.
+"""Flow control of reads: the bytes that replica servers are asked for at a time, and which read is sent next.
 
-Theory. What a replica server reads it queues for its link, which the acks and reads of all clients share. So the
-bytes that may be on their way from one server are bounded, by a *window*. A read takes as much of it as its answer
-may have, until it is answered; one that finds no room waits here.
+Theory. A replica server queues its answers to reads on its link, which the acks and reads of all clients share. So
+the bytes that may be on their way from one server are bounded, by a *window*. A read holds as many bytes of the
+window as its answer may have, until it is answered. A read that does not fit waits here.
 
-- An ack that a server sends waits behind the reads that are before it. So the window is small: what a connection
-  within a data centre carries in some milliseconds. It fills that connection all the same.
-- Who waits is let through in turn: one read of each tenant, and within a tenant one of each connection.
-- A tenant takes what ``FairShare`` leaves it, and a read no more than half of the window, but for a single batch that
-  is larger. A tenant that has its share is passed over. One that has nothing on its way is
-  not: no smaller read overtakes a large one for ever.
-- A read that waits for *news* at the end of a partition would hold its room for seconds. It takes none. It is asked
-  with a limit that its answer keeps (``hard_limit``): a part of what is left of ``news_bytes``. What is larger than
-  that the server only announces, by an empty answer, and a read through the window brings it. The number of these
-  waits is bounded and shared fairly, too: each is a request that the server keeps.
+- An ack that a server sends waits behind the answers before it. So the window is small: the bytes that a connection
+  within a data centre carries in some milliseconds. That is enough to keep the connection busy.
+- Waiting reads are admitted in turn: one of each tenant, and within a tenant one of each connection.
+- ``FairShare`` bounds the bytes of a tenant. A read holds at most half of the window, unless a single batch is
+  larger. A tenant that has its share is passed over. A tenant without a read on its way is not passed over, so
+  smaller reads do not overtake a large one for ever.
+- A read that waits for new records at the end of a partition (a *wait*) would hold its bytes for seconds. So it holds
+  none, but has a limit that its answer keeps (``hard_limit``): a part of the rest of ``wait_bytes``. If the new
+  records are larger, the server only announces them by an empty answer, and a read through the window fetches them.
+  The number of waits is bounded and shared fairly, too, since each is a request that the server keeps.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.server_limits import Tenant
 
 LEAST_BYTES = 32 << 10
-"""Every request takes so much, so that their number is bounded, too: to 512 in the largest window."""
-NEWS_PART = 256
-"""A wait gets this part of what is left for news: 64 KiB of 16 MiB, and less the more of them there are."""
+"""Every read holds at least this much, which bounds their number: to 512 in the largest window."""
+WAIT_PART = 256
+"""A wait may bring a 256th of what is left of ``wait_bytes``: 64 KiB of 16 MiB, and less with each further wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,16 @@ class WindowSettings:
     """Bounds of the reads in flight to one replica server."""
 
     max_bytes: int = 2 << 20
-    """What answers to reads may have, all together."""
-    news_bytes: int = 16 << 20
-    """What answers to waits may have, all together."""
+    """Bytes of the answers to all reads together."""
+    wait_bytes: int = 16 << 20
+    """Bytes of the answers to all waits together."""
     max_waits: int = 2048
-    """Waits for news: half of what a link takes of requests."""
+    """Number of waits: half of the requests that a link allows."""
 
 
 @dataclass(slots=True, eq=False)
-class _Read:
-    """``until``: when it gives up waiting for room."""
+class _WindowedRead:
+    """A read in the window. ``until``: when it stops waiting to be admitted; ``waits``: it is not admitted yet."""
 
     token: int
     node: NodeId
@@ -63,44 +63,45 @@ class _Read:
 class _Server:
     share: FairShare
     waits: FairShare
-    news_left: int
-    queue: OrderedDict[Tenant, OrderedDict[int, deque[_Read]]] = field(default_factory=OrderedDict)
+    wait_bytes_left: int
+    queue: OrderedDict[Tenant, OrderedDict[int, deque[_WindowedRead]]] = field(default_factory=OrderedDict)
 
 
 class ReadWindow:
-    """The windows of all replica servers. A token names a read; its owner never uses it again. Times are seconds."""
+    """The windows of all replica servers. A token identifies a read and is never used again. Times are in seconds."""
 
     def __init__(self, settings: WindowSettings) -> None:
         self._settings = settings
         self._servers: dict[NodeId, _Server] = {}
-        self._reads: dict[int, _Read] = {}
+        self._reads: dict[int, _WindowedRead] = {}
         self._ends: list[tuple[float, int]] = []
 
     @property
     def share(self) -> int:
-        """What a tenant may have that is alone, of one window."""
+        """Bytes of one window that a tenant without competitors may hold."""
         return self._settings.max_bytes // 2
 
     @property
     def bytes(self) -> int:
-        """What is taken, of all windows."""
+        """Bytes that reads hold, of all windows."""
         return sum(server.share.total for server in self._servers.values())
 
     @property
     def waiting(self) -> int:
-        """Reads that wait for room."""
+        """Number of reads that wait to be admitted."""
         return sum(read.waits for read in self._reads.values())
 
     @property
     def waits(self) -> int:
-        """Waits for news that replica servers keep."""
+        """Number of waits that replica servers keep."""
         return sum(server.waits.total for server in self._servers.values())
 
     # --- reads --------------------------------------------------------------------------------------------------
 
-    def enter(self, token: int, node: NodeId, tenant: Tenant, source: int, size: int, until: float = inf) -> None:
-        """A read of connection ``source``, whose answer has at most ``size`` bytes, is to go to the server."""
-        read = _Read(token, node, tenant, source, max(size, LEAST_BYTES), until)
+    def enqueue(self, token: int, node: NodeId, tenant: Tenant, source: int, size: int, until: float = inf) -> None:
+        """A read of connection ``source``, whose answer has at most ``size`` bytes, waits to be admitted
+        at ``node``, at most ``until`` then."""
+        read = _WindowedRead(token, node, tenant, source, max(size, LEAST_BYTES), until)
         self._reads[token] = read
         connections = self._server(node).queue.setdefault(tenant, OrderedDict())
         connections.setdefault(source, deque()).append(read)
@@ -108,12 +109,12 @@ class ReadWindow:
             heapq.heappush(self._ends, (until, token))
 
     def admit(self, node: NodeId) -> int | None:
-        """The next read that may go to the server now; None: there is none."""
+        """Admit the next read for ``node`` and return its token; None if no read may be sent now."""
         server = self._server(node)
         for _ in range(len(server.queue)):
             tenant, connections = next(iter(server.queue.items()))
             source, reads = next(iter(connections.items()))
-            if server.share.take(tenant, reads[0].size):
+            if server.share.try_hold(tenant, reads[0].size):
                 read = reads[0]
                 self._unqueue(read)
                 if source in connections:
@@ -126,22 +127,22 @@ class ReadWindow:
             server.queue.move_to_end(tenant)
         return None
 
-    def leave(self, token: int) -> None:
-        """A read that was let through is answered, or a waiting one is not wanted any more."""
+    def remove(self, token: int) -> None:
+        """Forget a read that was answered, or that nobody wants any more. An unknown token is ignored."""
         read = self._reads.pop(token, None)
         if read is None:
             return
         if read.waits:
             self._unqueue(read)
         else:
-            self._servers[read.node].share.give(read.tenant, read.size)
+            self._servers[read.node].share.release(read.tenant, read.size)
 
     def waiting_of(self, tenant: Tenant, source: int) -> list[int]:
-        """The reads of a connection that wait for room."""
+        """Tokens of the reads of a connection that wait to be admitted."""
         queues = (server.queue.get(tenant) for server in self._servers.values())
         return [read.token for queue in queues if queue is not None for read in queue.get(source, ())]
 
-    def _unqueue(self, read: _Read) -> None:
+    def _unqueue(self, read: _WindowedRead) -> None:
         read.waits = False
         queue = self._servers[read.node].queue
         connections = queue[read.tenant]
@@ -154,17 +155,17 @@ class ReadWindow:
     # --- time ---------------------------------------------------------------------------------------------------
 
     def overdue(self, now: float) -> list[int]:
-        """Reads that have waited for room until their time was over; they have left."""
+        """Remove the reads that waited until their time was over, and return their tokens."""
         tokens = []
         while self._ends and self._ends[0][0] <= now:
             _, token = heapq.heappop(self._ends)
             if self._is_waiting(token):
                 tokens.append(token)
-                self.leave(token)
+                self.remove(token)
         return tokens
 
     def deadline(self) -> float | None:
-        """When ``overdue`` is to be called; perhaps earlier than there is anything."""
+        """When ``overdue`` is to be called next; None: no read has a time limit. It may then find nothing."""
         while self._ends and not self._is_waiting(self._ends[0][1]):
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else None
@@ -173,28 +174,28 @@ class ReadWindow:
         read = self._reads.get(token)
         return read is not None and read.waits
 
-    # --- waits for news -----------------------------------------------------------------------------------------
+    # --- waits --------------------------------------------------------------------------------------------------
 
     def begin_wait(self, node: NodeId, tenant: Tenant) -> int | None:
-        """How many bytes a wait of this tenant at the server may bring, to be given back by ``end_wait``. None: the
-        tenant has its share of the waits."""
+        """Count a wait of the tenant at the server. Return the bytes that it may bring, which ``end_wait`` gives
+        back; None if the tenant has its share of the waits."""
         server = self._server(node)
-        if not server.waits.take(tenant):
+        if not server.waits.try_hold(tenant):
             return None
-        size = server.news_left // NEWS_PART
-        server.news_left -= size
+        size = server.wait_bytes_left // WAIT_PART
+        server.wait_bytes_left -= size
         return size
 
     def end_wait(self, node: NodeId, tenant: Tenant, size: int) -> None:
-        """It is answered."""
+        """Count the wait no more: it was answered. ``size``: the bytes that ``begin_wait`` returned."""
         server = self._server(node)
-        server.waits.give(tenant)
-        server.news_left += size
+        server.waits.release(tenant)
+        server.wait_bytes_left += size
 
     def _server(self, node: NodeId) -> _Server:
         server = self._servers.get(node)
         if server is None:
             settings = self._settings
             shares = FairShare(settings.max_bytes), FairShare(settings.max_waits, reserved=True)
-            server = self._servers[node] = _Server(*shares, settings.news_bytes)
+            server = self._servers[node] = _Server(*shares, settings.wait_bytes)
         return server

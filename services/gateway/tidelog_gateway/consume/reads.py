@@ -1,8 +1,8 @@
-"""Requests to replica servers that read: through the window (``consume/read_window.py``), or as waits for news.
+"""Sends reads to replica servers: through the window (``consume/read_window.py``), or as waits for new records.
 
-A read takes of the window what its answer may have. Where that would be more than a fair share, since the topic
-allows large batches, or where the server may have to wait before it answers, the read goes out with a hard limit. If
-the first batch is larger the answer says so (``needed``), and that batch is asked for by itself.
+A read holds as many bytes of the window as its answer may have. If the topic allows batches larger than a fair share,
+or if the server may have to wait before it answers, the read is sent with a hard limit. If the first batch is larger
+than the limit, the answer has its size (``needed``), and that batch is read by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog_gateway.consume.read_window import ReadWindow, WindowSettings
 from tidelog_gateway.limits.server_limits import Tenant
 
 ANSWER_MAX_BYTES = 4 << 20
-"""A replica server answers a read with no more, but for a single batch that is larger."""
+"""Most bytes with which a replica server answers a read, unless a single batch is larger."""
 WAITING_BYTES = 64 << 10
 """Most bytes of the answer to a read for which a server may have to wait, for a proof or for a copy."""
 
@@ -30,16 +30,17 @@ StartCall = Callable[[NodeId, Message, float, Answered], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
-    """For whom something is read: the connection, and whose it is."""
+class ReaderId:
+    """The connection (``source``) that a read is for, and the tenant that it counts for."""
 
     tenant: Tenant
     source: int
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
-    """``tokens``: under which it waits in the window, once for each tenant. ``readers``: all who want it."""
+class _PendingRead:
+    """A read that waits for the window or was sent. ``tokens``: its tokens in the window, one for each tenant, while
+    it waits. ``readers``: all connections that want it."""
 
     node: NodeId
     request: Read | ListOffset
@@ -47,18 +48,18 @@ class _Asked:
     until: float
     done: Answered
     size: int
-    """The most that the answer has."""
+    """Most bytes that the answer has."""
     tokens: dict[Tenant, int] = field(default_factory=dict)
-    readers: dict[Reader, None] = field(default_factory=dict)
+    readers: dict[ReaderId, None] = field(default_factory=dict)
 
     @property
     def is_limited(self) -> bool:
-        """Its answer may be too small for one batch."""
+        """Whether the answer may be too small for one batch."""
         return isinstance(self.request, Read) and self.request.hard_limit
 
 
 class Reads:
-    """``start_call`` sends a request. ``done`` of its methods is called exactly once, maybe before they return."""
+    """``start_call`` sends a request. Methods call ``done`` exactly once, perhaps before they return."""
 
     def __init__(
         self, start_call: StartCall, cluster: ClusterView, settings: WindowSettings, clock: Callable[[], float]
@@ -68,38 +69,41 @@ class Reads:
         self._cluster = cluster
         self._clock = clock
         self.queued = 0
-        """Requests that found no room at once."""
+        """Number of requests, since the start, that had to wait for the window."""
         self._tokens = itertools.count(1)
-        self._asked: dict[int, _Asked] = {}
-        """What waits for room, by token."""
-        self._sent: dict[int, _Asked] = {}
-        """What the servers have been asked, likewise."""
-        self._shared: dict[int, _Asked] = {}
-        """The same, by the name that its owner gave it."""
-        self._room: list[NodeId] = []
-        """Servers whose windows are to be looked at; the last one is being looked at."""
+        self._asked: dict[int, _PendingRead] = {}
+        """Requests that wait for the window, by token."""
+        self._sent: dict[int, _PendingRead] = {}
+        """Requests that were sent and are not answered, by token."""
+        self._shared: dict[int, _PendingRead] = {}
+        """Reads of both kinds that others may join, by name."""
+        self._filling: list[NodeId] = []
+        """Servers whose windows ``_fill`` has yet to fill; it is at work on the last one."""
 
-    def ask(self, node: NodeId, request: Read | ListOffset, reader: Reader, timeout_s: float, done: Answered) -> None:
-        """Send a request when the window has room for it. ``timeout_s`` is for the wait and the answer together."""
+    def ask(
+        self, node: NodeId, request: Read | ListOffset, reader: ReaderId, timeout_s: float, done: Answered
+    ) -> None:
+        """Send a request when the window has room for it. ``timeout_s`` covers both the wait and the answer."""
         first, size = self._limited(request)
-        self._enter(_Asked(node, first, timeout_s, self._clock() + timeout_s, done, size), reader)
+        self._enter(_PendingRead(node, first, timeout_s, self._clock() + timeout_s, done, size), reader)
 
     def ask_shared(
-        self, name: int, node: NodeId, request: Read, reader: Reader, timeout_s: float, done: Answered
+        self, name: int, node: NodeId, request: Read, reader: ReaderId, timeout_s: float, done: Answered
     ) -> None:
-        """Send a read that others may join by its ``name``. It waits for room as long as that takes; ``timeout_s`` is
-        for the answer."""
+        """Send a read that others may join by its ``name``. It waits for the window without a time limit;
+        ``timeout_s`` is for the answer alone."""
 
         def answered(answer: Message | TidelogError) -> None:
             self._shared.pop(name, None)
             done(answer)
 
         first, size = self._limited(request)
-        self._shared[name] = asked = _Asked(node, first, timeout_s, inf, answered, size)
+        self._shared[name] = asked = _PendingRead(node, first, timeout_s, inf, answered, size)
         self._enter(asked, reader)
 
-    def join(self, name: int, reader: Reader) -> None:
-        """Another client wants this read. It need not wait for the turn of the first one."""
+    def join(self, name: int, reader: ReaderId) -> None:
+        """Let another client take part in the read ``name``. The read is sent as soon as either client's turn comes.
+        An unknown name is ignored."""
         asked = self._shared.get(name)
         if asked is None:
             return
@@ -108,7 +112,7 @@ class Reads:
             self._enter(asked, reader)
 
     def give_up(self, name: int) -> None:
-        """Nobody wants this read any more: it is not sent if it waits for room, and its ``done`` is not called."""
+        """Give up the read ``name``: if it waits for the window it is not sent, and its ``done`` is not called."""
         asked = self._shared.get(name)
         if asked is None:
             return
@@ -117,9 +121,9 @@ class Reads:
             del self._shared[name]
             self._leave(asked)
 
-    def wait(self, node: NodeId, request: Read, reader: Reader, timeout_s: float, done: Answered) -> None:
-        """Have the server wait for news. What they bring is bounded; an empty answer before the time is over may
-        announce more than that."""
+    def wait(self, node: NodeId, request: Read, reader: ReaderId, timeout_s: float, done: Answered) -> None:
+        """Have the server wait for new records. The size of the answer is bounded; an empty answer before
+        ``max_wait_ms`` is over may announce larger ones. ``OVERLOADED``: the tenant has its share of the waits."""
         size = self.window.begin_wait(node, reader.tenant)
         if size is None:
             done(refuse("OVERLOADED", f"the client has its share of the reads that may wait at {node}"))
@@ -132,16 +136,16 @@ class Reads:
         limited = replace(request, max_bytes=min(request.max_bytes, size), hard_limit=True)
         self._start_call(node, limited, timeout_s, answered)
 
-    def on_link_closed(self, reader: Reader) -> None:
-        """A client is gone: what waits for room on its behalf only is not sent. What another connection of its tenant
-        wants, too, waits on in the name of that one."""
+    def on_link_closed(self, reader: ReaderId) -> None:
+        """Forget a client that is gone. A read that waits for it alone is not sent; a read that another connection of
+        its tenant wants, too, waits on for that connection."""
         for wanted in (*self._shared.values(), *self._sent.values()):
             wanted.readers.pop(reader, None)
         for token in self.window.waiting_of(reader.tenant, reader.source):
             asked = self._asked.pop(token, None)
-            if asked is None:  # the end of one before has ended it
+            if asked is None:  # the end of an earlier one has ended this one, too
                 continue
-            self.window.leave(token)
+            self.window.remove(token)
             del asked.tokens[reader.tenant]
             asked.readers.pop(reader, None)
             heir = next((other for other in asked.readers if other.tenant == reader.tenant), None)
@@ -151,30 +155,30 @@ class Reads:
                 asked.done(Unreachable("the client that asked is gone"))
 
     def on_tick(self, now: float) -> None:
-        """End what has waited for room too long."""
+        """End reads that have waited too long for the window, with ``OVERLOADED``."""
         for token in self.window.overdue(now):
             asked = self._asked.pop(token)
             text = f"{asked.timeout_s:g} s were not enough to wait for the reads of {asked.node} before it"
             asked.done(refuse("OVERLOADED", text))
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is to be called."""
+        """When ``on_tick`` is to be called, in seconds; None: no read has a time limit."""
         return self.window.deadline()
 
     # --- through the window -------------------------------------------------------------------------------------
 
-    def _enter(self, asked: _Asked, reader: Reader) -> None:
+    def _enter(self, asked: _PendingRead, reader: ReaderId) -> None:
         token = next(self._tokens)
         self._asked[token] = asked
         asked.readers[reader] = None
         asked.tokens[reader.tenant] = token
-        self.window.enter(token, asked.node, reader.tenant, reader.source, asked.size, asked.until)
+        self.window.enqueue(token, asked.node, reader.tenant, reader.source, asked.size, asked.until)
         self._fill(asked.node)
         if token in self._asked:
             self.queued += 1
 
     def _limited(self, request: Read | ListOffset) -> tuple[Read | ListOffset, int]:
-        """The request as it is sent at first, and the most that its answer has."""
+        """Return the request as it is sent at first, and the most bytes that its answer has."""
         if isinstance(request, ListOffset):
             return request, 0
         waits = request.consistency != "eventual" or request.max_wait_ms > 0
@@ -186,9 +190,9 @@ class Reads:
         size = max_bytes if is_large else max(max_bytes, one_batch)
         return replace(request, max_bytes=max_bytes, hard_limit=is_large), size
 
-    def _ask_whole(self, asked: _Asked, needed: int) -> None:
-        """The first batch is larger than the hard limit: ask for it alone. What had to be proved is: the batch is
-        committed. Where nobody waits for it any more that is the end."""
+    def _ask_whole(self, asked: _PendingRead, needed: int) -> None:
+        """Read a first batch that is larger than the hard limit by itself. The consistency that was asked for is
+        proved already: the batch is committed. If no client waits for it any more, the read ends instead."""
         assert isinstance(asked.request, Read)
         one_batch = replace(asked.request, max_bytes=1, hard_limit=False)
         asked.request = replace(one_batch, max_wait_ms=0, consistency="eventual", max_staleness_ms=-1)
@@ -203,15 +207,15 @@ class Reads:
                 self._enter(asked, other)
 
     def _fill(self, node: NodeId) -> None:
-        """Send what the window has room for. A request may end at once, which makes room; then this is called again,
-        and leaves it to the call that is at work."""
-        self._room.append(node)
-        if len(self._room) > 1:
+        """Send the reads that the window has room for. A request that ends at once makes room and calls this method
+        again; the inner call leaves the work to the outer one."""
+        self._filling.append(node)
+        if len(self._filling) > 1:
             return
-        while self._room:
-            token = self.window.admit(self._room[-1])
+        while self._filling:
+            token = self.window.admit(self._filling[-1])
             if token is None:
-                self._room.pop()
+                self._filling.pop()
             else:
                 self._send(token)
 
@@ -223,7 +227,7 @@ class Reads:
 
         def answered(answer: Message | TidelogError) -> None:
             del self._sent[token]
-            self.window.leave(token)
+            self.window.remove(token)
             if isinstance(answer, ReadAnswer) and answer.needed and asked.is_limited:
                 self._ask_whole(asked, answer.needed)
             else:
@@ -233,8 +237,8 @@ class Reads:
         timeout_s = asked.timeout_s if asked.until == inf else max(0.0, asked.until - self._clock())
         self._start_call(asked.node, asked.request, timeout_s, answered)
 
-    def _leave(self, asked: _Asked) -> None:
+    def _leave(self, asked: _PendingRead) -> None:
         for token in asked.tokens.values():
             del self._asked[token]
-            self.window.leave(token)
+            self.window.remove(token)
         asked.tokens = {}

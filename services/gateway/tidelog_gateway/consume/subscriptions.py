@@ -1,26 +1,27 @@
-"""Subscriptions: batches pushed to clients from a position, as long as they have given credit.
+"""Subscriptions: batches are pushed to clients from a position on, as far as the clients have given credit.
 
 Theory. A subscription is a position (last epoch, offset) and a credit in bytes. With credit it is served from the
 partition's tail (``consume/tail_cache.py``) if its position continues there, and otherwise takes part in a *read* at
-the partition's leader, or at another replica (below). What comes is delivered, moves the position behind the last
-batch and uses up credit. A single batch larger than the credit is delivered all the same and leaves a debt, so that a
-small window is slow, never stuck.
+the partition's leader, or at another replica (below). Batches that arrive are delivered, move the position behind
+the last one and use up credit. A single batch larger than the credit is delivered all the same and leaves a debt, so
+that a small window is slow, never stuck.
 
-A read is a *wait* or not. One that is not is answered at once, and has to find room in the window
-(``read_window.py``). A wait is asked where the position may be the end of what is committed: it waits there for news,
-and brings them, or announces them by an empty answer if they are large. One who begins, and one who has reached the
-HW, waits; who is behind it, or was told of news, reads. A wait takes a place that is shared fairly: who gets none
-reads again and again, with pauses.
+A read is a *wait* or not. A read that is no wait is answered at once, and needs room in the window
+(``read_window.py``). A wait is sent where the position may be the end of what is committed: the server answers when
+there are new records, with these, or with an empty answer that announces them if they are large. A subscription waits
+when it begins and when it has reached the HW; it reads when it is behind the HW or new records were announced. The
+number of waits is bounded and shared fairly: a subscription that gets none reads again and again, with pauses.
 
 - Subscriptions that stand at one position and ask for the same share a read: those at the end of a partition cost its
-  leader one read for each batch, however many they are. A read that ends, ends for all who take part.
+  leader one read for each batch, however many they are. The end of a read is its end for all that take part.
 - Who may share: ``eventual`` subscriptions share reads and the tail. ``bounded`` ones share a read with those of the
-  same bound: a read's answer is judged when it is given, so who joins later is promised no less; but what was kept
-  has aged. ``linearizable`` ones share nothing: a read is confirmed after it was asked, and one that was asked before
-  the subscription came, or batches read then, might not tell of what was committed in between.
+  same bound: the bound holds for the moment of the answer, so a subscription that joins later gets no less; but
+  batches of the tail have aged. ``linearizable`` ones share nothing: a read is confirmed after it was asked, and one
+  that was asked before the subscription came, or batches read then, might lack what was committed in between.
 - A client's single read that found nothing, and is to wait, takes part in a wait at the leader (a *poll*). It has
-  been told everything that was committed before it came, so a ``linearizable`` one waits as an ``eventual`` one does.
-- A wait of which nobody takes part any more goes on, since the server keeps it anyhow: the next one takes part in it.
+  had everything that was committed before it came, so a ``linearizable`` one waits as an ``eventual`` one does.
+- A wait that has lost its last subscription goes on, since the server keeps it anyhow; the next subscription joins
+  it.
 - With ``read_from`` ``any`` a copy of the partition serves it (``consume/replica_selector.py``), the leader when
   there is none. It stays there until the copy fails it, by whatever error: the leader is asked at once, and for
   ``leader_stay_s``, since only its errors are final. The client's HW never goes back with such a change. A
@@ -53,19 +54,19 @@ from tidelog.wire.messages import Credit, Delivery, Done, Message, Read, ReadAns
 
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.replica_selector import ReplicaSelector
-from tidelog_gateway.consume.tail_cache import BatchRun, RunSlice, TailCache
+from tidelog_gateway.consume.tail_cache import BatchRun, RunSlice, SubscriberTailCache
 from tidelog_gateway.counters import DeliveryCounts
 from tidelog_gateway.settings import SubscriptionSettings
 
 BOUNDED_MIN_WAIT_MS = 250
-"""However close the bound is, an idle subscription is not asked again more often. A copy may take so long to learn
-that it is fresh enough."""
+"""Least milliseconds between the reads of an idle bounded subscription, however close its bound is. A copy may take
+so long to learn that it is fresh enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Poll ``token`` of a client is over. ``answer``: what it waited for, or why it cannot wait. None: the wait was
-    in vain, or announced something: only another read can tell."""
+    """Poll ``token`` of a client has ended. ``answer`` is the answer that it waited for, or the error for which it
+    cannot wait. None: the wait timed out, or announced new records, and the client is to read again."""
 
     source: int
     token: int
@@ -78,7 +79,7 @@ Effect = Answer | Call | Polled | Post
 
 @dataclass(slots=True, eq=False)
 class _Subscription:
-    """One subscription. ``reading`` is what it takes part in."""
+    """One subscription. ``reading`` is the read in flight that it takes part in."""
 
     source: int
     sub: int
@@ -94,14 +95,14 @@ class _Subscription:
     """The replica other than the leader that serves it."""
     leader_until: float = -inf
     high_watermark: int = -1
-    """The highest that the client was told."""
+    """The highest HW that was delivered to the client."""
     waits: bool = False
-    """It has everything, and room for more: what comes next is news."""
+    """It has every record below the HW, and credit: the next batches count for the end-to-end latency."""
     at_end: bool = True
     """Its next read is a wait."""
-    called: bool = False
-    """A wait has announced something that it has not found yet."""
-    reading: _Reading | None = None
+    announced: bool = False
+    """A wait has announced new records, and no read has found them yet."""
+    reading: _ReadInFlight | None = None
     not_before: float = 0.0
     retry_s: float = 0.0
     ended: bool = False
@@ -109,18 +110,18 @@ class _Subscription:
 
 @dataclass(slots=True, eq=False)
 class _Poll:
-    """A client's single read that waits ``until`` then."""
+    """A client's single read that waits for new records, at most ``until`` then."""
 
     source: int
     token: int
     key: TopicPartition
     read: Read
     until: float
-    reading: _Reading | None = None
+    reading: _ReadInFlight | None = None
 
 
-class Place(NamedTuple):
-    """What a read must have in common with who takes part in it."""
+class ReadKey(NamedTuple):
+    """What a read has in common with every subscription and poll that takes part in it."""
 
     key: TopicPartition
     offset: int
@@ -134,19 +135,19 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Reading:
-    """A read in flight, the client that it was begun for, and who takes part."""
+class _ReadInFlight:
+    """A read in flight; the client (``source``) that it was begun for; the subscriptions and polls that take part."""
 
     token: int
-    place: Place
+    read_key: ReadKey
     source: int
     asked: float
     max_wait_s: float
     waiting: dict[_Subscription | _Poll, None] = field(default_factory=dict)
 
-    def before(self, stretch: BatchRun) -> int:
-        """Epoch of the record before what it brought; -1: not known."""
-        return self.place.last_epoch if stretch.start == self.place.offset else -1
+    def before(self, run: BatchRun) -> int:
+        """Leader epoch of the record before ``run``, which this read brought; -1: not known."""
+        return self.read_key.last_epoch if run.start == self.read_key.offset else -1
 
 
 class Subscriptions:
@@ -161,22 +162,22 @@ class Subscriptions:
         self._settings = settings
         self._open: dict[int, dict[int, _Subscription]] = {}
         self._principals: dict[int, str] = {}
-        """Who is behind a link."""
+        """The principal of each client."""
         self._counts: dict[str, int] = {}
         """Open subscriptions of each principal."""
         self._by_partition: dict[TopicPartition, dict[_Subscription, None]] = {}
-        self._reads: dict[int, _Reading] = {}
-        self._shared: dict[Place, _Reading] = {}
+        self._reads: dict[int, _ReadInFlight] = {}
+        self._shared: dict[ReadKey, _ReadInFlight] = {}
         self._polls: dict[int, dict[int, _Poll]] = {}
         self._polls_by_partition: dict[TopicPartition, dict[_Poll, None]] = {}
         self._delayed: list[tuple[float, int, _Subscription | _Poll]] = []
         self._tokens = 0
         self.given_up: list[int] = []
-        """Tokens of reads that nobody wants any more, for the shell to take."""
+        """Tokens of reads that nobody wants any more; the shell empties the list."""
         self.joined: list[tuple[int, int]] = []
-        """Reads that another client takes part in, too, as token and client, for the shell to take."""
-        self._spread = ReplicaSelector(cluster)
-        self.tails = TailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
+        """Token and client for each client that joined a read of another; the shell empties the list."""
+        self._replica_selector = ReplicaSelector(cluster)
+        self.tails = SubscriberTailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
         self.counts = DeliveryCounts()
 
     @property
@@ -191,7 +192,7 @@ class Subscriptions:
     # --- the client -----------------------------------------------------------------------------------------
 
     def on_link_opened(self, source: int, principal: str) -> None:
-        """A client came."""
+        """Remember the principal of a client that has connected."""
         self._principals[source] = principal
 
     def on_subscribe(self, source: int, id: int, message: Subscribe, now: float) -> list[Effect]:
@@ -231,7 +232,7 @@ class Subscriptions:
         return [Answer(source, id, Done()), *self._read(one, now)]
 
     def on_credit(self, source: int, message: Credit, now: float) -> list[Effect]:
-        """The client has room for more. Credit for a subscription that ended meanwhile is ignored."""
+        """Add credit, and go on reading. Credit for a subscription that has ended is ignored."""
         one = self._open.get(source, {}).get(message.sub)
         if one is None:
             return []
@@ -239,14 +240,14 @@ class Subscriptions:
         return self._read(one, now)
 
     def on_unsubscribe(self, source: int, id: int, message: Unsubscribe) -> list[Effect]:
-        """Nothing is delivered after the answer; a subscription that is not there is closed already."""
+        """Close a subscription: nothing is delivered after the answer. Closing an unknown one succeeds, too."""
         one = self._open.get(source, {}).get(message.sub)
         if one is not None:
             self._close(one)
         return [Answer(source, id, Done())]
 
     def on_link_closed(self, source: int) -> None:
-        """A client is gone."""
+        """Close the subscriptions and polls of a client that is gone."""
         for one in list(self._open.get(source, {}).values()):
             self._close(one)
         self._open.pop(source, None)
@@ -257,8 +258,8 @@ class Subscriptions:
     # --- a client's single reads that wait -----------------------------------------------------------------
 
     def on_poll(self, source: int, token: int, read: Read, until: float, now: float) -> list[Effect]:
-        """This read found nothing, and is to wait for something; its end comes as ``Polled``. The owner chooses
-        tokens of its own."""
+        """Let a read that found nothing wait for new records; its end comes as ``Polled``. The owner chooses the
+        tokens."""
         poll = _Poll(source, token, TopicPartition(read.topic_id, read.partition), read, until)
         self._polls.setdefault(source, {})[token] = poll
         self._polls_by_partition.setdefault(poll.key, {})[poll] = None
@@ -266,15 +267,15 @@ class Subscriptions:
         return self._poll(poll, now)
 
     def _poll(self, poll: _Poll, now: float) -> list[Effect]:
-        """Take part in a wait."""
+        """Let a poll take part in a wait."""
         state, read = self._cluster.state(*poll.key), poll.read
         if state is None or state.leader is None:
             return self._end_poll(poll, None)
         consistency = "eventual" if read.consistency == "linearizable" else read.consistency
         bound = read.max_staleness_ms
         where = (poll.key, read.offset, read.last_epoch, False, consistency, bound, read.isolation)
-        place = Place(*where, state.leader_epoch, waits=True)
-        return self._take_part(poll, place, state.leader, self._settings.read_max_bytes, now)
+        read_key = ReadKey(*where, state.leader_epoch, waits=True)
+        return self._take_part(poll, read_key, state.leader, self._settings.read_max_bytes, now)
 
     def _end_poll(
         self, poll: _Poll, answer: ReadAnswer | TidelogError | None, *, timed_out: bool = False
@@ -294,49 +295,49 @@ class Subscriptions:
     # --- the leaders ----------------------------------------------------------------------------------------
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """A read ended. Answers of reads that were given up are ignored."""
+        """Deliver the answer of a read. Answers of reads that were given up are ignored."""
         reading = self._reads.pop(token, None)
         if reading is None:
             return []
-        if self._shared.get(reading.place) is reading:
-            del self._shared[reading.place]
+        if self._shared.get(reading.read_key) is reading:
+            del self._shared[reading.read_key]
         for any_one in reading.waiting:
             any_one.reading = None
         polls = [one for one in reading.waiting if isinstance(one, _Poll)]
         waiting = [one for one in reading.waiting if isinstance(one, _Subscription)]
         if isinstance(answer, TidelogError):
-            told = answer if answer.code == "OVERLOADED" else None
+            poll_answer = answer if answer.code == "OVERLOADED" else None
             return [
-                *(effect for poll in polls for effect in self._end_poll(poll, told)),
+                *(effect for poll in polls for effect in self._end_poll(poll, poll_answer)),
                 *self._on_error(reading, waiting, answer, now),
             ]
         assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
-        key = reading.place.key
-        self.tails.note(key, answer.high_watermark, answer.log_start)
+        key = reading.read_key.key
+        self.tails.update_bounds(key, answer.high_watermark, answer.log_start)
         if not len(answer.payload):
             return self._on_nothing(reading, waiting, polls, now)
         effects = [effect for poll in polls for effect in self._end_poll(poll, answer)]
         try:
-            stretch = BatchRun(answer.payload)
+            run = BatchRun(answer.payload)
         except TidelogError as fault:
             why = fault
             return effects + self._each(waiting, lambda one: self._end(one, why))
-        if len(self._by_partition.get(key, ())) > 1 and reading.place.isolation == "committed":
-            self.tails.add(key, reading.before(stretch), stretch, now)
-            self.tails.note(key, answer.high_watermark, answer.log_start)
-        return effects + self._each(waiting, lambda one: self._serve(one, stretch, answer.high_watermark, now))
+        if len(self._by_partition.get(key, ())) > 1 and reading.read_key.isolation == "committed":
+            self.tails.add(key, reading.before(run), run, now)
+            self.tails.update_bounds(key, answer.high_watermark, answer.log_start)
+        return effects + self._each(waiting, lambda one: self._serve(one, run, answer.high_watermark, now))
 
     def _on_nothing(
-        self, reading: _Reading, waiting: list[_Subscription], polls: list[_Poll], now: float
+        self, reading: _ReadInFlight, waiting: list[_Subscription], polls: list[_Poll], now: float
     ) -> list[Effect]:
-        """An empty answer. Of a wait that was shorter than it was to be it announces something."""
-        called = reading.place.waits and now - reading.asked < reading.max_wait_s / 2
-        in_vain = [one for one in waiting if one.called and not reading.place.waits]
+        """Handle an empty answer. If a wait ends in less than half of its time, the answer announces new records."""
+        announced = reading.read_key.waits and now - reading.asked < reading.max_wait_s / 2
+        in_vain = [one for one in waiting if one.announced and not reading.read_key.waits]
         for one in waiting:
             one.waits = True
-            one.at_end = not called
-            one.called = called
-        if called:
+            one.at_end = not announced
+            one.announced = announced
+        if announced:
             effects = [effect for poll in polls for effect in self._end_poll(poll, None)]
         else:
             effects = [effect for poll in polls for effect in self._poll(poll, now)]
@@ -345,16 +346,16 @@ class Subscriptions:
         )
 
     def _on_error(
-        self, reading: _Reading, waiting: list[_Subscription], error: TidelogError, now: float
+        self, reading: _ReadInFlight, waiting: list[_Subscription], error: TidelogError, now: float
     ) -> list[Effect]:
         for one in waiting:
             one.at_end = False
-        if reading.place.at_copy:
+        if reading.read_key.at_copy:
             for one in waiting:
                 self._leave_copy(one)
                 one.leader_until = now + self._settings.leader_stay_s
             return self._each(waiting, lambda one: self._read(one, now))
-        key = reading.place.key
+        key = reading.read_key.key
         if error.retriable or self._cluster.knows_better(*key, error.code):
             if waiting:
                 count(self.counts.retries, error.code)
@@ -363,7 +364,7 @@ class Subscriptions:
         return self._each(waiting, lambda one: self._end(one, error))
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> list[Effect]:
-        """These partitions have another leader or leader epoch, or were deleted: ask again, there, now."""
+        """Read again at once from partitions that have another leader or leader epoch, or were deleted."""
         effects: list[Effect] = []
         for key in changed:
             self.tails.drop(key)
@@ -380,7 +381,7 @@ class Subscriptions:
     # --- time -----------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Ask again where a pause is over."""
+        """Read again for subscriptions whose pause is over, and end polls that have timed out."""
         effects: list[Effect] = []
         while self._delayed and self._delayed[0][0] <= now:
             one = heapq.heappop(self._delayed)[2]
@@ -391,7 +392,7 @@ class Subscriptions:
         return effects
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is to be called."""
+        """When ``on_tick`` is to be called, in seconds; None: not before another input."""
         return self._delayed[0][0] if self._delayed else None
 
     # --- one subscription -----------------------------------------------------------------------------------
@@ -399,29 +400,29 @@ class Subscriptions:
     def _each(self, them: list[_Subscription], act: Callable[[_Subscription], list[Effect]]) -> list[Effect]:
         return [effect for one in them for effect in act(one)]
 
-    def _serve(self, one: _Subscription, stretch: BatchRun, high_watermark: int, now: float) -> list[Effect]:
-        """A read that it took part in brought this."""
+    def _serve(self, one: _Subscription, run: BatchRun, high_watermark: int, now: float) -> list[Effect]:
+        """Deliver the batches of a read that the subscription took part in, and go on reading."""
         one.retry_s = 0.0
-        one.called = False
-        return [self._deliver(one, stretch.cut(0, one.credit), high_watermark), *self._read(one, now)]
+        one.announced = False
+        return [self._deliver(one, run.slice(0, one.credit), high_watermark), *self._read(one, now)]
 
-    def _deliver(self, one: _Subscription, cut: RunSlice, high_watermark: int) -> Post:
-        size = len(cut.payload)
-        one.offset = cut.offset
-        one.last_epoch = cut.last_epoch
+    def _deliver(self, one: _Subscription, run_slice: RunSlice, high_watermark: int) -> Post:
+        size = len(run_slice.payload)
+        one.offset = run_slice.offset
+        one.last_epoch = run_slice.last_epoch
         one.credit -= size
         one.high_watermark = max(one.high_watermark, high_watermark)
         self.counts.deliveries += 1
-        self.counts.records += cut.records
+        self.counts.records += run_slice.records
         self.counts.bytes += size
         if one.waits:
-            self.counts.on_news(cut.timestamps, self._wall_ms())
-        one.at_end = cut.offset >= one.high_watermark
+            self.counts.on_new_records(run_slice.timestamps, self._wall_ms())
+        one.at_end = run_slice.offset >= one.high_watermark
         one.waits = one.at_end and one.credit > 0
-        return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=cut.payload))
+        return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=run_slice.payload))
 
     def _read(self, one: _Subscription, now: float) -> list[Effect]:
-        """Serve it from the tail, then take part in a read, if there is anything to wait for it."""
+        """Serve the subscription from the tail, then let it take part in a read, as far as its credit allows."""
         if one.ended or one.reading is not None or one.credit <= 0 or now < one.not_before:
             return []
         state = self._cluster.state(*one.key)
@@ -432,8 +433,8 @@ class Subscriptions:
         effects: list[Effect] = []
         if one.consistency == "eventual" and one.isolation == "committed" and not state.paused:
             while one.credit > 0 and (found := self._kept_for(one, now)) is not None:
-                stretch, number, high_watermark = found
-                effects.append(self._deliver(one, stretch.cut(number, one.credit), high_watermark))
+                run, number, high_watermark = found
+                effects.append(self._deliver(one, run.slice(number, one.credit), high_watermark))
         if one.credit > 0:
             effects.extend(self._join(one, state, now))
         return effects
@@ -442,59 +443,61 @@ class Subscriptions:
         return self.tails.find(one.key, one.offset, one.last_epoch, now)
 
     def _join(self, one: _Subscription, state: PartitionState, now: float) -> list[Effect]:
-        """Take part in the read that is in flight for the like of it, or ask one."""
+        """Let the subscription take part in a read in flight with its ``ReadKey``, or in a new one."""
         at_copy = self._goes_to_copy(one, state, now)
         where = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms, one.isolation)
-        place = Place(*where, state.leader_epoch, one.at_end)
-        if at_copy and one.copy is None and place not in self._shared:
-            one.copy = self._spread.take(state)
+        read_key = ReadKey(*where, state.leader_epoch, one.at_end)
+        if at_copy and one.copy is None and read_key not in self._shared:
+            one.copy = self._replica_selector.select(state)
         assert state.leader is not None
         max_bytes = min(one.credit, self._settings.read_max_bytes)
-        return self._take_part(one, place, one.copy or state.leader, max_bytes, now)
+        return self._take_part(one, read_key, one.copy or state.leader, max_bytes, now)
 
     def _take_part(
-        self, one: _Subscription | _Poll, place: Place, node: NodeId, max_bytes: int, now: float
+        self, one: _Subscription | _Poll, read_key: ReadKey, node: NodeId, max_bytes: int, now: float
     ) -> list[Effect]:
-        """In the read that is in flight for this place, or in one that is asked of the server now."""
-        reading = self._shared.get(place)
+        """Join the read in flight with this key, or send one to ``node``. Linearizable reads are never joined."""
+        reading = self._shared.get(read_key)
         effects: list[Effect] = []
         if reading is None:
-            call = self._ask(self._next_token(), place, node, max_bytes)
-            reading = _Reading(call.token, place, one.source, now, call.timeout_s - self._settings.read_grace_s)
+            call = self._ask(self._next_token(), read_key, node, max_bytes)
+            reading = _ReadInFlight(
+                call.token, read_key, one.source, now, call.timeout_s - self._settings.read_grace_s
+            )
             self._reads[reading.token] = reading
-            if place.consistency != "linearizable":
-                self._shared[place] = reading
+            if read_key.consistency != "linearizable":
+                self._shared[read_key] = reading
             self.counts.reads += 1
             effects = [call]
-        elif not place.waits:
+        elif not read_key.waits:
             self.joined.append((reading.token, one.source))
         reading.waiting[one] = None
         one.reading = reading
         return effects
 
     def asked_for(self, token: int) -> tuple[int, bool] | None:
-        """The client for whom a read was begun, and whether it is a wait; None: nobody wants it any more."""
+        """Return the client that a read was begun for, and whether the read is a wait; None if it was given up."""
         reading = self._reads.get(token)
-        return None if reading is None else (reading.source, reading.place.waits)
+        return None if reading is None else (reading.source, reading.read_key.waits)
 
-    def _ask(self, token: int, place: Place, node: NodeId, max_bytes: int) -> Call:
+    def _ask(self, token: int, read_key: ReadKey, node: NodeId, max_bytes: int) -> Call:
         settings = self._settings
-        max_wait_ms = settings.read_max_wait_ms if place.waits else 0
-        if place.waits and place.consistency == "bounded":
-            max_wait_ms = min(max_wait_ms, max(place.max_staleness_ms, BOUNDED_MIN_WAIT_MS))
-        elif place.at_copy and place.consistency == "bounded":
+        max_wait_ms = settings.read_max_wait_ms if read_key.waits else 0
+        if read_key.waits and read_key.consistency == "bounded":
+            max_wait_ms = min(max_wait_ms, max(read_key.max_staleness_ms, BOUNDED_MIN_WAIT_MS))
+        elif read_key.at_copy and read_key.consistency == "bounded":
             max_wait_ms = BOUNDED_MIN_WAIT_MS
         request = Read(
-            *place.key,
-            place.offset,
-            last_epoch=place.last_epoch,
-            leader_epoch=place.leader_epoch,
+            *read_key.key,
+            read_key.offset,
+            last_epoch=read_key.last_epoch,
+            leader_epoch=read_key.leader_epoch,
             max_bytes=max_bytes,
             max_wait_ms=max_wait_ms,
-            consistency=place.consistency,
-            max_staleness_ms=place.max_staleness_ms,
-            any_replica=place.at_copy,
-            isolation=place.isolation,
+            consistency=read_key.consistency,
+            max_staleness_ms=read_key.max_staleness_ms,
+            any_replica=read_key.at_copy,
+            isolation=read_key.isolation,
         )
         return Call(node, token, request, max_wait_ms / 1000 + settings.read_grace_s)
 
@@ -503,22 +506,22 @@ class Subscriptions:
         return self._tokens
 
     def _withdraw(self, one: _Subscription | _Poll) -> None:
-        """It takes part in no read any more; one that nobody takes part in is given up, unless it is a wait that
-        another may need."""
+        """Take ``one`` out of its read. A read that has lost its last participant is given up, unless it is a wait
+        that others may join."""
         reading, one.reading = one.reading, None
         if reading is None:
             return
         del reading.waiting[one]
-        shared = self._shared.get(reading.place) is reading
-        if not reading.waiting and not (shared and reading.place.waits):
+        shared = self._shared.get(reading.read_key) is reading
+        if not reading.waiting and not (shared and reading.read_key.waits):
             del self._reads[reading.token]
             self.given_up.append(reading.token)
             if shared:
-                del self._shared[reading.place]
+                del self._shared[reading.read_key]
 
     def _goes_to_copy(self, one: _Subscription, state: PartitionState, now: float) -> bool:
-        """A copy serves it now, or would."""
-        if one.copy is not None and not self._spread.is_fit(one.copy, state):
+        """Whether a copy serves the subscription now, or is to serve it."""
+        if one.copy is not None and not self._replica_selector.is_fit(one.copy, state):
             self._leave_copy(one)
         if one.copy is not None:
             return True
@@ -526,7 +529,7 @@ class Subscriptions:
 
     def _leave_copy(self, one: _Subscription) -> None:
         if one.copy is not None:
-            self._spread.release(one.copy)
+            self._replica_selector.release(one.copy)
             one.copy = None
 
     def _delay(self, one: _Subscription, now: float) -> list[Effect]:

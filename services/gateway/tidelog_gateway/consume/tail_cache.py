@@ -1,21 +1,21 @@
-"""The newest batches of each partition, kept for the next subscriber who comes to where they begin.
+"""The newest batches of each partition, kept for the next subscriber whose position is where they begin.
 
-Theory. What one read brought is a *stretch*: consecutive whole batches. The stretches of a partition that follow each
-other without a gap are its *tail*. A position (last epoch, offset) *continues* at a batch of the tail when the batch
-begins at the offset and the record before it has that epoch, as the leader would check it (KIP-320); without an epoch
-the offset is enough, as for the leader. Anything else is not found here, and is read from the partition.
+Theory. A *run* is what one read brought: consecutive whole batches. The runs of a partition that follow each other
+without a gap are its *tail*. A position (last epoch, offset) *continues* at a batch of the tail if the batch begins
+at the offset and the record before it has that epoch, as the leader would check it (KIP-320); without an epoch the
+offset is enough, as for the leader. Any other position is read from the partition.
 
-- All that is here was below the HW when it was read, under the leader epoch that the metadata still names: the owner
-  drops a partition's tail when that changes, and when a server says that a position is gone. Below the highest log
-  start that was told nothing is found.
-- A stretch is found for ``max_age_s`` after it was read, and then dropped. A replica server does not tell its readers
-  that compaction has rewritten a part of the log. So a deleted value is served from here for at most that long after
-  the servers have stopped serving it.
-- A tail only grows at its end. A stretch that ends within it is history and is not kept, so readers who catch up do
-  not push out what the others are about to want. One that begins behind it, or does not continue it, replaces it.
-- All stretches together take at most ``max_bytes``: the oldest of all go first, whoever has yet to read them. Nobody
-  is waited for. Batches are handed out by reference, so one that is on its way to clients outlives its place here;
-  how much that can be is bounded by credit and outboxes, and counted there.
+- Every batch of a tail was below the HW when it was read, under the leader epoch that the metadata still names: the
+  owner drops a partition's tail when that changes, and when a server reports that a position is gone. Nothing below
+  the highest reported log start is found.
+- A run is found for ``max_age_s`` after it was read, and then dropped. A replica server does not notify its readers
+  when compaction rewrites a part of the log. So a deleted value is served from here for at most that long after the
+  servers have stopped serving it.
+- A tail only grows at its end. A run that ends within it is not kept, so readers who catch up do not evict the
+  batches that the others need next. A run that begins behind the tail, or does not continue it, replaces it.
+- All runs together take at most ``max_bytes``. The oldest of all are evicted first, even if a subscriber has yet to
+  read them. Batches are passed on by reference, so a batch on its way to clients outlives its place here; such bytes
+  are bounded by credit and outboxes, and counted there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tidelog.batch.format import read_header
 from tidelog.types import Buffer, TopicPartition
 
 BATCH_OVERHEAD_BYTES = 360
-"""What keeping track of one batch takes beside its bytes."""
+"""Memory that the bookkeeping of one batch takes beside its bytes."""
 
 
 class RunSlice(NamedTuple):
-    """Whole batches, by reference, the position behind them, and of each batch the first record's timestamp (ms)."""
+    """Whole batches by reference, the position behind them, and the first record's timestamp (ms) of each batch."""
 
     payload: memoryview
     offset: int
@@ -77,15 +77,15 @@ class BatchRun:
 
     @property
     def size(self) -> int:
-        """Bytes that keeping it takes."""
+        """Bytes of memory that the run takes."""
         return len(self._payload) + BATCH_OVERHEAD_BYTES * len(self._epochs)
 
     def batches(self) -> list[tuple[int, int]]:
-        """Of each batch: base offset and leader epoch."""
+        """Return base offset and leader epoch of each batch."""
         return list(zip(self._offsets, self._epochs, strict=False))
 
-    def cut(self, first: int, max_bytes: int) -> RunSlice:
-        """From batch number ``first`` on as many as fit, and one in any case."""
+    def slice(self, first: int, max_bytes: int) -> RunSlice:
+        """Return the batches from number ``first`` on that fit in ``max_bytes``, and at least one."""
         begin = self._positions[first]
         last = max(first + 1, bisect_right(self._positions, begin + max_bytes) - 1)
         records = self._offsets[last] - self._offsets[first]
@@ -94,8 +94,8 @@ class BatchRun:
 
 
 @dataclass(slots=True)
-class _Tail:
-    """``batches``: by base offset, the epoch before each, its stretch and its number there."""
+class _PartitionTail:
+    """``batches``: by base offset, the epoch of the record before the batch, its run, and its number in the run."""
 
     batches: dict[int, tuple[int, BatchRun, int]] = field(default_factory=dict)
     end: int = -1
@@ -104,87 +104,88 @@ class _Tail:
     log_start: int = 0
 
 
-class TailCache:
-    """The tails of all partitions of a gateway. ``now`` of its methods: seconds, of a clock that never goes back."""
+class SubscriberTailCache:
+    """The tails of all partitions of a gateway. ``now`` is in seconds of a monotonic clock."""
 
     def __init__(self, max_bytes: int, max_age_s: float) -> None:
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
-        self._tails: dict[TopicPartition, _Tail] = {}
+        self._tails: dict[TopicPartition, _PartitionTail] = {}
         self._ages: OrderedDict[BatchRun, tuple[TopicPartition, float]] = OrderedDict()
-        """The partition of each stretch, and when it was read; the oldest first."""
+        """The partition of each run, and when the run was read; the oldest first."""
         self.bytes = 0
-        """What all of it takes."""
+        """Bytes of memory that all runs take."""
 
-    def add(self, key: TopicPartition, before: int, stretch: BatchRun, now: float) -> None:
-        """A read brought this; ``before`` is the epoch of the record before it, -1: not known."""
+    def add(self, key: TopicPartition, before: int, run: BatchRun, now: float) -> None:
+        """Add the run that a read brought. ``before`` is the epoch of the record before it; -1: not known."""
         self._forget_old(now)
-        if stretch.size > self._max_bytes:
+        if run.size > self._max_bytes:
             return
         tail = self._tails.get(key)
-        if tail is not None and stretch.end <= tail.end:
+        if tail is not None and run.end <= tail.end:
             return
-        new = _links(before, stretch)
+        new = _links(before, run)
         if tail is not None and (tail.last_epoch, tail.end) in [(epoch, offset) for offset, epoch, _ in new]:
             new = [link for link in new if link[0] >= tail.end]
         elif tail is not None:
             self.drop(key)
             tail = None
         if tail is None:
-            tail = self._tails[key] = _Tail()
+            tail = self._tails[key] = _PartitionTail()
         for offset, epoch, number in new:
-            tail.batches[offset] = epoch, stretch, number
-        tail.end = stretch.end
-        tail.last_epoch = stretch.batches()[-1][1]
-        self._ages[stretch] = key, now
-        self.bytes += stretch.size
+            tail.batches[offset] = epoch, run, number
+        tail.end = run.end
+        tail.last_epoch = run.batches()[-1][1]
+        self._ages[run] = key, now
+        self.bytes += run.size
         while self.bytes > self._max_bytes:
             self._forget_oldest()
 
-    def note(self, key: TopicPartition, high_watermark: int, log_start: int) -> None:
-        """A server told this of the partition."""
+    def update_bounds(self, key: TopicPartition, high_watermark: int, log_start: int) -> None:
+        """Raise the known HW and log start of a partition to those that a server reported."""
         tail = self._tails.get(key)
         if tail is not None:
             tail.high_watermark = max(tail.high_watermark, high_watermark)
             tail.log_start = max(tail.log_start, log_start)
 
     def find(self, key: TopicPartition, offset: int, last_epoch: int, now: float) -> tuple[BatchRun, int, int] | None:
-        """Where the position continues: a stretch, a batch's number there, and the highest HW told."""
+        """Return where the position continues: a run, a batch's number in it, and the highest HW reported; None if it
+        does not."""
         self._forget_old(now)
         tail = self._tails.get(key)
         found = None if tail is None or offset < tail.log_start else tail.batches.get(offset)
         if tail is None or found is None:
             return None
-        before, stretch, number = found
-        return (stretch, number, tail.high_watermark) if last_epoch in (-1, before) else None
+        before, run, number = found
+        return (run, number, tail.high_watermark) if last_epoch in (-1, before) else None
 
     def drop(self, key: TopicPartition) -> None:
-        """What is here of the partition may not be so any more, or nobody wants it."""
+        """Drop the tail of a partition."""
         tail = self._tails.pop(key, None)
         if tail is not None:
-            for stretch in dict.fromkeys(stretch for _, stretch, _ in tail.batches.values()):
-                del self._ages[stretch]
-                self.bytes -= stretch.size
+            for run in dict.fromkeys(run for _, run, _ in tail.batches.values()):
+                del self._ages[run]
+                self.bytes -= run.size
 
     def _forget_old(self, now: float) -> None:
         while self._ages and next(iter(self._ages.values()))[1] + self._max_age_s <= now:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        stretch, (key, _) = self._ages.popitem(last=False)
-        self.bytes -= stretch.size
+        run, (key, _) = self._ages.popitem(last=False)
+        self.bytes -= run.size
         batches = self._tails[key].batches
-        for offset, _ in stretch.batches():
-            if (known := batches.get(offset)) is not None and known[1] is stretch:
+        for offset, _ in run.batches():
+            if (known := batches.get(offset)) is not None and known[1] is run:
                 del batches[offset]
         if not batches:
             del self._tails[key]
 
 
-def _links(before: int, stretch: BatchRun) -> list[tuple[int, int, int]]:
-    """Of each batch: base offset, the epoch before it, its number."""
+def _links(before: int, run: BatchRun) -> list[tuple[int, int, int]]:
+    """Return of each batch: base offset, epoch of the record before it, and number in the run."""
     links = []
-    for number, (offset, epoch) in enumerate(stretch.batches()):
+    for number, (offset, epoch) in enumerate(run.batches()):
         links.append((offset, before, number))
         before = epoch
     return links

@@ -1,7 +1,7 @@
 """The offset of the first record at or after a time.
 
 A replica server does not decode batches. It answers with the beginning of the first batch that has such a record. The
-gateway reads from there and finds the record. It passes over batches without such a record, since compaction or an
+gateway reads from that offset and finds the record. It skips batches without such a record, since compaction or an
 abort may have removed it. If a batch cannot be decoded, its first offset is the answer: a reader that begins there
 gets the error. If no record is found, the answer is the high watermark, as it is if no batch has such a record.
 If retention removes the batch before it is read, the gateway asks the leader once more.
@@ -21,14 +21,14 @@ from tidelog.wire.messages import ListOffset, Message, OffsetAnswer, Read, ReadA
 
 Answered = Callable[[Message | TidelogError], None]
 AskLeader = Callable[[Read | ListOffset, float, Answered], None]
-"""Asks the partition's leader, for at most so many seconds. The answer comes exactly once."""
+"""Asks the partition's leader, with a timeout in seconds. The callback is called exactly once."""
 
 READ_BYTES = 1 << 20
-"""How much is read at a time after the first batch."""
+"""Bytes that each read after the first batch asks for."""
 
 
 async def find_by_time(ask_leader: AskLeader, asked: ListOffset, timeout_s: float, done: Answered) -> None:
-    """Call ``done`` with an ``OffsetAnswer``, or with the error."""
+    """Find the first record at or after a time; call ``done`` with an ``OffsetAnswer``, or with the error."""
     try:
         done(await _find(ask_leader, asked, trio.current_time() + timeout_s))
     except TidelogError as error:

@@ -1,9 +1,9 @@
-"""A bound that tenants share: each may have as much as it leaves free.
+"""A bound that tenants share: each may hold at most as much as it leaves free.
 
-Theory (dynamic thresholds, Choudhury and Hahne 1998). A tenant gets more only while what it would hold is no more
-than what is free now. One that is alone gets half, and leaves the other half to those who come later. Tenants that
-come one after the other and keep what they get would leave less and less. So a part may be *reserved*: there the rule
-does not reach, and tenants get only so much that they hold a little.
+Theory (dynamic thresholds, Choudhury and Hahne 1998). A tenant gets more only if it would then hold no more than what
+is free now. A tenant without competitors gets half, and leaves the other half to those who come later. Tenants that
+come one after the other and keep what they hold would leave less and less. So a part may be *reserved*: the rule does
+not apply to that part, of which tenants get only as much as makes them hold a little.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from tidelog_gateway.limits.server_limits import Tenant
 
 LITTLE = 128
-"""A 128th of everything is little."""
+"""A tenant holds *a little* if it holds at most this part (a 128th) of everything."""
 
 
 class FairShare:
@@ -23,35 +23,35 @@ class FairShare:
         self._shared = most - most // 4 if reserved else most
         self._little = most // LITTLE if reserved else 0
         self.plenty = self._shared // 2
-        """While all of them together hold no more than this, the share of each allows it."""
+        """While all tenants together hold no more than this, the share of each allows it."""
         self.total = 0
-        """What all of them hold."""
+        """Amount that all tenants hold."""
         self._held: dict[Tenant, int] = {}
 
     def held(self, tenant: Tenant) -> int:
-        """What the tenant holds."""
+        """Amount that the tenant holds."""
         return self._held.get(tenant, 0)
 
     def fits(self, tenant: Tenant, amount: int = 1) -> bool:
-        """Whether the tenant's share allows it so much more. Who comes first gets whatever he asks for."""
+        """Whether the tenant's share allows ``amount`` more. If nothing is held, any amount fits."""
         after = self._held.get(tenant, 0) + amount
         fits = self.total + amount <= self.most and after <= max(self._shared - self.total, self._little)
         return fits or not self.total
 
-    def take(self, tenant: Tenant, amount: int = 1) -> bool:
-        """Give the tenant so much more, if it ``fits``."""
+    def try_hold(self, tenant: Tenant, amount: int = 1) -> bool:
+        """Give the tenant ``amount`` if it ``fits``. Return whether it did."""
         if not self.fits(tenant, amount):
             return False
         self.hold(tenant, amount)
         return True
 
     def hold(self, tenant: Tenant, amount: int = 1) -> None:
-        """The tenant has so much more, whether or not it fits."""
+        """Give the tenant ``amount``, whether or not it fits."""
         self._held[tenant] = self._held.get(tenant, 0) + amount
         self.total += amount
 
-    def give(self, tenant: Tenant, amount: int = 1) -> None:
-        """The tenant gives back so much."""
+    def release(self, tenant: Tenant, amount: int = 1) -> None:
+        """Take ``amount`` back from the tenant."""
         self.total -= amount
         left = self._held[tenant] - amount
         if left:

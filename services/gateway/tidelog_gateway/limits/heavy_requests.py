@@ -1,7 +1,7 @@
-"""Who asks a gateway for much: a line in the log names them, at most one a minute for each.
+"""Logs principals that ask a gateway for much, each at most once a minute, and computes the cost of requests.
 
-A request costs 1, and 1 more for each ``SHARE`` names, parts or positions in it; one for all topics costs as if it
-named them. The same cost counts for the quota ``requests_s``.
+A request costs 1, and 1 more for each ``SHARE`` names, parts or positions in it; a request for all topics costs as if
+it named them. The same cost counts for the quota ``requests_s``.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tidelog.wire.messages import Message, Metadata, TopicShare
 SHARE = 100
 WINDOW_S = 10.0
 MUCH = 20_000
-"""Cost of the requests of one principal in ``WINDOW_S`` from which on it is worth a line."""
+"""Cost of the requests of one principal in ``WINDOW_S`` from which on it is logged."""
 SILENT_S = 60.0
 UNFOLDING = 2_000
-"""Cost of a produce that is put off, since its batches unfold to very much."""
+"""Cost of a produce whose checks are deferred, since its batches decompress to very much."""
 
 
 def cost_of(message: Message, topics: int = 0) -> int:
-    """What a request costs. ``topics``: those of the cluster."""
+    """Return the cost of a request. ``topics``: the number of topics of the cluster."""
     if isinstance(message, Metadata):
         named = topics if message.all_topics else len(message.topics)
         return 1 + named * (10 if message.offsets else 1) // SHARE
@@ -36,7 +36,7 @@ _arrays: dict[type, tuple[str, ...]] = {}
 
 
 def _arrays_of(kind: type[Message]) -> tuple[str, ...]:
-    """Fields that are arrays."""
+    """Return the fields of a message that are arrays."""
     names = _arrays.get(kind)
     if names is None:
         names = tuple(one.name for one in fields(kind) if str(one.type).startswith("tuple["))
@@ -45,33 +45,33 @@ def _arrays_of(kind: type[Message]) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class _Account:
+class _RequestCosts:
     cost: int = 0
     requests: int = 0
     by_op: dict[str, int] = field(default_factory=dict)
 
 
-class Asking:
-    """What each principal has asked for in the present window."""
+class HeavyRequests:
+    """The cost of each principal's requests in the present window of ``WINDOW_S``."""
 
     def __init__(self) -> None:
         self._began = 0.0
-        self._accounts: dict[str, _Account] = {}
-        self._told: dict[str, float] = {}
+        self._accounts: dict[str, _RequestCosts] = {}
+        self._logged_at: dict[str, float] = {}
 
     def count(self, principal: str, remote: str, op: str, cost: int, now: float) -> Event | None:
-        """It asked for that; returns the line, where it is due."""
+        """Count a request; return the event to log if one is due."""
         if now >= self._began + WINDOW_S:
             self._began = now
             self._accounts.clear()
-            self._told = {name: at for name, at in self._told.items() if now < at + SILENT_S}
-        account = self._accounts.setdefault(principal, _Account())
+            self._logged_at = {name: at for name, at in self._logged_at.items() if now < at + SILENT_S}
+        account = self._accounts.setdefault(principal, _RequestCosts())
         account.requests += 1
         account.cost += cost
         account.by_op[op] = account.by_op.get(op, 0) + cost
-        if account.cost < MUCH or principal in self._told:
+        if account.cost < MUCH or principal in self._logged_at:
             return None
-        self._told[principal] = now
+        self._logged_at[principal] = now
         return Event(
             "client_asks_for_much",
             {

@@ -1,12 +1,12 @@
-"""What each principal may have of this gateway: token buckets, one for each rate.
+"""Quotas of principals at this gateway: token buckets, one for each rate.
 
-A bucket holds what may be spent in ``BURST_S``; it fills at its rate. Whoever asks while there is anything in it gets
-all that it asked for, however much, and the bucket goes into debt: a message larger than a second's worth is not
-refused for ever. While a bucket is in debt its principal is told how long to wait (``QUOTA_EXCEEDED``, ``pause_ms``).
-In the long run nobody gets more than the rate.
+A bucket holds what may be spent in ``BURST_S``; it fills at its rate. A request that finds a bucket not empty gets
+all that it asks for, and the bucket may go into debt: so a message larger than a second's worth is not refused for
+ever. While a bucket is in debt, requests of its principal are refused with the time to wait (``QUOTA_EXCEEDED``,
+``pause_ms``). In the long run no principal gets more than its rate.
 
-Bytes that a client is sent are known when they have been sent: they are spent afterwards, and what the client asks
-for next waits.
+The bytes that a client is sent are known only when they have been sent: they are spent afterwards, and the next
+request of the client waits.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
 
 BURST_S = 1.0
-"""So much of the rate may be spent at once after a time of rest."""
+"""A full bucket holds what its rate fills in this time."""
 CONNECTION_PAUSE_MS = 1000
-"""Whoever has too many connections is told to come again after so long: connections end."""
+"""Pause that the refusal of another connection asks for: connections end."""
 RATES = ("bytes_in_s", "bytes_out_s", "requests_s")
 
 
@@ -36,12 +36,12 @@ class Bucket:
     at: float
 
     def spend(self, amount: int, now: float) -> None:
-        """Take so much out."""
+        """Take ``amount`` out of the bucket, which may go into debt."""
         self._fill(now)
         self.level -= amount
 
     def pause_s(self, now: float) -> float:
-        """How long until there is something in it; 0: there is."""
+        """Seconds until the bucket is not empty; 0: it is not empty now."""
         self._fill(now)
         return 0.0 if self.level > 0 else (1.0 - self.level) / self.rate
 
@@ -51,48 +51,48 @@ class Bucket:
 
 
 @dataclass(slots=True)
-class _Account:
+class _QuotaAccount:
     quota: Quota
     buckets: dict[str, Bucket] = field(default_factory=dict)
 
 
 class Quotas:
-    """Of all principals that have one, and how many connections each principal has."""
+    """The quotas of all principals that have one, and the number of connections of each principal."""
 
     def __init__(self, most_connections: int = sys.maxsize) -> None:
-        """``most_connections``: of a principal whose quota does not say how many."""
+        """``most_connections``: bound for principals without a quota of connections."""
         self._most_connections = most_connections
-        self._accounts: dict[str, _Account] = {}
+        self._accounts: dict[str, _QuotaAccount] = {}
         self._connections: dict[str, int] = {}
 
     def update(self, quotas: Iterable[Quota], now: float) -> None:
-        """The metadata says this now. What a principal owes it goes on owing, unless its rate is another."""
+        """Apply new quotas. Buckets keep their level, unless the quota of their principal has changed."""
         before, self._accounts = self._accounts, {}
         for quota in quotas:
             account = before.get(quota.principal)
             if account is None or account.quota != quota:
-                account = _Account(quota)
+                account = _QuotaAccount(quota)
                 for name in RATES:
                     if (rate := getattr(quota, name)) >= 0:
                         account.buckets[name] = Bucket(rate, rate * BURST_S, now)
             self._accounts[quota.principal] = account
 
-    def bounds(self, principal: str) -> bool:
-        """It has a quota."""
+    def has_quota(self, principal: str) -> bool:
+        """Whether the principal has a quota."""
         return principal in self._accounts
 
     def on_open(self, principal: str) -> None:
-        """It has one connection more."""
+        """Count a connection of the principal."""
         self._connections[principal] = self._connections.get(principal, 0) + 1
 
     def on_close(self, principal: str) -> None:
-        """It has one connection less."""
+        """Count a closed connection of the principal."""
         self._connections[principal] -= 1
         if not self._connections[principal]:
             del self._connections[principal]
 
-    def why_no_connection(self, principal: str) -> TidelogError | None:
-        """Why it may not have another connection."""
+    def refuse_connection(self, principal: str) -> TidelogError | None:
+        """Refuse another connection of the principal with ``QUOTA_EXCEEDED``; None if it may have one."""
         account, open = self._accounts.get(principal), self._connections.get(principal, 0)
         if account is None or account.quota.connections < 0:
             over = why_over(principal, "connections", open, "principal_max_connections", self._most_connections)
@@ -107,19 +107,20 @@ class Quotas:
         return refuse("QUOTA_EXCEEDED", text, pause_ms=CONNECTION_PAUSE_MS)
 
     def pause_s(self, principal: str, rate: str, now: float) -> float:
-        """How long it has to wait before it may have more of this; 0: not at all."""
+        """Seconds until the principal may spend more of ``rate``; 0: it may now, or has no such quota."""
         account = self._accounts.get(principal)
         bucket = None if account is None else account.buckets.get(rate)
         return 0.0 if bucket is None else bucket.pause_s(now)
 
     def spend(self, principal: str, rate: str, amount: int, now: float) -> None:
-        """It had so much."""
+        """Spend ``amount`` of the principal's ``rate``."""
         account = self._accounts.get(principal)
         if account is not None and (bucket := account.buckets.get(rate)) is not None:
             bucket.spend(amount, now)
 
-    def why_not(self, principal: str, rates: Iterable[str], now: float) -> TidelogError | None:
-        """Why it has to wait before it may have more of these: for the one that takes the longest."""
+    def refuse_over_quota(self, principal: str, rates: Iterable[str], now: float) -> TidelogError | None:
+        """Refuse a request that needs these rates with ``QUOTA_EXCEEDED`` and the longest of their pauses; None: no
+        rate is used up."""
         pause_s, rate = max(((self.pause_s(principal, rate, now), rate) for rate in rates), default=(0.0, ""))
         if not pause_s:
             return None

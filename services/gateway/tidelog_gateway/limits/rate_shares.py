@@ -1,22 +1,22 @@
-"""So many a second of something for each of those that cause it: one who causes many leaves room for the others."""
+"""A rate for each of those who cause some event, so that one who causes many leaves room for the others."""
 
 from __future__ import annotations
 
 from tidelog_gateway.limits.quotas import Bucket
 
 KNOWN = 1000
-"""Most that are told apart; beyond, the one that was known longest begins anew."""
+"""Most causers with a bucket; beyond this the oldest bucket is dropped."""
 
 
-class Shares:
-    """``each_s``: how many a second each may cause. Times are seconds of the caller's monotonic clock."""
+class RateShares:
+    """``each_s``: events that each may cause in a second. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, each_s: int) -> None:
         self._each_s = each_s
         self._buckets: dict[str, Bucket] = {}
 
-    def take(self, who: str, now: float) -> bool:
-        """Whether one more is within the share of ``who``; it counts then."""
+    def try_spend(self, who: str, now: float) -> bool:
+        """Count an event that ``who`` causes if it is within the share. Return whether it is."""
         bucket = self._buckets.get(who)
         if bucket is None:
             while len(self._buckets) >= KNOWN:

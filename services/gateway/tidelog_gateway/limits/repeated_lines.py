@@ -1,7 +1,7 @@
-"""Lines of the log that strangers can cause as often as they like: one for each of them and interval, with a count.
+"""Bounds log lines that strangers can cause as often as they like: one line per stranger and interval, with a count.
 
-The first line of a stranger is written at once. What follows within ``INTERVAL_S`` is counted, and told with the
-first line after it, or when the interval has ended. All strangers beyond ``MOST`` are told of as one.
+The first line of a stranger is written at once. Further lines within ``INTERVAL_S`` are counted. The count is written
+with the first line after the interval, or when the interval has ended. All strangers beyond ``MOST`` count as one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 INTERVAL_S = 60.0
 MOST = 1000
-"""Strangers that are told apart within an interval."""
+"""Strangers with a count of their own within an interval."""
 OTHERS = "others"
 
 
@@ -20,14 +20,15 @@ class _Since:
     suppressed: int = 0
 
 
-class Repeated:
-    """``now`` is a monotonic clock."""
+class RepeatedLines:
+    """Counts the lines that are not written. ``now`` is in seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Since] = {}
 
     def on_line(self, who: str, now: float) -> int | None:
-        """``who`` causes a line. How many before it were not written; None: this one is not either."""
+        """Return how many lines of ``who`` were not written since the last one; None: this one is not to be written
+        either."""
         if who not in self._known and len(self._known) >= MOST:
             who = OTHERS
         since = self._known.get(who)
@@ -37,9 +38,10 @@ class Repeated:
         self._known[who] = _Since(now)
         return 0 if since is None else since.suppressed
 
-    def ended(self, now: float) -> list[tuple[str, int]]:
-        """Whose intervals have ended in which lines were not written, and how many."""
-        over = {who: since for who, since in self._known.items() if now >= since.at + INTERVAL_S}
-        for who in over:
+    def expired(self, now: float) -> list[tuple[str, int]]:
+        """Forget the intervals that have ended. Return the strangers of those with unwritten lines, and their
+        number."""
+        expired = {who: since for who, since in self._known.items() if now >= since.at + INTERVAL_S}
+        for who in expired:
             del self._known[who]
-        return [(who, since.suppressed) for who, since in over.items() if since.suppressed]
+        return [(who, since.suppressed) for who, since in expired.items() if since.suppressed]

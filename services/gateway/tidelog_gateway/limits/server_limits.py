@@ -49,22 +49,22 @@ Tenant = tuple[str, int]
 
 
 @dataclass(slots=True)
-class _Account:
-    """What one tenant, or all connections without a name together, has sent, bytes, and whether it had to wait, since
-    the limit was last set."""
+class _TenantAccount:
+    """Bytes that one tenant, or all connections without a name together, has sent since the limit was last set, and
+    whether it had to wait."""
 
     bucket: Bucket
     spent: int = 0
     waited: bool = False
     resumes_at: float = 0.0
-    """Until then the gateway holds back its batches."""
+    """Until then the gateway holds back the tenant's batches."""
 
     def pause_s(self, now: float) -> float:
-        """How long it has to wait; 0: not at all."""
+        """Seconds that the tenant has to wait; 0: it does not have to."""
         return max(self.resumes_at - now, self.bucket.pause_s(now))
 
     def hold(self, now: float) -> float:
-        """Begin to wait if it has to, and return until when; a time that is over: it does not wait."""
+        """Begin to wait if the tenant has to, and return until when; a time not after ``now``: it does not wait."""
         if self.resumes_at <= now and (pause_s := self.bucket.pause_s(now)):
             self.resumes_at = now + max(pause_s, LEAST_PAUSE_S)
         return self.resumes_at
@@ -78,10 +78,10 @@ class ServerLimit:
         self.bytes_s: float | None = None
         """Bytes a second that may be sent; None: there is no limit."""
         self.slow_intervals = 0
-        """How many intervals were slow so far."""
+        """Number of slow intervals so far."""
         self._target_s = target_s or math.inf
         self._least_bytes_s = least_bytes_s
-        self._accounts: dict[Tenant, _Account] = {}
+        self._accounts: dict[Tenant, _TenantAccount] = {}
         self._share = self._connection_share = 0
         self._step = 0.0
         self._calm = 0
@@ -95,14 +95,14 @@ class ServerLimit:
     # --- what the server does ---------------------------------------------------------------------------------
 
     def on_empty(self, now: float) -> None:
-        """No batch is in flight, so no queue stands: a batch is about to be sent, or time passes."""
+        """Record that no batch is in flight, so that the server has no queue."""
         if self.bytes_s is None:
             self._restart(now)
         self._empty = True
 
     def on_ack(self, size: int, delay_s: float, now: float) -> None:
-        """The server acked a batch of so many bytes so long after it was sent. ``delay_s`` is infinite for an ack
-        that tells nothing of the server's queue (``acks=0``)."""
+        """Record the ack of a batch of ``size`` bytes, ``delay_s`` after it was sent. ``delay_s`` is infinite for an
+        ack that does not depend on the server's queue (``acks=0``)."""
         if not self._acked:
             self._due_at = now + INTERVAL_S
         self._acked += size
@@ -110,10 +110,10 @@ class ServerLimit:
             self._smallest_s = delay_s
 
     def is_due(self, now: float) -> bool:
-        """Whether the interval is long enough for ``judge``."""
+        """Whether the interval is long enough for ``end_interval``."""
         return now >= self._due_at
 
-    def judge(self, in_flight: int, now: float) -> None:
+    def end_interval(self, in_flight: int, now: float) -> None:
         """End the interval, with ``in_flight`` bytes in flight, and set the limit by what happened in it. An interval
         without acks does not end: the server may have failed, and a lower rate would not help."""
         if not (self._acked or self._empty):
@@ -130,7 +130,7 @@ class ServerLimit:
             return None
         return self._since + INTERVAL_S
 
-    def end(self) -> None:
+    def lift(self) -> None:
         """End the limit at once."""
         self.bytes_s = None
         self._accounts.clear()
@@ -154,20 +154,21 @@ class ServerLimit:
         elif any(account.waited for account in self._accounts.values()):
             self._set(2 * limit, now)
         else:
-            self.end()
+            self.lift()
 
     def _restart(self, now: float) -> None:
         self._since, self._due_at, self._smallest_s, self._acked, self._empty = now, math.inf, math.inf, 0, False
 
-    # --- what each tenant may have of it ----------------------------------------------------------------------
+    # --- the share of each tenant -----------------------------------------------------------------------------
 
     def pause_s(self, tenant: Tenant, now: float) -> float:
-        """How long the tenant has to wait until it may send more; 0: not at all."""
+        """Seconds until the tenant may send more; 0: it may now."""
         return max((account.pause_s(now) for account in self._accounts_of(tenant)), default=0.0)
 
     def hold(self, tenant: Tenant, now: float) -> float:
-        """Until when the gateway holds back all batches of the tenant, also those that come meanwhile: its lanes then
-        send in the order in which their batches came. Not later than ``now``: the tenant does not have to wait."""
+        """Until when the gateway holds back all batches of the tenant, also those that come meanwhile, so that its
+        queues send in the order in which their batches came. Not later than ``now``: the tenant does not have to
+        wait."""
         return max((account.hold(now) for account in self._accounts_of(tenant)), default=now)
 
     def on_wait(self, tenant: Tenant) -> None:
@@ -181,11 +182,11 @@ class ServerLimit:
             account = self._accounts.get(key)
             if account is None:
                 rate = self._rate(key)
-                account = self._accounts[key] = _Account(Bucket(rate, rate * BURST_S, now))
+                account = self._accounts[key] = _TenantAccount(Bucket(rate, rate * BURST_S, now))
             account.bucket.spend(size, now)
             account.spent += size
 
-    def _accounts_of(self, tenant: Tenant) -> list[_Account]:
+    def _accounts_of(self, tenant: Tenant) -> list[_TenantAccount]:
         return [account for key in _levels(tenant) if (account := self._accounts.get(key)) is not None]
 
     def _rate(self, key: Tenant) -> int:

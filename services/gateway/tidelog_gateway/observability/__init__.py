@@ -1,5 +1,5 @@
-"""What operators see of this gateway: metrics, and whether it is alive and ready.
+"""Metrics and health of this gateway, for operators.
 
-Nothing but the server imports this room. ``observability/metrics.py`` is a table of what there is, and reads it when
-somebody asks. ``health.py`` answers ``/health``.
+Only the server imports this room. ``observability/metrics.py`` is a table of the metrics, and reads their values when
+the page is requested. ``health.py`` answers ``/health``.
 """

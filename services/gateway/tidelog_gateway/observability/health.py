@@ -1,4 +1,4 @@
-"""Whether a gateway is ready: it hears of leaders as they change, and takes new clients."""
+"""Readiness of a gateway: it gets metadata updates and accepts new clients."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.shell import GatewayShell
 
 
-def why_not_ready(shell: GatewayShell, leaving: Drain) -> Sequence[str]:
+def reasons_not_ready(shell: GatewayShell, drain: Drain) -> Sequence[str]:
     """List why this gateway is not ready (``tidelog.runtime.health``). A gateway does not listen before it has the
     metadata."""
     reasons = []
-    if leaving.begun.is_set():
+    if drain.begun.is_set():
         reasons.append("this gateway is ending")
     if shell.controllers.link is None:
         reasons.append("there is no link to the active controller")

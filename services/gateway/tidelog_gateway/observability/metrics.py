@@ -1,4 +1,4 @@
-"""The metrics of a gateway: a table of what there is, and how it is read when somebody looks."""
+"""The metrics of a gateway: a table of them, and how their values are read when the page is requested."""
 
 from __future__ import annotations
 

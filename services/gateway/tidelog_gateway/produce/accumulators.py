@@ -1,4 +1,4 @@
-"""Many small things for one receiver become few messages."""
+"""Merges batches for one leader, and acks for one client, into few messages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MAX_PARTS = 128
 
 
 @dataclass(slots=True)
-class _Open:
-    """A ``Produce`` in the making."""
+class _OpenProduce:
+    """A ``Produce`` that batches are still added to."""
 
     parts: list[ProducePart] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
@@ -27,17 +27,17 @@ class ProduceAccumulator:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._open: dict[NodeId, _Open] = {}
+        self._open: dict[NodeId, _OpenProduce] = {}
         self._closed: list[Send] = []
 
     def add(self, node: NodeId, part: ProducePart, batch: Buffer) -> None:
-        """The next batch for a leader; the order per leader is kept."""
+        """Add a batch for a leader. The batches of a leader keep their order."""
         message = self._open.get(node)
         if message is not None and (message.size + part.size > self._max_bytes or len(message.parts) == MAX_PARTS):
             self._closed.append(_close(node, message))
             message = None
         if message is None:
-            message = self._open[node] = _Open()
+            message = self._open[node] = _OpenProduce()
         message.parts.append(part)
         message.buffers.append(batch)
         message.size += part.size
@@ -53,23 +53,23 @@ class AckAccumulator:
     def __init__(self) -> None:
         self._acks: dict[int, list[ProduceAck]] = {}
         self.errors: dict[str, int] = {}
-        """How many of them were errors, by code."""
+        """Number of acks with an error, by its code."""
 
     def __bool__(self) -> bool:
         return bool(self._acks)
 
     def add(self, source: int, ack: ProduceAck) -> None:
-        """The next ack for a client."""
+        """Add an ack for a client."""
         self._acks.setdefault(source, []).append(ack)
         if ack.error is not None:
             count(self.errors, ack.error.code)
 
     def forget(self, source: int) -> None:
-        """The client is gone."""
+        """Drop the acks of a client that is gone."""
         self._acks.pop(source, None)
 
-    def take(self) -> list[Post]:
-        """All messages, as few as possible; it is empty then."""
+    def drain(self) -> list[Post]:
+        """Return all acks in as few messages as possible, and forget them."""
         acks, self._acks = self._acks, {}
         return [
             Post(source, Produced(tuple(ready[first : first + MAX_PARTS])))
@@ -78,5 +78,5 @@ class AckAccumulator:
         ]
 
 
-def _close(node: NodeId, message: _Open) -> Send:
+def _close(node: NodeId, message: _OpenProduce) -> Send:
     return Send(node, Produce(tuple(message.parts), list(message.buffers)))

@@ -1,8 +1,8 @@
-"""Deadlines of many short-lived things at a small cost each.
+"""Deadlines of many short-lived keys, at a small cost for each.
 
-Things are kept in buckets of ``RESOLUTION_S``, so that adding and discarding is a dictionary operation and a thing
-that is done early leaves nothing behind (a heap would keep every produced batch until its deadline). A thing
-expires at the end of its bucket: at most ``RESOLUTION_S`` late, never early.
+Keys are kept in buckets of ``RESOLUTION_S``, so that adding and discarding are dictionary operations and a key that
+is discarded early leaves nothing behind (a heap would keep every produced batch until its deadline). A key expires at
+the end of its bucket: at most ``RESOLUTION_S`` late, never early.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class TimerWheel(Generic[Key]):
 
     @staticmethod
     def bucket_of(deadline: float) -> int:
-        """The bucket in which a key with this deadline is kept; ``discard`` wants it back."""
+        """Return the number of the bucket for a deadline, as ``discard`` needs it."""
         return int(deadline / RESOLUTION_S)
 
     def add(self, key: Key, deadline: float) -> int:
-        """Watch ``key``; returns its bucket."""
+        """Add ``key``; return its bucket."""
         bucket = self.bucket_of(deadline)
         keys = self._buckets.get(bucket)
         if keys is None:
@@ -39,20 +39,20 @@ class TimerWheel(Generic[Key]):
         return bucket
 
     def discard(self, key: Key, bucket: int) -> None:
-        """Watch ``key`` no longer; nothing when it is not watched."""
+        """Remove ``key`` from ``bucket``. A key that is not there is ignored."""
         keys = self._buckets.get(bucket)
         if keys is not None:
             keys.pop(key, None)
 
     def expired(self, now: float) -> list[Key]:
-        """Take out every key whose bucket has ended, oldest bucket first, in the order of adding."""
+        """Remove and return every key whose bucket has ended, the oldest bucket first, in the order of adding."""
         found: list[Key] = []
         while self._order and self._end(self._order[0]) <= now:
             found.extend(self._buckets.pop(heapq.heappop(self._order)))
         return found
 
     def deadline(self) -> float | None:
-        """When the first bucket that holds a key ends."""
+        """When the first bucket that holds a key ends; None without keys."""
         while self._order and not self._buckets[self._order[0]]:
             del self._buckets[heapq.heappop(self._order)]
         return self._end(self._order[0]) if self._order else None

@@ -1,13 +1,13 @@
-"""What the router keeps: a *lane* per client and partition, an *entry* per batch, a *pipe* per replica server.
+"""State of the router: a produce queue per client and partition, its queued batches, a window per replica server.
 
-A lane holds its batches in the order in which the client sent them: ``waiting`` (sorted by arrival number) and
-``sent`` (by attempt number). Batches leave ``waiting`` from the left only. A lane is in exactly one place:
+A produce queue holds its batches in the order in which the client sent them: ``waiting`` (sorted by arrival number)
+and ``sent`` (by attempt number). Batches leave ``waiting`` from the left only. A queue is in exactly one state:
 
-    idle     nothing waits, or what waits is not checked yet; woken when it is
-    ready    in the router's ready queue, looked at by the next flush
-    blocked  its leader's window is full; woken by acks
-    parked   no leader, or no link to it; woken by metadata or by the link
-    delayed  a try was refused, or the client has used up its share of a slow server; woken by time or by metadata
+    idle     no batch waits, or the first one is not checked yet; scheduled when it is checked
+    ready    in the router's list of ready queues; the next flush sends from it
+    blocked  the window of the leader is full; scheduled by acks
+    parked   the partition has no leader, or there is no link to the leader; scheduled by metadata or by the link
+    delayed  a try was refused, or the client has used up its share of a slow server; scheduled by time or by metadata
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tidelog_gateway.limits.server_limits import ServerLimit, Tenant
 from tidelog_gateway.settings import RouterSettings
 
 
-class Place(Enum):
-    """Where a lane is; see the module."""
+class QueueState(Enum):
+    """The state of a produce queue; see the module's docstring."""
 
     IDLE = 0
     READY = 1
@@ -38,12 +38,12 @@ class Place(Enum):
 class QueuedBatch:
     """One batch of one client, from its arrival to its ack."""
 
-    lane: ProduceQueue
+    queue: ProduceQueue
     arrival: int
     part: ProducePart
     batch: Buffer
     producer_id: int
-    """0: the producer is not idempotent."""
+    """Producer id; 0: the producer is not idempotent."""
     deadline: float
     since: float = 0.0
     bucket: int = 0
@@ -55,12 +55,12 @@ class QueuedBatch:
     epoch: int = -1
     """Server and leader epoch of the try in flight."""
     doubt: int = -1
-    """Last leader epoch in which a try ended without a word on whether it was written; -1: none did."""
+    """Last leader epoch in which a try ended with an unknown outcome; -1: no try did."""
     repeated: bool = False
-    """The gateway itself has sent it, or will send it, more than once."""
+    """The gateway has sent this batch more than once, or will do so."""
     last_error: ErrorInfo | None = None
     is_unchecked: bool = False
-    """Its body was not looked at yet: neither it nor what is behind it in its lane is sent."""
+    """The body was not checked yet: neither this batch nor those behind it in its queue are sent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,43 +70,43 @@ class ProduceQueue:
     source: int
     key: TopicPartition
     tenant: Tenant = "", 0
-    """Whose bytes its batches are."""
+    """The tenant that the bytes of the batches count for."""
     waiting: deque[QueuedBatch] = field(default_factory=deque)
     sent: dict[int, QueuedBatch] = field(default_factory=dict)
-    place: Place = Place.IDLE
+    state: QueueState = QueueState.IDLE
     not_before: float = 0.0
     retry_s: float = 0.0
     unsettled: dict[int, int] = field(default_factory=dict)
     """How many batches of each idempotent producer are waiting or sent."""
     closed: bool = False
-    """The client is gone: nothing of it is sent any more, nobody hears of what is in flight."""
+    """The client is gone: its waiting batches are dropped, and acks of those in flight are discarded."""
 
     def occupy(self, producer_id: int) -> None:
-        """A batch of that producer came: it has a place in the producer's window until it is settled."""
+        """Count a batch in the window of its producer until ``release``. ``producer_id`` 0 is not counted."""
         if producer_id:
             self.unsettled[producer_id] = self.unsettled.get(producer_id, 0) + 1
 
     def release(self, producer_id: int) -> None:
-        """A batch of that producer is settled."""
+        """Take a settled batch out of the window of its producer."""
         if producer_id:
             self.unsettled[producer_id] -= 1
             if not self.unsettled[producer_id]:
                 del self.unsettled[producer_id]
 
-    def is_oldest(self, entry: QueuedBatch) -> bool:
-        """Nothing that came before it is unsettled. It is not in the lane itself at the moment."""
-        if self.waiting and self.waiting[0].arrival < entry.arrival:
+    def is_oldest(self, queued: QueuedBatch) -> bool:
+        """Whether every batch that arrived before ``queued``, which is just not in this queue, is settled."""
+        if self.waiting and self.waiting[0].arrival < queued.arrival:
             return False
-        return all(other.arrival > entry.arrival for other in self.sent.values())
+        return all(other.arrival > queued.arrival for other in self.sent.values())
 
-    def put_back(self, entry: QueuedBatch) -> None:
-        """A try was refused or withdrawn: the batch waits again, in its old place among the others."""
-        entry.attempt = 0
-        entry.repeated = True
-        if not self.waiting or entry.arrival > self.waiting[-1].arrival:
-            self.waiting.append(entry)
+    def put_back(self, queued: QueuedBatch) -> None:
+        """Let a batch wait again, in order of arrival, after its try was refused or withdrawn."""
+        queued.attempt = 0
+        queued.repeated = True
+        if not self.waiting or queued.arrival > self.waiting[-1].arrival:
+            self.waiting.append(queued)
         else:
-            bisect.insort(self.waiting, entry, key=lambda e: e.arrival)
+            bisect.insort(self.waiting, queued, key=lambda e: e.arrival)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,13 +116,13 @@ class ServerWindow:
     node: NodeId
     limit: ServerLimit
     limited_at: float = 0.0
-    """When the limit began, while there is one."""
+    """When the present limit began, in seconds; without a limit the value has no meaning."""
     up: bool = False
     in_flight: dict[int, QueuedBatch] = field(default_factory=dict)
     bytes: int = 0
-    """Of the batches in flight."""
+    """Size of the batches in flight."""
     blocked: deque[ProduceQueue] = field(default_factory=deque)
 
     def is_full(self, size: int, limits: RouterSettings) -> bool:
-        """A batch of ``size`` bytes more would be too much."""
+        """Whether another batch of ``size`` bytes exceeds the bounds of the window."""
         return self.bytes + size > limits.server_max_bytes or len(self.in_flight) >= limits.server_max_batches

@@ -1,36 +1,38 @@
 """Routes produced batches to their leaders and brings each client its acks.
 
-Theory. Every batch belongs to a lane (``produce/queues.py``). A batch is *sent* with the leader epoch that the
-metadata names, so that a leader of another epoch refuses it, and it is *settled* by its ack. The rules:
+Theory. Every batch belongs to a produce queue (``produce/queues.py``). A batch is *sent* with the leader epoch that
+the metadata names, so that a leader of another epoch refuses it, and it is *settled* by its ack. The rules:
 
-- Order: the batches of a lane are sent in the order in which they came; a refused one goes back to its place and
-  is sent before everything behind it that still waits. With an idempotent producer the leader refuses what
-  overtook (``OUT_OF_ORDER_SEQUENCE``), which is retried in order; without one, what was already in flight may
-  overtake a refused batch, as in Kafka. A gap before the oldest batch of its lane is one that no try can close: the
-  client hears of it at once. It proves that no try of an earlier leader epoch is in the log, or ever will be; but
+- Order: the batches of a queue are sent in the order in which they came; a refused one goes back to its place and
+  is sent before everything behind it that still waits. With an idempotent producer the leader refuses batches that
+  overtook it (``OUT_OF_ORDER_SEQUENCE``), and they are retried in order. Without one, batches that were already in
+  flight may overtake a refused batch, as in Kafka. No try can close a gap before the oldest batch of its queue: the
+  client gets that error at once. It proves that no try of an earlier leader epoch is in the log, or ever will be; but
   not in a topic that may lose records (``lossy``): such a try may have been in a log, and may be again.
-- Outcome: a try that ended without a word (link lost, leader replaced, ``unknown_outcome``) is tried again only
-  when the producer is idempotent, since then a second copy is impossible. Otherwise the client gets the error with
-  ``unknown_outcome``. An error at the end of the time says ``unknown_outcome`` when any try may have been written.
+- Outcome: a try of unknown outcome (link lost, leader replaced, ``unknown_outcome``) is repeated only when the
+  producer is idempotent, since then a second copy is impossible. Otherwise the client gets the error with
+  ``unknown_outcome``. A timeout has ``unknown_outcome`` set if any try may have been written.
 - Leader change: batches in flight under an older leader epoch are withdrawn and sent to the new leader when
-  idempotent; others get ``fate_grace_s`` more for the old leader to tell their fate.
+  idempotent; for the others the old leader has ``fate_grace_s`` more to report
+  their outcome.
 - Authority: a batch under a producer id is taken only from a connection that holds the id at that epoch
   (``producer_tickets.py``).
-- Bounds: bytes and batches in flight per replica server (beyond: the lane waits, here, where waiting makes no
-  follower late), bytes held per client and in all, which principals share fairly (beyond: ``OVERLOADED``, nothing is
+- Bounds: bytes and batches in flight per replica server (beyond: the queue waits in the gateway, where waiting delays
+  no follower); bytes held per client and in all, which principals share fairly (beyond: ``OVERLOADED``, nothing is
   queued).
-- Long looks: the body of a batch that unfolds to much may be looked at later (``check``). The batch has its place in
-  its lane, its bytes count and its time runs all the same. It is sent after that, and so is what is behind it.
-- Slow servers: a server whose acks are late has a limit, which principals share (``server_limits.py``). A lane whose
-  client has used up its share waits here. An ack to such a client says how long to pause (``throttle_ms``), so that
+- Deferred checks: the body of a batch that decompresses to much may be checked later (``check``). The batch keeps its
+  place in its queue, its bytes count and its timeout runs. Neither the batch nor those behind it are sent before.
+- Slow servers: a server whose acks are late has a limit, which principals share (``server_limits.py``). A queue whose
+  client has used up its share waits. An ack to such a client says how long to pause (``throttle_ms``), so that
   the batches of a client that obeys wait in the client.
-- Window: of an idempotent producer at most ``PRODUCER_WINDOW`` batches of a lane are unsettled (beyond:
-  ``OVERLOADED``, nothing is queued). So many batches the leader remembers. All of them may be repeated here, after a
-  lost link or under another leader, and each of them is known as a copy then. ``duplicate`` of an ack tells that the
-  client has sent the batch more than once: it is not set where only the gateway has.
+- Window: of an idempotent producer at most ``PRODUCER_WINDOW`` batches of a queue are unsettled (beyond:
+  ``OVERLOADED``, nothing is queued). The leader remembers that many batches. So the gateway may repeat all of them,
+  after a lost link or under another leader, and the leader recognises each copy. ``duplicate`` of an ack means that
+  the client has sent the batch more than once; it is not set where only the gateway has.
 
-Inputs only note what happened; ``flush`` returns what is to be done. The shell calls it once per turn, which is what
-merges: batches of many clients for one leader travel in one ``Produce``, acks of one client in one ``Produced``.
+Inputs only record what happened; ``flush`` returns what is to be sent. The shell calls ``flush`` once per turn, so
+that messages are merged: batches of many clients for one leader travel in one ``Produce``, acks of one client in one
+``Produced``.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.server_limits import ServerLimit, Tenant
 from tidelog_gateway.produce.accumulators import AckAccumulator, ProduceAccumulator
 from tidelog_gateway.produce.deadlines import TimerWheel
-from tidelog_gateway.produce.queues import Place, ProduceQueue, QueuedBatch, ServerWindow
+from tidelog_gateway.produce.queues import ProduceQueue, QueuedBatch, QueueState, ServerWindow
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
 from tidelog_gateway.settings import RouterSettings
 
@@ -73,29 +75,29 @@ RETRIED = frozenset(
 )
 """Refusals that the gateway hides by trying again; all others are the client's to know."""
 UNFOLDS_TO = 64
-"""A batch may unfold to so many times its size without counting: text compresses so well."""
+"""A batch may decompress to so many times its size without counting: text compresses so well."""
 KEPT = 2
-"""Of a message at most so many times the bytes of a batch are kept for it."""
+"""A batch keeps its whole message in memory if the message is at most so many times as large; else it is copied."""
 RECORD_COST = 64
-"""To look at a record takes as long as to unfold so many bytes, at most."""
+"""Checking a record takes at most as long as decompressing so many bytes."""
 UNFOLDED_AT_ONCE = 4 << 20
-"""Beyond what counts for nothing: when the batches of a message have unfolded to so much the others come later."""
+"""When the batches of a message have decompressed to so many bytes that count, the others are checked later."""
 CHECKED_AT_ONCE = 1 << 20
-"""Of these so much is unfolded at a time, and one batch more."""
+"""Bytes that one call of ``check`` decompresses, and one batch more."""
 
 
 class Router:
-    """All lanes and pipes of a gateway. Times are seconds of the shell's clock."""
+    """All produce queues and server windows of a gateway. Times are seconds of the shell's clock."""
 
     def __init__(self, cluster: ClusterView, settings: RouterSettings) -> None:
         self._cluster = cluster
         self._settings = settings
         self.tickets = ProducerTickets(cluster)
-        self._lanes: dict[int, dict[TopicPartition, ProduceQueue]] = {}
+        self._queues: dict[int, dict[TopicPartition, ProduceQueue]] = {}
         self._by_partition: dict[TopicPartition, dict[int, ProduceQueue]] = {}
-        self._pipes: dict[NodeId, ServerWindow] = {}
+        self._windows: dict[NodeId, ServerWindow] = {}
         self._limited: dict[NodeId, ServerWindow] = {}
-        """Pipes to slow servers."""
+        """Windows of slow servers."""
         self._events: list[Event] = []
         self._tenants: dict[int, Tenant] = {}
         """By client: the tenant under which it shares the limit of a slow server."""
@@ -108,34 +110,35 @@ class Router:
         self._expiry: TimerWheel[QueuedBatch] = TimerWheel()
         self._acks = AckAccumulator()
         self.counts = RouterCounts(self._acks.errors)
-        self.held: dict[int, int] = {}  # bytes, by client; no entry: all is settled
+        self.held: dict[int, int] = {}  # bytes by client; a client without an unsettled batch is absent
         self._held = FairShare(settings.total_max_bytes, reserved=True)
         self.in_flight = 0
         """Batches that leaders have not acked yet."""
         self._arrivals = 0
         self._attempts = 0
         self._unfolded = 0
-        """What the batches that were looked at last unfold to; at their arrival what is beyond ``UNFOLDS_TO``."""
+        """Bytes that the batches checked last decompress to; on arrival only those beyond ``UNFOLDS_TO`` count."""
         self._unchecked: dict[int, dict[QueuedBatch, None]] = {}
-        """By client, in the order of their arrival; perhaps none, where what came before them took long."""
+        """Unchecked batches by client, in order of arrival; empty where only the checks on arrival took long."""
 
     @property
     def limits(self) -> dict[NodeId, ServerLimit]:
-        """The limit, perhaps none at present, of every replica server to which something was sent."""
-        return {node: pipe.limit for node, pipe in self._pipes.items()}
+        """The ``ServerLimit`` of every replica server to which something was sent, also those without a limit at
+        present."""
+        return {node: window.limit for node, window in self._windows.items()}
 
     @property
     def held_bytes(self) -> int:
-        """Of all batches that are not settled."""
+        """Bytes of all batches that are not settled."""
         return self._held.total
 
     @property
     def has_unfolded_much(self) -> bool:
-        """The batches that were looked at last took long."""
+        """Whether the batches checked last decompressed to more than ``UNFOLDED_AT_ONCE``."""
         return self._unfolded > UNFOLDED_AT_ONCE
 
     def has_unchecked(self, source: int) -> bool:
-        """Batches of the client wait for ``check``, or would: it sent some that took long to look at."""
+        """Whether ``check`` is to be called for the client: batches wait, or those checked on arrival took long."""
         return source in self._unchecked
 
     # --- inputs ---------------------------------------------------------------------------------------------
@@ -146,10 +149,10 @@ class Router:
         self._tenants[source] = principal, 0 if named else source
         self._owners[source] = principal, 0 if named or strangers_are_one else source
 
-    def on_produce(self, source: int, message: Produce, now: float, *, rests: bool = False) -> None:
-        """Batches of a client arrived. What is wrong with them by sight is answered at once. To look at them all may
-        take long, since small ones may unfold to very much: the bodies of the rest are for ``check``. ``rests``: all
-        of that kind are."""
+    def on_produce(self, source: int, message: Produce, now: float, *, defer_all: bool = False) -> None:
+        """Queue the batches of a client. A batch with an invalid header is refused at once. Small batches may
+        decompress to very much, so only some bodies are checked here; the others wait for ``check``. ``defer_all``:
+        every such body waits for it."""
         assert not isinstance(message.payload, list)
         payload = memoryview(message.payload)
         position = 0
@@ -157,11 +160,11 @@ class Router:
         for part in message.parts:
             batch = payload[position : position + part.size]
             position += part.size
-            refusal, header = self._judge(source, part, batch)
+            refusal, header = self._header_or_refusal(source, part, batch)
             is_unchecked = False
             if header is not None and self._cluster.validates(part.topic_id):
                 try:
-                    is_unchecked = not self._validate(source, header, batch, rests=rests)
+                    is_unchecked = not self._validate(source, header, batch, defer_all=defer_all)
                 except CorruptBatch as error:
                     refusal = error
             if header is None or refusal is not None:
@@ -171,100 +174,101 @@ class Router:
             self.counts.on_batch(header.record_count, part.size)
             if KEPT * part.size < len(payload):
                 batch = memoryview(bytes(batch))  # it may wait for long, and would keep the whole message
-            self._queue(source, part, batch, header.producer_id, now, is_unchecked=is_unchecked)
+            self._enqueue(source, part, batch, header.producer_id, now, is_unchecked=is_unchecked)
         if self.has_unfolded_much and source:  # 0: this gateway itself
             self._unchecked.setdefault(source, {})
 
     def check(self, source: int) -> None:
-        """Look at batches of the client that wait for that, until they have unfolded to much. To be called again
-        after a pause, while ``has_unchecked``."""
+        """Check waiting batches of the client until ``CHECKED_AT_ONCE`` bytes are decompressed. The shell calls this
+        again after a pause, while ``has_unchecked``."""
         self._unfolded = 0
-        entries = self._unchecked.get(source, {})
-        if not entries:
+        unchecked = self._unchecked.get(source, {})
+        if not unchecked:
             self._unchecked.pop(source, None)
-        while entries and self._unfolded <= CHECKED_AT_ONCE:
-            entry = next(iter(entries))
-            self._is_checked(entry)
-            batch = memoryview(entry.batch)
+        while unchecked and self._unfolded <= CHECKED_AT_ONCE:
+            queued = next(iter(unchecked))
+            self._is_checked(queued)
+            batch = memoryview(queued.batch)
             header = read_header(batch)
             self._unfolded += _unfolds_to(header)
             try:
                 check_body(header, batch)
             except CorruptBatch as error:
-                entry.lane.waiting.remove(entry)
-                self._fail(entry, error.to_info())
+                queued.queue.waiting.remove(queued)
+                self._fail(queued, error.to_info())
 
     def on_produced(self, node: NodeId, message: Produced, now: float) -> None:
-        """A leader acked. An ack of a try that was withdrawn meanwhile is ignored."""
-        pipe = self._pipe(node)
+        """Settle the batches that a leader acked, or try them again. Acks of withdrawn tries are ignored."""
+        window = self._window(node)
         for ack in message.acks:
-            entry = pipe.in_flight.get(ack.id)
-            if entry is None:
+            queued = window.in_flight.get(ack.id)
+            if queued is None:
                 continue
-            self._take_back(entry)
-            lane = entry.lane
+            self._end_try(queued)
+            queue = queued.queue
             if ack.error is None:
-                lane.retry_s = 0.0
-                self.counts.acks.observe(now - entry.since)
-                pipe.limit.on_ack(len(entry.batch), now - entry.sent_at if entry.part.acks else math.inf, now)
-                pause_ms = self._throttle_ms(pipe, lane.source, now) if self._limited else 0
-                duplicate = ack.duplicate and not entry.repeated
+                queue.retry_s = 0.0
+                self.counts.acks.observe(now - queued.since)
+                window.limit.on_ack(len(queued.batch), now - queued.sent_at if queued.part.acks else math.inf, now)
+                pause_ms = self._throttle_ms(window, queue.source, now) if self._limited else 0
+                duplicate = ack.duplicate and not queued.repeated
                 self._finish(
-                    entry,
+                    queued,
                     ProduceAck(
-                        entry.part.id, ack.offset, ack.leader_epoch, ack.durability, duplicate, throttle_ms=pause_ms
+                        queued.part.id, ack.offset, ack.leader_epoch, ack.durability, duplicate, throttle_ms=pause_ms
                     ),
                 )
-            elif ack.error.code == GAP and not ack.error.unknown_outcome and lane.is_oldest(entry):
-                self._end_at_gap(entry, ack.error)
-            elif not self._try_again(entry, ack.error, now):
-                self._fail(entry, ack.error)
-        if pipe.limit.is_due(now):
-            self._judge_server(pipe, now)
+            elif ack.error.code == GAP and not ack.error.unknown_outcome and queue.is_oldest(queued):
+                self._end_at_gap(queued, ack.error)
+            elif not self._try_again(queued, ack.error, now):
+                self._fail(queued, ack.error)
+        if window.limit.is_due(now):
+            self._end_interval(window, now)
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> None:
-        """These partitions have another leader or leader epoch, or were created or deleted."""
+        """Withdraw tries of older leader epochs, and schedule the queues, of partitions whose leader or leader epoch
+        changed, or that were created or deleted."""
         for key in changed:
             state = self._cluster.state(*key)
             epoch = state.leader_epoch if state is not None else -1
-            for lane in list(self._by_partition.get(key, {}).values()):
-                for entry in list(lane.sent.values()):
-                    if entry.epoch != epoch:
-                        self._supersede(entry, now)
-                lane.retry_s = 0.0
-                self._wake(lane)
-        for lane in list(self._parked):
-            self._wake(lane)
+            for queue in list(self._by_partition.get(key, {}).values()):
+                for queued in list(queue.sent.values()):
+                    if queued.epoch != epoch:
+                        self._supersede(queued, now)
+                queue.retry_s = 0.0
+                self._schedule(queue)
+        for queue in list(self._parked):
+            self._schedule(queue)
 
     def on_peer_up(self, node: NodeId) -> None:
-        """The link to a replica server is open."""
-        self._pipe(node).up = True
-        for lane in list(self._parked):
-            self._wake(lane)
+        """Schedule the parked queues: the link to a replica server is open."""
+        self._window(node).up = True
+        for queue in list(self._parked):
+            self._schedule(queue)
 
     def on_peer_down(self, node: NodeId, now: float) -> None:
-        """The link to a replica server broke: the fate of what was in flight on it is unknown."""
-        pipe = self._pipe(node)
-        pipe.up = False
-        pipe.limit.end()
-        self._on_limit_ended(pipe, "the connection to it broke", now)
+        """End all tries in flight on a broken link: their outcome is unknown."""
+        window = self._window(node)
+        window.up = False
+        window.limit.lift()
+        self._on_limit_ended(window, "the connection to it broke", now)
         lost = refuse("UNREACHABLE", f"the connection to {node} broke", unknown_outcome=True).to_info()
-        for entry in list(pipe.in_flight.values()):
-            self._take_back(entry)
-            if not self._try_again(entry, lost, now):
-                self._fail(entry, lost)
+        for queued in list(window.in_flight.values()):
+            self._end_try(queued)
+            if not self._try_again(queued, lost, now):
+                self._fail(queued, lost)
 
     def on_link_closed(self, source: int) -> None:
-        """A client is gone: what it still had waiting is dropped, as it cannot be acked."""
-        for lane in self._lanes.pop(source, {}).values():
-            lane.closed = True
-            while lane.waiting:
-                self._finish(lane.waiting.popleft(), None)
-            self._parked.pop(lane, None)
-            siblings = self._by_partition[lane.key]
+        """Drop the waiting batches of a client that is gone, as they cannot be acked."""
+        for queue in self._queues.pop(source, {}).values():
+            queue.closed = True
+            while queue.waiting:
+                self._finish(queue.waiting.popleft(), None)
+            self._parked.pop(queue, None)
+            siblings = self._by_partition[queue.key]
             del siblings[source]
             if not siblings:
-                del self._by_partition[lane.key]
+                del self._by_partition[queue.key]
         self._unchecked.pop(source, None)
         self._acks.forget(source)
         self._tenants.pop(source, None)
@@ -272,115 +276,116 @@ class Router:
         self.tickets.on_link_closed(source)
 
     def on_tick(self, now: float) -> None:
-        """Time passed: end what is over, try again what was delayed."""
+        """Fail batches whose timeout has passed, and schedule delayed queues whose pause has passed."""
         while self._delayed and self._delayed[0][0] <= now:
-            _, _, lane = heapq.heappop(self._delayed)
-            if lane.place is Place.DELAYED and lane.not_before <= now:
-                self._wake(lane)
-        for entry in self._expiry.expired(now):
-            if entry.attempt:
-                self._take_back(entry)
-                entry.doubt = entry.epoch
+            _, _, queue = heapq.heappop(self._delayed)
+            if queue.state is QueueState.DELAYED and queue.not_before <= now:
+                self._schedule(queue)
+        for queued in self._expiry.expired(now):
+            if queued.attempt:
+                self._end_try(queued)
+                queued.doubt = queued.epoch
             else:
-                entry.lane.waiting.remove(entry)
-            reason = f" (last: {entry.last_error.code}: {entry.last_error.message})" if entry.last_error else ""
-            self._fail(entry, refuse("REQUEST_TIMED_OUT", f"no ack within timeout_ms{reason}").to_info())
-        for pipe in list(self._limited.values()):
-            self._tick_server(pipe, now)
+                queued.queue.waiting.remove(queued)
+            reason = f" (last: {queued.last_error.code}: {queued.last_error.message})" if queued.last_error else ""
+            self._fail(queued, refuse("REQUEST_TIMED_OUT", f"no ack within timeout_ms{reason}").to_info())
+        for window in list(self._limited.values()):
+            self._tick_server(window, now)
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is to be called."""
-        while self._delayed and self._delayed[0][2].place is not Place.DELAYED:
+        """When ``on_tick`` is to be called, in seconds; None: not before another input."""
+        while self._delayed and self._delayed[0][2].state is not QueueState.DELAYED:
             heapq.heappop(self._delayed)
         times = [self._delayed[0][0]] if self._delayed else []
-        for pipe in self._limited.values():
-            if (judged_at := pipe.limit.deadline(bool(pipe.in_flight))) is not None:
-                times.append(judged_at)
+        for window in self._limited.values():
+            if (ends_at := window.limit.deadline(bool(window.in_flight))) is not None:
+                times.append(ends_at)
         expiry = self._expiry.deadline()
         return min(times if expiry is None else [*times, expiry], default=None)
 
     # --- output ---------------------------------------------------------------------------------------------
 
     def pending(self) -> bool:
-        """``flush`` would return something or move something on."""
+        """Whether ``flush`` has anything to do."""
         return bool(self._ready or self._acks or self._relieved or self._events)
 
     def flush(self, now: float) -> list[Send | Post | Event]:
-        """Everything that can be sent now, merged by leader, then the acks, merged by client, then what is worth a
-        line in the log."""
+        """Return everything that can be sent now: batches merged by leader, then acks merged by client, then events
+        for the log."""
         produces = ProduceAccumulator(self._settings.merge_max_bytes)
         relieved, self._relieved = self._relieved, {}
         for node in relieved:
-            self._unblock(self._pipes[node], now, produces)
+            self._unblock(self._windows[node], now, produces)
         while self._ready:
-            lane = self._ready.popleft()
-            if lane.place is Place.READY:
-                self._send_lane(lane, now, produces)
+            queue = self._ready.popleft()
+            if queue.state is QueueState.READY:
+                self._send_queue(queue, now, produces)
         events, self._events = self._events, []
-        return [*produces.close(), *self._acks.take(), *events]
+        return [*produces.close(), *self._acks.drain(), *events]
 
-    def _unblock(self, pipe: ServerWindow, now: float, produces: ProduceAccumulator) -> None:
-        """Its window has room again: who waited longest for it sends, until one of them has to wait on."""
-        while pipe.blocked:
-            lane = pipe.blocked.popleft()
-            if lane.place is Place.BLOCKED:
-                self._send_lane(lane, now, produces, first=True)
-                if lane.place is Place.BLOCKED:
+    def _unblock(self, window: ServerWindow, now: float, produces: ProduceAccumulator) -> None:
+        """Send from the blocked queues of a window with room, the longest waiting first, until one is blocked
+        again."""
+        while window.blocked:
+            queue = window.blocked.popleft()
+            if queue.state is QueueState.BLOCKED:
+                self._send_queue(queue, now, produces, first=True)
+                if queue.state is QueueState.BLOCKED:
                     return
 
-    def _send_lane(
-        self, lane: ProduceQueue, now: float, produces: ProduceAccumulator, *, first: bool = False
+    def _send_queue(
+        self, queue: ProduceQueue, now: float, produces: ProduceAccumulator, *, first: bool = False
     ) -> None:
-        """Send from the left of a lane: up to one message's worth, then it is the next lane's turn. Where others wait
-        for room it waits behind them, unless it is the ``first`` of them."""
-        lane.place = Place.IDLE
-        state = self._cluster.state(*lane.key)
+        """Send up to one message's worth of batches from the left of a queue. If other queues are blocked by the same
+        window, this one waits behind them, unless it is the ``first`` of them."""
+        queue.state = QueueState.IDLE
+        state = self._cluster.state(*queue.key)
         if state is None:
-            while lane.waiting:
-                gone = refuse("UNKNOWN_TOPIC", f"no partition {lane.key.topic_id}/{lane.key.partition}")
-                self._fail(lane.waiting.popleft(), gone.to_info())
+            while queue.waiting:
+                gone = refuse("UNKNOWN_TOPIC", f"no partition {queue.key.topic_id}/{queue.key.partition}")
+                self._fail(queue.waiting.popleft(), gone.to_info())
             return
-        pipe = self._pipe(state.leader) if state.leader is not None else None
-        if pipe is None or not pipe.up:
-            if lane.waiting:
-                lane.place = Place.PARKED
-                self._parked[lane] = None
+        window = self._window(state.leader) if state.leader is not None else None
+        if window is None or not window.up:
+            if queue.waiting:
+                queue.state = QueueState.PARKED
+                self._parked[queue] = None
             return
         limits = self._settings
         taken = 0
-        while lane.waiting and not lane.waiting[0].is_unchecked:
-            size = len(lane.waiting[0].batch)
-            if pipe.in_flight and (pipe.is_full(size, limits) or (pipe.blocked and not first)):
-                lane.place = Place.BLOCKED
-                (pipe.blocked.appendleft if first else pipe.blocked.append)(lane)
+        while queue.waiting and not queue.waiting[0].is_unchecked:
+            size = len(queue.waiting[0].batch)
+            if window.in_flight and (window.is_full(size, limits) or (window.blocked and not first)):
+                queue.state = QueueState.BLOCKED
+                (window.blocked.appendleft if first else window.blocked.append)(queue)
                 return
             if taken and taken + size > limits.merge_max_bytes:
-                self._wake(lane)
+                self._schedule(queue)
                 return
-            if self._limited and self._holds(lane, pipe, now):
+            if self._limited and self._waits_for_share(queue, window, now):
                 return
             taken += size
-            entry = lane.waiting.popleft()
-            produces.add(pipe.node, self._launch(entry, pipe, state.leader_epoch, now), entry.batch)
+            queued = queue.waiting.popleft()
+            produces.add(window.node, self._launch(queued, window, state.leader_epoch, now), queued.batch)
 
-    def _launch(self, entry: QueuedBatch, pipe: ServerWindow, leader_epoch: int, now: float) -> ProducePart:
+    def _launch(self, queued: QueuedBatch, window: ServerWindow, leader_epoch: int, now: float) -> ProducePart:
         self._attempts += 1
-        entry.attempt = self._attempts
-        entry.sent_at = now
-        if not pipe.in_flight:
-            pipe.limit.on_empty(now)
-        if pipe.limit.bytes_s is not None:
-            pipe.limit.spend(self._tenant(entry.lane.source), len(entry.batch), now)
-        entry.server = pipe.node
-        entry.epoch = leader_epoch
-        entry.lane.sent[entry.attempt] = entry
-        pipe.in_flight[entry.attempt] = entry
-        pipe.bytes += len(entry.batch)
+        queued.attempt = self._attempts
+        queued.sent_at = now
+        if not window.in_flight:
+            window.limit.on_empty(now)
+        if window.limit.bytes_s is not None:
+            window.limit.spend(self._tenant(queued.queue.source), len(queued.batch), now)
+        queued.server = window.node
+        queued.epoch = leader_epoch
+        queued.queue.sent[queued.attempt] = queued
+        window.in_flight[queued.attempt] = queued
+        window.bytes += len(queued.batch)
         self.in_flight += 1
-        part = entry.part
-        timeout_ms = max(1, int((entry.deadline - now) * 1000))
+        part = queued.part
+        timeout_ms = max(1, int((queued.deadline - now) * 1000))
         what = part.topic_id, part.partition, part.acks, timeout_ms, part.size, leader_epoch
-        return ProducePart(entry.attempt, *what, part.expected_offset, part.transaction)
+        return ProducePart(queued.attempt, *what, part.expected_offset, part.transaction)
 
     # --- slow servers ---------------------------------------------------------------------------------------
 
@@ -390,58 +395,59 @@ class Router:
     def _owner(self, source: int) -> Tenant:
         return self._owners.get(source, ("", source))
 
-    def _holds(self, lane: ProduceQueue, pipe: ServerWindow, now: float) -> bool:
-        """Let the lane wait if its client has used up its share of a slow server; whether it does."""
-        tenant = self._tenant(lane.source)
-        resumes_at = pipe.limit.hold(tenant, now)
+    def _waits_for_share(self, queue: ProduceQueue, window: ServerWindow, now: float) -> bool:
+        """Delay the queue if its client has used up its share of a slow server. Return whether it is delayed."""
+        tenant = self._tenant(queue.source)
+        resumes_at = window.limit.hold(tenant, now)
         if resumes_at <= now:
             return False
-        pipe.limit.on_wait(tenant)
+        window.limit.on_wait(tenant)
         count(self.counts.holds, tenant[0])
-        lane.not_before = resumes_at
-        lane.place = Place.DELAYED
-        heapq.heappush(self._delayed, (lane.not_before, lane.waiting[0].arrival, lane))
+        queue.not_before = resumes_at
+        queue.state = QueueState.DELAYED
+        heapq.heappush(self._delayed, (queue.not_before, queue.waiting[0].arrival, queue))
         return True
 
-    def _throttle_ms(self, pipe: ServerWindow, source: int, now: float) -> int:
-        """How long the client is asked to send nothing more for the partition of this ack; 0: not at all."""
+    def _throttle_ms(self, window: ServerWindow, source: int, now: float) -> int:
+        """Milliseconds for which the client is asked to send nothing more for the partition of this ack; 0: no
+        pause."""
         tenant = self._tenant(source)
-        pause_ms = math.ceil(1000 * pipe.limit.pause_s(tenant, now))
+        pause_ms = math.ceil(1000 * window.limit.pause_s(tenant, now))
         if pause_ms:
-            pipe.limit.on_wait(tenant)
+            window.limit.on_wait(tenant)
             self.counts.on_throttle(tenant[0], pause_ms)
         return pause_ms
 
-    def _tick_server(self, pipe: ServerWindow, now: float) -> None:
-        """End the interval of a server to which nothing is sent, if it is due: its limit rises again, too."""
-        deadline = pipe.limit.deadline(bool(pipe.in_flight))
+    def _tick_server(self, window: ServerWindow, now: float) -> None:
+        """End the interval of a server to which nothing is sent, if that is due, so that its limit rises again."""
+        deadline = window.limit.deadline(bool(window.in_flight))
         if deadline is not None and deadline <= now:
-            pipe.limit.on_empty(now)
-            self._judge_server(pipe, now)
+            window.limit.on_empty(now)
+            self._end_interval(window, now)
 
-    def _judge_server(self, pipe: ServerWindow, now: float) -> None:
-        """End an interval of the server: its limit may begin, change or end."""
-        pipe.limit.judge(pipe.bytes, now)
-        if pipe.limit.bytes_s is None:
-            self._on_limit_ended(pipe, "no producer has to wait for it", now)
-        elif pipe.node not in self._limited:
-            self._limited[pipe.node] = pipe
-            pipe.limited_at = now
-            fields = {"server": pipe.node, "bytes_per_s": round(pipe.limit.bytes_s)}
+    def _end_interval(self, window: ServerWindow, now: float) -> None:
+        """End an interval of the server. A limit may begin, change or end by this."""
+        window.limit.end_interval(window.bytes, now)
+        if window.limit.bytes_s is None:
+            self._on_limit_ended(window, "no producer has to wait for it", now)
+        elif window.node not in self._limited:
+            self._limited[window.node] = window
+            window.limited_at = now
+            fields = {"server": window.node, "bytes_per_s": round(window.limit.bytes_s)}
             self._events.append(Event("server_limited", fields))
 
-    def _on_limit_ended(self, pipe: ServerWindow, reason: str, now: float) -> None:
-        """The server has no limit now; perhaps it had none before."""
-        if self._limited.pop(pipe.node, None) is not None:
-            fields = {"server": pipe.node, "seconds": round(now - pipe.limited_at, 1), "reason": reason}
+    def _on_limit_ended(self, window: ServerWindow, reason: str, now: float) -> None:
+        """Log that the limit of a server has ended, if it had one."""
+        if self._limited.pop(window.node, None) is not None:
+            fields = {"server": window.node, "seconds": round(now - window.limited_at, 1), "reason": reason}
             self._events.append(Event("server_limit_ended", fields))
 
     # --- one batch ------------------------------------------------------------------------------------------
 
-    def _judge(
+    def _header_or_refusal(
         self, source: int, part: ProducePart, batch: memoryview
     ) -> tuple[TidelogError | None, BatchHeader | None]:
-        """Why a batch is refused by sight, or its header."""
+        """Return the refusal of a batch by its header, part and bounds, or else its header."""
         if len(batch) != part.size:
             return refuse("CORRUPT_BATCH", "the payload is shorter than its parts say"), None
         try:
@@ -469,158 +475,164 @@ class Router:
             self._held.total + part.size > self._held.plenty and not self._held.fits(self._owner(source), part.size)
         ):
             return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), None
-        lane = self._lanes.get(source, {}).get(TopicPartition(part.topic_id, part.partition))
-        if lane is not None and lane.unsettled.get(header.producer_id, 0) >= PRODUCER_WINDOW:
+        queue = self._queues.get(source, {}).get(TopicPartition(part.topic_id, part.partition))
+        if queue is not None and queue.unsettled.get(header.producer_id, 0) >= PRODUCER_WINDOW:
             text = f"producer {header.producer_id} has {PRODUCER_WINDOW} batches in flight: wait for an ack"
             return refuse("OVERLOADED", text, window=PRODUCER_WINDOW), None
         return None, header
 
-    def _validate(self, source: int, header: BatchHeader, batch: memoryview, *, rests: bool) -> bool:
-        """Raise ``CorruptBatch`` where a reader could not decode the batch (``docs/decisions/0021``). The leader
-        checks the CRC. False: the body is to be looked at later, as those before it took long, or wait themselves."""
+    def _validate(self, source: int, header: BatchHeader, batch: memoryview, *, defer_all: bool) -> bool:
+        """Check that readers can decode the batch (``docs/decisions/0021``); the leader checks the CRC. Return False
+        if the body is to be checked later, since bodies before it took long or wait. Raises ``CorruptBatch``."""
         check_fields(header)
         if self._cluster.image.level < VALIDATION and not declares_size(header, batch):
             text = f"zstd frame does not declare its size, as readers need below feature level {VALIDATION}"
             raise CorruptBatch(text)
         if excess := _excess(header):
-            if source and (rests or self.has_unfolded_much or source in self._unchecked):  # 0: this gateway itself
+            if source and (
+                defer_all or self.has_unfolded_much or source in self._unchecked
+            ):  # 0: this gateway itself
                 return False
             self._unfolded += excess
         check_body(header, batch)
         return True
 
-    def _queue(
+    def _enqueue(
         self, source: int, part: ProducePart, batch: memoryview, producer_id: int, now: float, *, is_unchecked: bool
     ) -> None:
         key = TopicPartition(part.topic_id, part.partition)
-        lanes = self._lanes.setdefault(source, {})
-        lane = lanes.get(key)
-        if lane is None:
-            lane = lanes[key] = ProduceQueue(source, key, self._owner(source))
-            self._by_partition.setdefault(key, {})[source] = lane
+        queues = self._queues.setdefault(source, {})
+        queue = queues.get(key)
+        if queue is None:
+            queue = queues[key] = ProduceQueue(source, key, self._owner(source))
+            self._by_partition.setdefault(key, {})[source] = queue
         self._arrivals += 1
         settings = self._settings
         timeout_s = part.timeout_ms / 1000 if part.timeout_ms >= 0 else settings.ack_timeout_s
         deadline = now + min(timeout_s, settings.produce_max_timeout_ms / 1000)
-        entry = QueuedBatch(lane, self._arrivals, part, batch, producer_id, deadline, now, is_unchecked=is_unchecked)
+        queued = QueuedBatch(
+            queue, self._arrivals, part, batch, producer_id, deadline, now, is_unchecked=is_unchecked
+        )
         if is_unchecked:
-            self._unchecked.setdefault(source, {})[entry] = None
-        lane.occupy(producer_id)
-        entry.bucket = self._expiry.add(entry, entry.deadline)
+            self._unchecked.setdefault(source, {})[queued] = None
+        queue.occupy(producer_id)
+        queued.bucket = self._expiry.add(queued, queued.deadline)
         self.held[source] = self.held.get(source, 0) + part.size
-        self._held.hold(lane.tenant, part.size)
-        lane.waiting.append(entry)
-        if lane.place is Place.IDLE:
-            self._wake(lane)
+        self._held.hold(queue.tenant, part.size)
+        queue.waiting.append(queued)
+        if queue.state is QueueState.IDLE:
+            self._schedule(queue)
 
-    def _is_checked(self, entry: QueuedBatch) -> None:
-        """Its body need not be looked at any more: what is behind it in its lane may go."""
-        entry.is_unchecked = False
-        del self._unchecked[entry.lane.source][entry]
-        if entry.lane.place is Place.IDLE:
-            self._wake(entry.lane)
+    def _is_checked(self, queued: QueuedBatch) -> None:
+        """Mark a batch as checked, and let its queue go on."""
+        queued.is_unchecked = False
+        del self._unchecked[queued.queue.source][queued]
+        if queued.queue.state is QueueState.IDLE:
+            self._schedule(queued.queue)
 
-    def _take_back(self, entry: QueuedBatch) -> None:
-        """The try in flight is over."""
-        pipe = self._pipes[entry.server]
-        del pipe.in_flight[entry.attempt]
-        del entry.lane.sent[entry.attempt]
-        pipe.bytes -= len(entry.batch)
+    def _end_try(self, queued: QueuedBatch) -> None:
+        """Take the try in flight out of the books of its queue and window."""
+        window = self._windows[queued.server]
+        del window.in_flight[queued.attempt]
+        del queued.queue.sent[queued.attempt]
+        window.bytes -= len(queued.batch)
         self.in_flight -= 1
-        if pipe.blocked:
-            self._relieved[pipe.node] = None
+        if window.blocked:
+            self._relieved[window.node] = None
 
-    def _try_again(self, entry: QueuedBatch, error: ErrorInfo, now: float) -> bool:
-        """After a failed try: put the batch back if it may be sent again."""
-        entry.last_error = error
-        lane = entry.lane
+    def _try_again(self, queued: QueuedBatch, error: ErrorInfo, now: float) -> bool:
+        """Put the batch back after a failed try, if it may be sent again. Return whether it was put back."""
+        queued.last_error = error
+        queue = queued.queue
         if error.unknown_outcome and error.code != GAP:
-            entry.doubt = entry.epoch
-        behind = self._cluster.knows_better(*lane.key, error.code)
-        if lane.closed or not (error.code in RETRIED or behind):
+            queued.doubt = queued.epoch
+        behind = self._cluster.knows_better(*queue.key, error.code)
+        if queue.closed or not (error.code in RETRIED or behind):
             return False
-        if error.unknown_outcome and not entry.producer_id:
+        if error.unknown_outcome and not queued.producer_id:
             return False
         count(self.counts.retries, error.code)
-        lane.put_back(entry)
-        state = self._cluster.state(*lane.key)
-        if state is None or state.leader_epoch != entry.epoch or not self._pipes[entry.server].up:
-            self._wake(lane)  # the next flush sends it elsewhere, or parks it
-        elif lane.place is not Place.DELAYED:
-            lane.retry_s = min(max(lane.retry_s * 2, self._settings.retry_first_s), self._settings.retry_max_s)
-            lane.not_before = now + lane.retry_s
-            self._parked.pop(lane, None)
-            lane.place = Place.DELAYED
-            heapq.heappush(self._delayed, (lane.not_before, entry.arrival, lane))
+        queue.put_back(queued)
+        state = self._cluster.state(*queue.key)
+        if state is None or state.leader_epoch != queued.epoch or not self._windows[queued.server].up:
+            self._schedule(queue)  # the next flush sends it elsewhere, or parks it
+        elif queue.state is not QueueState.DELAYED:
+            queue.retry_s = min(max(queue.retry_s * 2, self._settings.retry_first_s), self._settings.retry_max_s)
+            queue.not_before = now + queue.retry_s
+            self._parked.pop(queue, None)
+            queue.state = QueueState.DELAYED
+            heapq.heappush(self._delayed, (queue.not_before, queued.arrival, queue))
         return True
 
-    def _end_at_gap(self, entry: QueuedBatch, error: ErrorInfo) -> None:
-        """The batch stands behind a gap that no try can close. A lost try of this leader epoch may be on its way all
-        the same: then the client may not number anew, also where it otherwise does so in doubt (``lossy``)."""
+    def _end_at_gap(self, queued: QueuedBatch, error: ErrorInfo) -> None:
+        """Fail a batch behind a gap that no try can close. If a lost try of this leader epoch may still arrive, the
+        error has no details, so that the client does not renumber even in a topic that may lose records
+        (``lossy``)."""
         detail = error.detail
-        if entry.doubt >= entry.epoch:
+        if queued.doubt >= queued.epoch:
             detail = {}
         elif "lossy" not in detail:
-            entry.doubt = -1
-        self._fail(entry, ErrorInfo(error.code, error.message, False, detail))
+            queued.doubt = -1
+        self._fail(queued, ErrorInfo(error.code, error.message, False, detail))
 
-    def _supersede(self, entry: QueuedBatch, now: float) -> None:
-        """The partition's leader changed while this try was in flight."""
-        entry.doubt = entry.epoch
-        if entry.producer_id:
-            self._take_back(entry)
-            entry.lane.put_back(entry)
-        elif entry.deadline > now + self._settings.fate_grace_s:
-            replaced = refuse("NOT_LEADER", f"{entry.server} was replaced as leader", unknown_outcome=True)
-            entry.last_error = replaced.to_info()
-            self._expiry.discard(entry, entry.bucket)
-            entry.deadline = now + self._settings.fate_grace_s
-            entry.bucket = self._expiry.add(entry, entry.deadline)
+    def _supersede(self, queued: QueuedBatch, now: float) -> None:
+        """Withdraw a try whose leader was replaced; without a producer id wait for its outcome a little longer."""
+        queued.doubt = queued.epoch
+        if queued.producer_id:
+            self._end_try(queued)
+            queued.queue.put_back(queued)
+        elif queued.deadline > now + self._settings.fate_grace_s:
+            replaced = refuse("NOT_LEADER", f"{queued.server} was replaced as leader", unknown_outcome=True)
+            queued.last_error = replaced.to_info()
+            self._expiry.discard(queued, queued.bucket)
+            queued.deadline = now + self._settings.fate_grace_s
+            queued.bucket = self._expiry.add(queued, queued.deadline)
 
-    def _fail(self, entry: QueuedBatch, error: ErrorInfo) -> None:
-        unknown = error.unknown_outcome or entry.doubt >= 0
+    def _fail(self, queued: QueuedBatch, error: ErrorInfo) -> None:
+        unknown = error.unknown_outcome or queued.doubt >= 0
         info = ErrorInfo(error.code, error.message, unknown, error.detail)
-        self._finish(entry, ProduceAck(entry.part.id, error=info))
+        self._finish(queued, ProduceAck(queued.part.id, error=info))
 
-    def _finish(self, entry: QueuedBatch, ack: ProduceAck | None) -> None:
-        """The batch is settled; its bytes, and its place in the producer's window, are free."""
-        source = entry.lane.source
-        entry.lane.release(entry.producer_id)
-        if entry.is_unchecked:
-            self._is_checked(entry)
-        size = len(entry.batch)
-        self._expiry.discard(entry, entry.bucket)
-        self._held.give(entry.lane.tenant, size)
+    def _finish(self, queued: QueuedBatch, ack: ProduceAck | None) -> None:
+        """Settle a batch: free its bytes and its place in the producer's window. ``ack`` None: the client gets
+        none."""
+        source = queued.queue.source
+        queued.queue.release(queued.producer_id)
+        if queued.is_unchecked:
+            self._is_checked(queued)
+        size = len(queued.batch)
+        self._expiry.discard(queued, queued.bucket)
+        self._held.release(queued.queue.tenant, size)
         held = self.held[source] - size
         if held:
             self.held[source] = held
         else:
             del self.held[source]
-        if ack is not None and not entry.lane.closed:
+        if ack is not None and not queued.queue.closed:
             self._acks.add(source, ack)
 
-    # --- lanes ----------------------------------------------------------------------------------------------
+    # --- queues ---------------------------------------------------------------------------------------------
 
-    def _pipe(self, node: NodeId) -> ServerWindow:
-        pipe = self._pipes.get(node)
-        if pipe is None:
+    def _window(self, node: NodeId) -> ServerWindow:
+        window = self._windows.get(node)
+        if window is None:
             limit = ServerLimit(self._settings.throttle_target_s, self._settings.throttle_least_bytes_s)
-            pipe = self._pipes[node] = ServerWindow(node, limit)
-        return pipe
+            window = self._windows[node] = ServerWindow(node, limit)
+        return window
 
-    def _wake(self, lane: ProduceQueue) -> None:
-        """Let the next flush look at the lane."""
-        self._parked.pop(lane, None)
-        if lane.place is not Place.READY:
-            lane.place = Place.READY
-            self._ready.append(lane)
+    def _schedule(self, queue: ProduceQueue) -> None:
+        """Have the next flush send from the queue."""
+        self._parked.pop(queue, None)
+        if queue.state is not QueueState.READY:
+            queue.state = QueueState.READY
+            self._ready.append(queue)
 
 
 def _unfolds_to(header: BatchHeader) -> int:
-    """Bytes, and as many more as its records cost."""
+    """Bytes of the decompressed body, plus ``RECORD_COST`` for each record."""
     return header.body_length + RECORD_COST * header.record_count
 
 
 def _excess(header: BatchHeader) -> int:
-    """What a batch unfolds to, beyond what counts for nothing."""
+    """Bytes that a batch decompresses to beyond ``UNFOLDS_TO`` times its size."""
     return max(0, _unfolds_to(header) - UNFOLDS_TO * header.batch_length)

@@ -1,14 +1,15 @@
-"""Requests about consumer groups and transactions: each goes to its coordinator, and again while that changes.
+"""Sends requests about consumer groups and transactions to their coordinators, and retries while these change.
 
 The coordinator is the leader of the partition of ``__groups`` that the group's name falls on, and for an application
-that of ``__transactions``. All these requests may be done twice (a member, and a transaction, is known by the name
-that it chose itself), so whatever may pass is tried again until ``TIMEOUT_S`` is over; a failover shows as latency.
+that of ``__transactions``. All these requests are idempotent (a member, and a transaction, has a name that it chose
+itself), so retriable errors are retried until ``TIMEOUT_S`` is over; a failover shows as latency.
 Each topic is created when it is first needed.
 
 A replica server handles one request after the other, and produced batches wait meanwhile. So a tenant has few
 requests at a time with the coordinators of a server: ``LARGE_EACH`` of those that may ask for much, and of the others
-``SMALL_EACH`` for groups and ``TRANSACTIONS_EACH`` for transactions. The rest wait here (``sharing.PendingRequest``).
-A request has its seat while it is with the server, and gives it back before it is tried again."""
+``SMALL_EACH`` for groups and ``TRANSACTIONS_EACH`` for transactions. The rest wait here
+(``shared_requests.PendingRequest``). A request holds its seat while it is with the server, and gives it back before a
+retry."""
 
 from __future__ import annotations
 
@@ -52,23 +53,24 @@ from tidelog_gateway.shared_requests import PendingRequest, Seats
 from tidelog_gateway.shell import OWN, RETRY_S, GatewayShell
 
 TIMEOUT_S = 10.0
-"""A request is tried for so long."""
+"""A request is retried for this long."""
 TRY_S = 3.0
-"""A coordinator that does not answer in this time is asked again, whoever it is then."""
+"""A request without an answer in this time is retried, perhaps at another coordinator."""
 PAGE = 500
-"""Groups or transactions that a coordinator tells at a time, so that neither end is long at it."""
+"""Groups or transactions in one answer of a coordinator, so that neither end is busy with it for long."""
 
 OWN_TENANT: Tenant = "", OWN
 LARGE, LARGE_EACH = 16, 2
 """Requests that may ask for much and are with the coordinators of one server at a time: in all, and of one tenant.
 They have more than 100 positions or names, or concern all that a group has (``WHOLE``), or many groups."""
 WHOLE = (JoinGroup, LeaveGroup, DescribeGroup, DeleteGroup, ListGroups, ListTransactions)
-"""What they cost follows from what there is, not from their size."""
+"""Their cost depends on the state of groups and transactions, not on the size of the request."""
 SMALL, SMALL_EACH = 64, 4
-"""The same of other requests for groups."""
+"""Other requests for groups at the coordinators of one server at a time: in all, and of one tenant."""
 TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH = 256, 16
-"""The same of requests for transactions. A coordinator may let one wait for markers or for the transaction before it.
-So a principal has more of these, and those that wait do not hold up its others."""
+"""Requests for transactions at the coordinators of one server at a time: in all, and of one tenant. A coordinator may
+let one wait for markers or for an earlier transaction. So a tenant has more of these, and waiting ones do not hold up
+its others."""
 
 Info = TypeVar("Info", GroupInfo, TransactionInfo)
 
@@ -95,17 +97,17 @@ KINDS = (
 
 
 class CoordinatorClient:
-    """``named`` gives a request to the controller a name of its own."""
+    """``numbered`` gives a request to the controllers its client session and number."""
 
-    def __init__(self, shell: GatewayShell, named: Callable[[Message], Message]) -> None:
+    def __init__(self, shell: GatewayShell, numbered: Callable[[Message], Message]) -> None:
         self._shell = shell
-        self._named = named
+        self._numbered = numbered
         self._preparing = trio.Lock()
         self._seats: dict[tuple[NodeId, str], Seats] = {}
         """By server and kind of request."""
 
     def seats_for(self, message: Message) -> Seats | None:
-        """Those at the server where the coordinator of this request is now; None: nobody knows where."""
+        """Return the seats at the server of the request's coordinator; None if the coordinator is not known."""
         name, key = _place_of(message)
         topic = self._shell.cluster.topic_named(name)
         leader = topic and topic.partitions[partition_of(key, len(topic.partitions))].leader
@@ -119,8 +121,8 @@ class CoordinatorClient:
         return self._seats.setdefault((server, name), Seats(most, each))
 
     async def answer(self, message: Message, pending: PendingRequest | None = None) -> Message:
-        """The coordinator's answer. Raises its refusal, or why nobody answered in time. ``pending``: the
-        request of a client; None: this gateway asks for itself."""
+        """Return the coordinator's answer. Raises its refusal, or the error of the last try if the time is over.
+        ``pending``: the request of a client; None: the gateway asks for itself."""
         if pending is None:
             pending = PendingRequest(OWN_TENANT, trio.current_time() + TIMEOUT_S)
         if isinstance(message, ListGroups):
@@ -139,10 +141,10 @@ class CoordinatorClient:
         more = True
         while more:
             page = ListGroups(partition, groups[-1].group if groups else "", PAGE)
-            told = await self._ask(page, topic_id, partition, pending)
-            assert isinstance(told, ListGroupsAnswer)
-            groups += told.groups
-            more = told.more and bool(told.groups)
+            answer = await self._ask(page, topic_id, partition, pending)
+            assert isinstance(answer, ListGroupsAnswer)
+            groups += answer.groups
+            more = answer.more and bool(answer.groups)
         return groups
 
     async def _transactions_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[TransactionInfo]:
@@ -150,17 +152,17 @@ class CoordinatorClient:
         more = True
         while more:
             page = ListTransactions("", partition, found[-1].app if found else "", PAGE)
-            told = await self._ask(page, topic_id, partition, pending)
-            assert isinstance(told, ListTransactionsAnswer)
-            found += told.transactions
-            more = told.more and bool(told.transactions)
+            answer = await self._ask(page, topic_id, partition, pending)
+            assert isinstance(answer, ListTransactionsAnswer)
+            found += answer.transactions
+            more = answer.more and bool(answer.transactions)
         return found
 
     async def _ask_all(
         self, of: Callable[[str, int, PendingRequest], Awaitable[list[Info]]], name: str, pending: PendingRequest
     ) -> list[Info]:
-        """What every coordinator of that topic tells. Raises the error of any: what is there must not be missing
-        silently."""
+        """Return the answers of every coordinator of the topic. Raises the error of any of them, since the answers
+        would be incomplete."""
         topic = self._shell.cluster.topic_named(name)
         infos: list[Info] = []
         errors: list[TidelogError] = []
@@ -180,7 +182,7 @@ class CoordinatorClient:
         return infos
 
     async def _topic(self, name: str, prepare: Message, until: float) -> TopicState:
-        """The topic of the coordinators, created where it is not there yet."""
+        """Return the topic of the coordinators, which is created if it does not exist yet."""
         shell = self._shell
         last: TidelogError = refuse("NOT_COORDINATOR", f"there is no topic {name} yet")
         if (topic := shell.cluster.topic_named(name)) is not None:
@@ -190,7 +192,7 @@ class CoordinatorClient:
                 if (left_s := until - trio.current_time()) <= 0:
                     raise last
                 try:
-                    await shell.controllers.call(self._named(prepare), left_s)
+                    await shell.controllers.call(self._numbered(prepare), left_s)
                 except TidelogError as error:
                     if not error.retriable and error.code != "TOPIC_EXISTS":
                         raise
@@ -200,7 +202,7 @@ class CoordinatorClient:
         return topic
 
     async def _ask(self, message: Message, topic_id: str, partition: int, pending: PendingRequest) -> Message:
-        """The coordinator's answer; what may pass is tried again."""
+        """Return the coordinator's answer; retriable errors are retried."""
         in_doubt = False
         while True:
             answer = await self._try(message, topic_id, partition, pending)
@@ -227,7 +229,7 @@ class CoordinatorClient:
     async def _try(
         self, message: Message, topic_id: str, partition: int, pending: PendingRequest
     ) -> Message | TidelogError:
-        """One try. The seat is free when the server has answered, also where nobody waits for that any more."""
+        """Send the request once. The seat is given back when the server has answered, also if the client is gone."""
         state = self._shell.cluster.state(topic_id, partition)
         if state is None or state.leader is None:
             return refuse("NOT_COORDINATOR", f"nobody leads coordinator partition {partition} now")
@@ -251,14 +253,14 @@ class CoordinatorClient:
 
 
 def _is_large(message: Message) -> bool:
-    """It asks a coordinator for much, or may do so."""
+    """Whether the request may ask a coordinator for much."""
     if isinstance(message, FetchOffsets) and not message.parts:
         return True
     return isinstance(message, WHOLE) or cost_of(message) > 1
 
 
 def _place_of(message: Message) -> tuple[str, bytes]:
-    """The topic of the message's coordinators, and the key by which one of its partitions is chosen."""
+    """Return the topic of the message's coordinators, and the key that chooses one of its partitions."""
     if isinstance(message, OF_TRANSACTIONS):
         return TRANSACTIONS, message.app.encode()
     return GROUPS, getattr(message, "group", "").encode()

@@ -1,15 +1,15 @@
-"""Answers to ``metadata``: what a gateway knows of topics and servers, and the offsets that leaders tell it.
+"""Answers ``metadata`` requests: topics and servers as the gateway knows them, and the offsets that leaders report.
 
-An answer may tell of 10,000 partitions, and whoever may connect may ask for it without end. Therefore:
+An answer may have 10,000 partitions, and any client may ask for it again and again. Therefore:
 
 - a name counts once, however often it is given;
 - what the metadata says of a partition is encoded once, until it changes (``_Encoded``);
-- an answer is put together a page at a time, and others run in between. One answer is put together at a time, and
-  principals come in turn (``sharing.Seats``);
-- the same question of the same principal is answered once for all who ask it at the same time (``sharing.Sharing``);
-- look-ups of offsets are shared by everybody, bounded, and fair (``requests/offset_lookups.py``).
+- an answer is built a page at a time, and other tasks run in between. One answer is built at a time, and principals
+  are served in turn (``shared_requests.Seats``);
+- equal requests of one principal at the same time share one answer (``shared_requests.SingleFlight``);
+- look-ups of offsets are shared by all principals, bounded, and fair (``requests/offset_lookups.py``).
 
-What a principal may see is asked for each answer. No answer for one principal is given to another."""
+The rights of the principal are checked for each answer. No answer for one principal is given to another."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from tidelog.wire.codec import EncodedAnswer, encode_array, encode_fields, encod
 from tidelog.wire.messages import ListOffset, Message, Metadata, OffsetAnswer, PartitionInfo, ServerInfo
 
 from tidelog_gateway.requests.offset_lookups import PER_SERVER, Lookup, Lookups, Offsets, Want
-from tidelog_gateway.shared_requests import Seats, Sharing, Steps
+from tidelog_gateway.shared_requests import Seats, SingleFlight, Steps
 from tidelog_gateway.shell import GatewayShell
 
 OFFSETS_TIMEOUT_S = 2.0
-"""A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer. So long an
-answer waits for partitions that have no leader, too."""
+"""Offsets that a leader does not report in this time are unknown (-1) in the answer. An answer waits as long for
+partitions without a leader, too."""
 ANSWER_TIMEOUT_S = 10.0
-"""What is not known then is unknown in the answer."""
+"""Offsets that are not known after this time are unknown (-1) in the answer."""
 MAX_NAMES = 10_000
-"""Topics that one request may name."""
+"""Most topics that one request may name."""
 LOOKED_UP_AT_ONCE = PER_SERVER
 """Partitions of one request that are looked up at a time."""
 SENT_AT_ONCE = 16
-"""After so many look-ups others run."""
+"""After so many look-ups other tasks run."""
 SILENCE = frozenset({"REQUEST_TIMED_OUT", "UNREACHABLE"})
-"""Codes of errors by which a server is silent. Any other is the answer of one that is not."""
+"""Codes of errors that mean that a server is silent. Any other error is an answer of the server."""
 SEATS, SEATS_EACH = 32, 4
-"""Requests for offsets that are served at a time: in all, and of one principal."""
+"""Requests for offsets that are served at a time: of all principals, and of one."""
 
 
-class View(Protocol):
-    """What a client may see."""
+class MetadataView(Protocol):
+    """The rights of a client to see topics and servers."""
 
     @property
     def principal(self) -> str: ...
@@ -56,19 +56,19 @@ class View(Protocol):
 
 @dataclass(slots=True)
 class _Encoded:
-    """A topic on the wire, but for offsets: it is good while the metadata has this very ``topic``."""
+    """An encoded topic without offsets. It is valid while the metadata has the same object ``topic``."""
 
     topic: TopicState
     head: bytes
     partitions: list[bytes]
 
 
-class Describing:
-    """Answers the requests ``metadata`` of clients."""
+class MetadataAnswers:
+    """Answers the ``metadata`` requests of clients."""
 
     def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
-        self._sharing = Sharing(shell.nursery)
+        self._single_flight = SingleFlight(shell.nursery)
         self._building = Seats(1, 1)
         self._asking = Seats(SEATS, SEATS_EACH)
         self._lookups = Lookups()
@@ -76,8 +76,9 @@ class Describing:
         self._sending = False
         self._encoded: dict[str, _Encoded] = {}
 
-    async def answer(self, asked: Metadata, view: View) -> Message:
-        """What ``view`` may see of it. Raises ``MALFORMED``: it names too many topics."""
+    async def answer(self, asked: Metadata, view: MetadataView) -> Message:
+        """Return the answer as far as ``view`` may see it. Raises ``MALFORMED`` if the request names too many
+        topics."""
         names = names_of(asked)
         question = (view.principal, asked.all_topics, asked.offsets, names)
 
@@ -90,7 +91,7 @@ class Describing:
                 async with self._building.seat(view.principal):
                     return await self._build(asked, names, view, found)
 
-        return await self._sharing.get(question, work)
+        return await self._single_flight.get(question, work)
 
     # --- answers ---------------------------------------------------------------------------------------------
 
@@ -98,15 +99,15 @@ class Describing:
         self,
         asked: Metadata,
         names: tuple[str, ...],
-        view: View,
+        view: MetadataView,
         found: dict[TopicPartition, Offsets | None] | None,
     ) -> EncodedAnswer:
-        """Put an answer together. ``found``: the offsets, where they were asked for."""
+        """Build an answer. ``found``: the offsets; None if they were not asked for."""
         image = self._shell.cluster.image
         steps = Steps()
         topics = []
         for topic in self._topics(asked, names):
-            await steps.take()
+            await steps.advance()
             if view.of_topic(topic.name):
                 topics.append(await self._topic(topic, found, steps))
         servers = [
@@ -117,7 +118,7 @@ class Describing:
         return EncodedAnswer(4, b"".join([*content, encode_array("servers", servers)]))
 
     def _topics(self, asked: Metadata, names: tuple[str, ...]) -> Sequence[TopicState]:
-        """Those that were asked for and exist."""
+        """Return the topics that were asked for and exist."""
         cluster = self._shell.cluster
         if asked.all_topics:
             return cluster.image.topics
@@ -131,7 +132,7 @@ class Describing:
             return b"".join([known.head, encode_array("partitions", known.partitions)])
         partitions: list[bytes] = []
         for number, state in enumerate(topic.partitions):
-            await steps.take()
+            await steps.advance()
             offsets = found.get(TopicPartition(topic.topic_id, number))
             partitions.append(encode_part(_partition_info(number, state, offsets)))
         return b"".join([_topic_head(topic), encode_array("partitions", partitions)])
@@ -147,7 +148,7 @@ class Describing:
             if number < len(old) and old[number] is state:
                 partitions.append(before[number])
                 continue
-            await steps.take()
+            await steps.advance()
             partitions.append(encode_part(_partition_info(number, state, None)))
         known = self._encoded[topic.topic_id] = _Encoded(topic, _topic_head(topic), partitions)
         if len(self._encoded) > 2 * len(self._shell.cluster.image.topics):
@@ -161,16 +162,16 @@ class Describing:
     # --- offsets ---------------------------------------------------------------------------------------------
 
     async def _find_offsets(
-        self, asked: Metadata, names: tuple[str, ...], view: View
+        self, asked: Metadata, names: tuple[str, ...], view: MetadataView
     ) -> dict[TopicPartition, Offsets | None]:
-        """The offsets of all partitions of the answer, as far as leaders tell them in time."""
+        """Return the offsets of all partitions of the answer, as far as leaders report them in time."""
         want = Want(view.principal)
         began = trio.current_time()
         steps = Steps()
         try:
             with trio.move_on_at(began + ANSWER_TIMEOUT_S):
                 for topic in self._topics(asked, names):
-                    await steps.take()
+                    await steps.advance()
                     for number in range(len(topic.partitions) if view.of_topic(topic.name) else 0):
                         await self._until(want, LOOKED_UP_AT_ONCE - 1)
                         await self._look_up(TopicPartition(topic.topic_id, number), want, began + OFFSETS_TIMEOUT_S)
@@ -180,7 +181,7 @@ class Describing:
         return want.found
 
     async def _look_up(self, key: TopicPartition, want: Want, leader_until: float) -> None:
-        """Have this partition looked up. A server that was silent for another one is not asked again."""
+        """Request a look-up of a partition. A server that was silent for another partition is not asked again."""
         with trio.move_on_at(leader_until):
             while (leader := self._leader(key)) is None and trio.current_time() < leader_until:
                 await self._shell.wait_change()
@@ -189,12 +190,12 @@ class Describing:
             self._send()
 
     def _leader(self, key: TopicPartition) -> NodeId | None:
-        """None: there is none now. "": nor will be, for the partition is gone."""
+        """Return the leader of a partition; None: it has none now; "": the partition was deleted."""
         state = self._shell.cluster.state(*key)
         return "" if state is None else state.leader
 
     async def _until(self, want: Want, left: int) -> None:
-        """Wait while more than so many of its look-ups have not ended."""
+        """Wait until at most ``left`` look-ups of ``want`` have not ended."""
         while want.left > left:
             event = self._waiting[want] = trio.Event()
             try:
@@ -203,31 +204,31 @@ class Describing:
                 del self._waiting[want]
 
     def _send(self) -> None:
-        """Have the look-ups whose turn it is sent, once whoever asks in this turn has asked."""
+        """Schedule the sending of look-ups, after all requests of this turn of the event loop have added theirs."""
         if not self._sending:
             self._sending = True
             self._shell.nursery.start_soon(self._send_all)
 
     async def _send_all(self) -> None:
         self._sending = False
-        for number, lookup in enumerate(list(self._lookups.take()), 1):
+        for number, lookup in enumerate(list(self._lookups.next_to_send()), 1):
             self._start(lookup)
             if number % SENT_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
 
     def _start(self, lookup: Lookup) -> None:
-        told: dict[str, Message | TidelogError] = {}
+        answers: dict[str, Message | TidelogError] = {}
 
-        def heard(at: str, answer: Message | TidelogError) -> None:
-            told[at] = answer
-            if len(told) == 2:
-                self._on_told(lookup, told["earliest"], told["latest"])
+        def on_answer(at: str, answer: Message | TidelogError) -> None:
+            answers[at] = answer
+            if len(answers) == 2:
+                self._on_offsets(lookup, answers["earliest"], answers["latest"])
 
         for at in ("earliest", "latest"):
             request = ListOffset(*lookup.key, at, isolation="uncommitted")
-            self._shell.ask_leader(request, OFFSETS_TIMEOUT_S, lambda answer, at=at: heard(at, answer))  # type: ignore[misc]
+            self._shell.ask_leader(request, OFFSETS_TIMEOUT_S, lambda answer, at=at: on_answer(at, answer))  # type: ignore[misc]
 
-    def _on_told(self, lookup: Lookup, earliest: Message | TidelogError, latest: Message | TidelogError) -> None:
+    def _on_offsets(self, lookup: Lookup, earliest: Message | TidelogError, latest: Message | TidelogError) -> None:
         both = None
         if isinstance(earliest, OffsetAnswer) and isinstance(latest, OffsetAnswer):
             both = Offsets(earliest, latest)
@@ -239,7 +240,7 @@ class Describing:
 
 
 def _topic_head(topic: TopicState) -> bytes:
-    """A part of four keys, but for the last of them."""
+    """Encode a topic, a part of four keys, without the last key."""
     fields = encode_fields(topic_id=topic.topic_id, name=topic.name, config=topic.config.texts())
     return b"\xa4" + fields
 
@@ -268,7 +269,8 @@ def _partition_info(index: int, state: PartitionState, offsets: Offsets | None) 
 
 
 def names_of(asked: Metadata) -> tuple[str, ...]:
-    """The topics that a request names, each once; none if it is for all. Raises ``MALFORMED``: they are too many."""
+    """Return the topics that a request names, each once; none if it is for all topics. Raises ``MALFORMED`` if they
+    are too many."""
     names = () if asked.all_topics else tuple(dict.fromkeys(asked.topics))
     if len(names) > MAX_NAMES:
         raise refuse("MALFORMED", f"the request names {len(names)} topics; at most {MAX_NAMES} at a time")

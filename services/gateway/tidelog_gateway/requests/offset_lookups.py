@@ -1,11 +1,11 @@
-"""Which offsets are asked for when, for answers that tell of many partitions.
+"""Schedules look-ups of offsets, for answers that have many partitions.
 
-Of each partition one look-up is under way at a time. Whoever wants it before it is sent shares it. Whoever comes
-later shares the next one: an answer is never older than its question. So the number of look-ups follows from how
-long one takes, and not from how many ask.
+One look-up of a partition is under way at a time. Requests that come before it is sent share it. Later requests share
+the next one, so an answer is never older than its question. So the number of look-ups depends on how long one takes,
+and not on the number of requests.
 
-At most ``PER_SERVER`` look-ups are under way at a server. Behind them principals come in turn, and each has its own
-in order: one that wants very many does not hold up another that wants few.
+At most ``PER_SERVER`` look-ups are under way at a server. Those that wait are sent in turn of their principals, and
+in order for each principal: a principal that wants very many does not hold up another that wants few.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import OffsetAnswer
 
 PER_SERVER = 64
-"""Look-ups under way at one server; each is two requests, earliest and latest. A batch that comes to the server waits
-behind them."""
+"""Look-ups under way at one server; each is two requests, earliest and latest. A batch that arrives at the server
+waits behind them."""
 
 
 @dataclass(slots=True, eq=False)
 class Want:
-    """What somebody waits for. ``found`` gets an entry for each partition, None where the offsets are unknown."""
+    """The look-ups that one request waits for. ``found`` gets an item per partition; None: the offsets are
+    unknown."""
 
     principal: str
     left: int = 0
@@ -32,12 +33,12 @@ class Want:
     silent: dict[NodeId, None] = field(default_factory=dict)
     """Servers that did not answer for a partition in time, or to which the link broke."""
     given_up: bool = False
-    """Nobody waits for it any more."""
+    """No request waits for the look-ups any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Of a partition, as its leader told them."""
+    """The offsets of a partition, as its leader reported them."""
 
     earliest: OffsetAnswer
     latest: OffsetAnswer
@@ -45,7 +46,7 @@ class Offsets:
 
 @dataclass(slots=True, eq=False)
 class Lookup:
-    """One look-up of a partition. ``server``: the leader when it was wanted first."""
+    """One look-up of a partition. ``server``: the leader when the look-up was requested first."""
 
     key: TopicPartition
     server: NodeId
@@ -59,14 +60,15 @@ class Lookups:
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, Lookup] = {}
-        """Wanted, and not sent yet."""
+        """Look-ups that are requested and not sent yet."""
         self._sent: dict[TopicPartition, Lookup] = {}
         self._queues: dict[NodeId, dict[str, deque[Lookup]]] = {}
-        """By server, then by principal, the one whose turn is next first. One that several want is in several."""
+        """Look-ups by server, then by principal; the principal whose turn is next comes first. A look-up that several
+        principals want is in the queues of all of them."""
         self._under_way: dict[NodeId, int] = {}
 
     def want(self, want: Want, key: TopicPartition, server: NodeId) -> None:
-        """Somebody wants the offsets of a partition, which this server leads."""
+        """Request a look-up of a partition, which this server leads."""
         want.left += 1
         lookup = self._next.get(key)
         if lookup is None:
@@ -77,8 +79,8 @@ class Lookups:
             if key not in self._sent:
                 self._queue(lookup, want.principal)
 
-    def take(self) -> Iterator[Lookup]:
-        """Those that are to be sent now."""
+    def next_to_send(self) -> Iterator[Lookup]:
+        """Yield the look-ups that are to be sent now."""
         for server in list(self._queues):
             queues = self._queues[server]
             while queues and self._under_way.get(server, 0) < PER_SERVER:
@@ -94,8 +96,8 @@ class Lookups:
                 del self._queues[server]
 
     def on_answer(self, lookup: Lookup, offsets: Offsets | None, *, silent: bool = False) -> list[Want]:
-        """A look-up has ended; returns the wants that it was for. ``silent``: the server did not answer. A refusal
-        is an answer: it concerns this partition alone."""
+        """End a look-up; return the wants that it was for. ``silent``: the server did not answer. A refusal is an
+        answer, which concerns this partition alone."""
         del self._sent[lookup.key]
         self._under_way[lookup.server] -= 1
         if not self._under_way[lookup.server]:

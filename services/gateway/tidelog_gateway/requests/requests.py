@@ -1,6 +1,6 @@
-"""Requests of clients that take a while: what the active controller decides, and what several leaders must be asked.
+"""Requests of clients that the active controller decides, or that need answers of several servers.
 
-Each runs in a task of its own and is answered when it ends. None is on the hot path.
+Each request runs in a task of its own and is answered when the task ends. None is on the hot path.
 """
 
 from __future__ import annotations
@@ -89,27 +89,26 @@ from tidelog_gateway.limits.heavy_requests import cost_of
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.requests.coordinator_client import KINDS as GROUP_KINDS
 from tidelog_gateway.requests.coordinator_client import TIMEOUT_S, CoordinatorClient
-from tidelog_gateway.requests.metadata_answers import OFFSETS_TIMEOUT_S, Describing, View
+from tidelog_gateway.requests.metadata_answers import OFFSETS_TIMEOUT_S, MetadataAnswers, MetadataView
 from tidelog_gateway.rights.authorizer import heirs_at
-from tidelog_gateway.shared_requests import PendingRequest, Seats, Sharing, Steps
+from tidelog_gateway.shared_requests import PendingRequest, Seats, SingleFlight, Steps
 from tidelog_gateway.shell import Answered, GatewayShell
 
-Once = TypeVar("Once", bound=Message)
+Request = TypeVar("Request", bound=Message)
 
 CONTROLLER_TIMEOUT_S = 10.0
 SERVER_TIMEOUT_S = 5.0
 PRODUCER_ID_BLOCK = MAX_TASKS
 """Producer ids that a gateway takes from the controllers at a time, to give them out one by one."""
 ALLOCATE_TRIES = 10
-"""So often the controllers are asked for ids of one share. Another block that is given at the same time can push a
-block out of its share."""
+"""Tries to allocate ids of one share. An allocation at the same time can push a block out of its share."""
 CONTROL, CONTROL_EACH = 16, 2
-"""Requests for changes, or for what takes long to work out, that are with the controllers at a time: in all, and of
-one tenant. A change is written to the disks of the controllers, and each server hears of it."""
+"""Requests for changes or for costly answers that are with the controllers at a time: in all, and of one tenant. A
+change is written to the disks of the controllers, and sent to every server."""
 MOST_WAITING = 1000
-"""What the large requests of a tenant may cost that wait for their answers: together they name 100,000 things."""
-ASKER_LENGTH = 64
-"""Of a client's name so much is passed on."""
+"""Most cost of the large requests of a tenant that wait for answers: together they have 100,000 names or parts."""
+MAX_NAME_LENGTH = 64
+"""Characters of a client's name that are passed on."""
 
 CONTROLLED = (
     AddController,
@@ -134,7 +133,7 @@ CONTROLLED = (
     RevokeTokens,
     RotateTicketKeys,
 )
-"""The active controller decides them."""
+"""Requests that the active controller decides."""
 KINDS = (
     *GROUP_KINDS,
     *CONTROLLED,
@@ -154,29 +153,30 @@ KINDS = (
 )
 LISTS = (ListGroups, ListTransactions)
 SHARED = (DescribeAccess, DescribeFeatures, DescribeMetrics, DescribeQuorum)
-"""Whoever may ask them is told the same."""
+"""Requests with the same answer for every client that has the right to them."""
 SHARED_BY_TENANT = (History, PlanRebalance)
-"""So it is with these. There are as many questions as partitions, and plans: each tenant waits for its own."""
+"""Requests with the same answer for every client, too. There are as many different ones as partitions and plans, so
+only requests of one tenant share an answer."""
 READING = (Metadata, DescribeGroup, FetchOffsets, *LISTS, *SHARED, *SHARED_BY_TENANT)
-"""Change nothing, and may take long."""
+"""Requests that change nothing and may take long: they end with their client's link."""
 
 OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProducer, CreateTopic)
-"""They make something that counts for their principal."""
+"""Requests that create something that counts for their principal."""
 
 
-class RequestView(View, Protocol):
-    """What a client may see, and what is written down of its requests."""
+class RequestView(MetadataView, Protocol):
+    """The rights of a client to see answers, and the audit of its requests."""
 
     def seen(self, answer: Message) -> Message: ...
     @property
     def tenant(self) -> Tenant: ...
     @property
     def spared(self) -> tuple[str, ...]: ...
-    def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
+    def on_answer(self, request: Message, answer: Message | TidelogError) -> None: ...
 
 
-class Playground(Protocol):
-    """Nodes that faults can be played with: those of ``tidelog dev``."""
+class FaultPlayground(Protocol):
+    """Nodes in which faults can be caused: those of ``tidelog dev``."""
 
     async def play(self, node: str, act: str) -> Message: ...
 
@@ -188,41 +188,40 @@ class ClientRequests:
         self,
         shell: GatewayShell,
         client: str,
-        playground: Playground | None = None,
+        playground: FaultPlayground | None = None,
         metrics: Callable[[], MetricsAnswer] | None = None,
     ) -> None:
-        """``client``: a name that no other process ever has, and nobody else is told. Under it, with a number, the
-        controllers do each request once, however often it is sent. ``metrics``: what this gateway counts; None: it
-        does not tell."""
+        """``client``: a unique and secret name of this process. By this name and a number the controllers recognise a
+        request that is sent again, and do it once. ``metrics``: the gateway's metrics; None: they are off."""
         self._metrics = metrics
         self._shell = shell
         self._playground = playground
         self._ids: dict[int, range] = {}
-        """Producer ids that are not given out yet, by share."""
+        """Allocated producer ids that no client has yet, by share."""
         self._allocating = trio.Lock()
         self._client = client
         self._sequences = itertools.count(1)
-        self._coordination = CoordinatorClient(shell, self._once)
-        self._describing = Describing(shell)
-        self._sharing = Sharing(shell.nursery)
+        self._coordinators = CoordinatorClient(shell, self._numbered)
+        self._metadata = MetadataAnswers(shell)
+        self._single_flight = SingleFlight(shell.nursery)
         self._at_controller = Seats(CONTROL, CONTROL_EACH)
         self._encoding = Seats(1, 1)
-        """For lists of all groups or transactions."""
+        """One list of all groups or transactions is encoded at a time."""
         self._waiting: dict[Tenant, int] = {}
-        """What the large requests of each cost that wait for their answers."""
+        """Cost of the large requests of each tenant that wait for answers."""
         self._pending: dict[int, dict[PendingRequest, None]] = {}
-        """By client: its requests."""
+        """Unanswered requests by client."""
 
     def on_message(self, link: Link, id: int, message: Message, view: RequestView) -> None:
-        """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
+        """Start a request; it is answered later, as far as ``view`` lets its client see. Raises ``OVERLOADED``."""
         if isinstance(message, PutToken | RevokeTokens | AlterQuotas):
             message = replace(message, spared=view.spared)
         if isinstance(message, AskedRequest):
-            message = replace(message, asker=asker_of(link, view))
+            message = replace(message, asker=asked_by(link, view))
         if isinstance(message, OWNED):
             owners = self._shell.cluster.image.level >= OWNERS
             message = replace(message, principal=view.principal if owners else "")
-        done = self._begin(link, id, message, view)
+        done = self._begin_request(link, id, message, view)
         until = trio.current_time() + TIMEOUT_S
         pending = PendingRequest(view.tenant, until, only_reads=isinstance(message, READING))
         if (seats := self._first_seats(message)) is not None:
@@ -231,23 +230,24 @@ class ClientRequests:
         self._shell.nursery.start_soon(self._serve, link, pending, message, view, done)
 
     def _first_seats(self, message: Message) -> Seats | None:
-        """Where a request needs a seat before anything else is done for it."""
+        """Return the seats of which a request needs one first; None: it needs none at first."""
         if isinstance(message, CONTROLLED):
             return self._at_controller
         if isinstance(message, GROUP_KINDS) and not isinstance(message, (*LISTS, BeginTransaction)):
-            return self._coordination.seats_for(message)
+            return self._coordinators.seats_for(message)
         return None
 
-    def _begin(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
-        """As the shell does; large requests of a principal count for what they name, too, until they have ended."""
+    def _begin_request(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
+        """Count a request as the shell does. A large request also counts by its cost until it ends, for its
+        tenant."""
         cost = cost_of(message)
         if cost == 1:
-            return self._shell.begin(link, id)
+            return self._shell.begin_request(link, id)
         tenant = view.tenant
         waiting = self._waiting.get(tenant, 0)
         if waiting and waiting + cost > MOST_WAITING:
             raise refuse("OVERLOADED", "requests of this client that name very much wait for answers")
-        answered = self._shell.begin(link, id)
+        answered = self._shell.begin_request(link, id)
         self._waiting[tenant] = waiting + cost
 
         def done(answer: Message | TidelogError) -> None:
@@ -259,7 +259,7 @@ class ClientRequests:
         return done
 
     def on_close(self, link: Link) -> None:
-        """A client went: nobody waits for what it asked to read, and what has not begun does not begin."""
+        """Cancel the requests of a client that is gone which only read, or which have not begun."""
         for pending in self._pending.get(link.source, ()):
             if pending.ends_with_link:
                 pending.scope.cancel()
@@ -271,10 +271,10 @@ class ClientRequests:
         try:
             with contained(link, message.OP), pending.scope:
                 try:
-                    answer = view.seen(await self._shared(message, view, pending))
+                    answer = view.seen(await self._answer_shared(message, view, pending))
                 except TidelogError as error:
                     answer = error
-                view.tell(message, answer)
+                view.on_answer(message, answer)
             if pending.scope.cancelled_caught:
                 answer = Unreachable("the client is gone")
         finally:
@@ -286,29 +286,29 @@ class ClientRequests:
         with burst():
             done(answer)
 
-    async def _shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
-        """The answer; of what is told to everybody in the same way, one for all who ask it at the same time."""
+    async def _answer_shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
+        """Return the answer to a request. Equal requests at the same time share it where it is the same for all."""
         if isinstance(message, LISTS) and not getattr(message, "app", ""):
-            return await self._sharing.get((message.OP, view.tenant), partial(self._list, message, view))
+            return await self._single_flight.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
-            return await self._sharing.get(message, partial(self._answer, message, view, pending))
+            return await self._single_flight.get(message, partial(self._answer, message, view, pending))
         if isinstance(message, SHARED_BY_TENANT):
             own = PendingRequest(pending.tenant, pending.until)  # the client that asked first may go
-            return await self._sharing.get((message, pending.tenant), partial(self._answer, message, view, own))
+            return await self._single_flight.get((message, pending.tenant), partial(self._answer, message, view, own))
         return await self._answer(message, view, pending)
 
     async def _list(self, message: Message, view: RequestView) -> Message:
-        """All groups or transactions that a client may see: one list of all for everybody, then encoded in steps, one
-        at a time, tenants in turn."""
-        told = await self._sharing.get(message.OP, partial(self._coordination.answer, message))
+        """Return all groups or transactions that a client may see. The list is fetched once for all clients that
+        wait; one answer is encoded at a time, and tenants are served in turn."""
+        found = await self._single_flight.get(message.OP, partial(self._coordinators.answer, message))
         async with self._encoding.seat(view.tenant):
-            return await self._encoded_list(view.seen(told))
+            return await self._encoded_list(view.seen(found))
 
-    def _once(self, message: Once, principal: str | None = None) -> Once:
-        """The request under the name that it has among the controllers, where it changes something. The name is the
-        principal's own, also where the client does not number its requests: so nobody's requests push those of
-        others out of what the controllers remember. ``principal`` None: the gateway asks for itself. Raises
-        ``MALFORMED``."""
+    def _numbered(self, message: Request, principal: str | None = None) -> Request:
+        """Return a request that changes something with its client session and number for the controllers. The session
+        belongs to the principal, even if the client does not number its requests, so that the requests of one
+        principal do not evict those of others from the controllers' memory. ``principal`` None: the gateway asks
+        for itself. Raises ``MALFORMED``."""
         if not isinstance(message, SequencedRequest):
             return message
         if len(message.client.encode()) > LONGEST_ID:
@@ -323,7 +323,7 @@ class ClientRequests:
         controllers = self._shell.controllers
         match message:
             case Metadata():
-                return await self._describing.answer(message, view)
+                return await self._metadata.answer(message, view)
             case DescribeAccess():
                 return _access_answer(self._shell.cluster.image)
             case Digest(node):
@@ -361,12 +361,12 @@ class ClientRequests:
                 return await self._delete(message, view, pending)
             case BeginTransaction():
                 message = replace(message, producer_id=await self._next_producer_id(view))
-                begun = await self._coordination.answer(message, pending)
+                begun = await self._coordinators.answer(message, pending)
                 assert isinstance(begun, TransactionBegun)
                 ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
             case _ if isinstance(message, GROUP_KINDS):
-                return await self._coordination.answer(message, pending)
+                return await self._coordinators.answer(message, pending)
             case DescribeQuorum() if controllers.in_want is not None:
                 return controllers.in_want
             case DescribeQuorum() | DescribeFeatures():
@@ -375,15 +375,15 @@ class ClientRequests:
                 return await self._ask_controller(message, view, pending)
 
     async def _ask_controller(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
-        """The active controller's answer. The request gets its number when it is sent: the controllers refuse one
-        that comes long after others with higher numbers, since they may have forgotten it."""
+        """Return the active controller's answer. The request gets its number when it is sent: the controllers refuse
+        a number that comes long after higher ones, since they may have forgotten it."""
         with await pending.wait(self._at_controller):
-            numbered = self._once(message, view.principal)
+            numbered = self._numbered(message, view.principal)
             return await self._shell.controllers.call(numbered, pending.until - trio.current_time())
 
     async def _create(self, message: CreateTopic, view: RequestView, pending: PendingRequest) -> Message:
-        """Answered when a produce to it would go through; the topic is there, so after a while all the same. When
-        the controller was lost in between, a topic that now exists as it was asked for is the one asked for."""
+        """Create a topic; return when it accepts produced batches, or after ``CONTROLLER_TIMEOUT_S`` anyway, since
+        the topic exists. If the link to the controller broke, an existing topic as requested is the one created."""
         shell = self._shell
         try:
             answer = await self._ask_controller(message, view, pending)
@@ -411,7 +411,7 @@ class ClientRequests:
             raise
 
     def _share_of(self, view: RequestView) -> int:
-        """The share that the client's producer ids come from; -1 while the cluster has no shares."""
+        """Return the share that the client's producer ids come from; -1 while the cluster has no shares."""
         if self._shell.cluster.image.level < PRODUCER_SHARES:
             return -1
         return share_of_principal(view.principal)
@@ -424,10 +424,10 @@ class ClientRequests:
             return ids[0]
 
     async def _allocate(self, count: int, view: RequestView) -> range:
-        """So many producer ids that nobody else ever gets, all of the client's share: from the controllers."""
+        """Allocate ``count`` unique producer ids of the client's share at the controllers. Raises ``OVERLOADED``."""
         share = self._share_of(view)
         for _ in range(ALLOCATE_TRIES):
-            request = self._once(AllocateProducerIds(count, share=share), view.principal)
+            request = self._numbered(AllocateProducerIds(count, share=share), view.principal)
             block = await self._shell.controllers.call(request, CONTROLLER_TIMEOUT_S)
             assert isinstance(block, ProducerIds)
             ids = range(block.first, block.first + block.count)
@@ -436,39 +436,40 @@ class ClientRequests:
         raise refuse("OVERLOADED", f"no producer ids of share {share}: others are given at the same time")
 
     def _sign(self, first_id: int, count: int, epoch: int, view: RequestView) -> str:
-        """A ticket for the client; "" while the cluster has none. The caller knows that the ids are the client's."""
+        """Return a ticket for the client; "" while the cluster has no keys. The caller knows that the ids are the
+        client's."""
         return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
 
     async def _init_task_producer(
         self, message: InitTaskProducer, view: RequestView, pending: PendingRequest
     ) -> TaskProducer:
-        """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
-        controllers give one. Ids that a client brings are not passed on."""
-        answer = await self._coordination.answer(replace(message, first_id=0), pending)
+        """Return the coordinator's answer. If the application needs a block of ids, which is rare, the controllers
+        allocate one. Ids that a client sends are not passed on."""
+        answer = await self._coordinators.answer(replace(message, first_id=0), pending)
         assert isinstance(answer, TaskProducer)
         if answer.producer_id:
             return answer
         ids = await self._allocate(MAX_TASKS, view)
-        answer = await self._coordination.answer(replace(message, first_id=ids.start), pending)
+        answer = await self._coordinators.answer(replace(message, first_id=ids.start), pending)
         assert isinstance(answer, TaskProducer)
         return answer
 
     async def _settle(self, asked: SettleTransaction, pending: PendingRequest) -> Message:
-        """Have the leader write the marker, where that takes the place of no coordinator. The coordinators are asked
-        first: a transaction that ends while they are asked is not open any more when the leader is asked."""
+        """Have the leader write the marker of a transaction that no coordinator has. The coordinators are asked
+        first: a transaction that ends meanwhile is not open any more when the leader is asked."""
         cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch
         if cluster.image.level < SETTLING:
             text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"
             raise refuse("UNSUPPORTED_LEVEL", text, level=cluster.image.level)
-        listed = await self._coordination.answer(ListTransactions(), pending)
+        listed = await self._coordinators.answer(ListTransactions(), pending)
         assert isinstance(listed, ListTransactionsAnswer)
         known = next((one for one in listed.transactions if one.producer_id == id), None)
         if known is not None:
             text = f"the coordinator of {known.app} has the transaction of producer {id}, and ends it"
             raise refuse("INVALID_TRANSACTION", f"{text}: 'tidelog transactions abort {known.app}'")
-        told = await self._ask(ListOffset(asked.topic_id, asked.partition, "latest", isolation="uncommitted"))
-        assert isinstance(told, OffsetAnswer)
-        if told.stable is None or (told.stable.producer_id, told.stable.producer_epoch) != (id, epoch):
+        found = await self._ask(ListOffset(asked.topic_id, asked.partition, "latest", isolation="uncommitted"))
+        assert isinstance(found, OffsetAnswer)
+        if found.stable is None or (found.stable.producer_id, found.stable.producer_epoch) != (id, epoch):
             raise refuse("UNKNOWN_TRANSACTION", f"readers do not wait for producer {id} epoch {epoch} there")
         state = cluster.state(asked.topic_id, asked.partition)
         if state is None or state.leader is None:
@@ -477,15 +478,15 @@ class ClientRequests:
         marker = WriteMarker("", asked.topic_id, asked.partition, id, epoch, asked.commit)
         return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
 
-    async def _encoded_list(self, told: Message) -> EncodedAnswer:
-        """All groups or transactions that a client may see, encoded in steps."""
-        assert isinstance(told, ListGroupsAnswer | ListTransactionsAnswer)
+    async def _encoded_list(self, found: Message) -> EncodedAnswer:
+        """Encode a list of groups or transactions in steps."""
+        assert isinstance(found, ListGroupsAnswer | ListTransactionsAnswer)
         name, infos = (
-            ("groups", told.groups) if isinstance(told, ListGroupsAnswer) else ("transactions", told.transactions)
+            ("groups", found.groups) if isinstance(found, ListGroupsAnswer) else ("transactions", found.transactions)
         )
         steps, items = Steps(), []
         for info in infos:
-            await steps.take()
+            await steps.advance()
             items.append(encode_part(info))
         return EncodedAnswer(1, encode_array(name, items))
 
@@ -504,7 +505,7 @@ class ClientRequests:
         return await self._call(lambda done: peers.start_call(node, message, SERVER_TIMEOUT_S, done))
 
     async def _call(self, start: Callable[[Answered], None]) -> Message:
-        """The answer of a call that ``start`` begins and that is answered in any case."""
+        """Return the answer of a call that ``start`` begins and that is always answered. Raises ``TidelogError``."""
         answered = trio.Event()
         answers: list[Message | TidelogError] = []
 
@@ -519,10 +520,10 @@ class ClientRequests:
         return answers[0]
 
 
-def asker_of(link: Link, view: RequestView) -> str:
-    """The principal and its address, as histories show them. The name that an anonymous client gives itself is in
-    brackets: it may be the name of a principal."""
-    name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:ASKER_LENGTH]})"
+def asked_by(link: Link, view: RequestView) -> str:
+    """Return the principal and its address, as histories show them. The name that an anonymous client gives itself is
+    in brackets, since it may be the name of a principal."""
+    name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:MAX_NAME_LENGTH]})"
     return f"{name} at {link.remote}"
 
 

@@ -1,6 +1,6 @@
-"""The keys of the tokens' issuer, got in the background: from a file, or by one plain GET over HTTP.
+"""Fetches the keys of an outside issuer in the background: from a file, or by one plain GET over HTTP.
 
-What is got is bounded in size and time, and a redirect is not followed: the address is the operator's alone.
+Size and time of a fetch are bounded. Redirects are not followed: only the operator decides about the address.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import trio
 from tidelog.errors import TidelogError
 from tidelog.net.tls import TlsFiles, TlsOptions
 
-from tidelog_gateway.rights.authorizer import Client
+from tidelog_gateway.rights.authorizer import ClientIdentity
 from tidelog_gateway.rights.oidc import Issuer
 from tidelog_gateway.settings import OidcRules
 
 MAX_BYTES = 256 << 10
-"""Size of a set of keys at most."""
+"""Most bytes of a set of keys."""
 TIMEOUT_S = 10.0
 PORTS = {"http": 80, "https": 443}
 
 
 class IssuerKeys:
-    """Keeps an issuer's keys fresh, and judges its tokens. ``where``: a file's path, or a URL. ``ca``: a PEM file of
-    the authorities of that URL; "": whom the system trusts. The owner runs ``run``."""
+    """Keeps an issuer's keys fresh, and verifies its tokens. ``where``: a file's path, or a URL. ``ca``: a PEM file
+    of the authorities of that URL; "": those that the system trusts. The owner runs ``run``."""
 
     def __init__(self, rules: OidcRules, where: str, ca: str, clock: Callable[[], float]) -> None:
         self._issuer = Issuer(rules)
@@ -37,7 +37,7 @@ class IssuerKeys:
         self._wake = trio.Event()
         self._log = structlog.get_logger()
 
-    def recognize(self, token: str, wall_ms: int) -> Client | TidelogError:
+    def recognize(self, token: str, wall_ms: int) -> ClientIdentity | TidelogError:
         """Recognize the client of a token, and fetch keys if one is missing; see ``Issuer.recognize``."""
         due = self._issuer.due()
         answer = self._issuer.recognize(token, wall_ms)
@@ -46,7 +46,7 @@ class IssuerKeys:
         return answer
 
     async def run(self) -> None:
-        """Get the keys when they are due, until cancelled."""
+        """Fetch the keys whenever they are due, until cancelled."""
         while True:
             with trio.move_on_after(max(0.0, self._issuer.due() - self._clock())):
                 await self._wake.wait()
@@ -70,8 +70,8 @@ class IssuerKeys:
 
 
 async def fetch(url: str, context: Callable[[], ssl.SSLContext]) -> bytes:
-    """The body of the answer. Raises ``ValueError`` for any answer but 200, and for one that is too large; what the
-    network does besides."""
+    """Return the body of the answer. Raises ``ValueError`` for any status but 200 and for a body that is too large,
+    and the errors of the network."""
     parts = urlsplit(url)
     assert parts.hostname
     port = parts.port or PORTS[parts.scheme]

@@ -1,7 +1,7 @@
 """Every field of the client plane that holds text, and the rule that covers it: one table.
 
-A field that names a topic, group, application, principal or server is told, and taken, only where the *right* of its
-row is held. The checks themselves are ``permissions.py`` (what an op needs), ``rights/authorizer.py`` and
+A field that names a topic, group, application, principal or server is shown and accepted only if the client has the
+*right* of its row. The checks themselves are ``permissions.py`` (what an op needs), ``rights/authorizer.py`` and
 ``clients/connections.py`` (what a request names besides) and ``rights/visibility.py`` (what is left out of an
 answer). tests/unit/test_named_fields.py fails for a field without a row and for a row without a field, and tries each
 field against the checks.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
+class FieldRule(NamedTuple):
     """Fields, as ``Message.field`` or ``Message.field.field of a part``."""
 
     names: str
@@ -27,8 +27,8 @@ def _fields(message: str, names: str) -> tuple[str, ...]:
     return tuple(f"{message}.{name}" for name in names.split())
 
 
-ROWS = (
-    Row(
+FIELD_RULES = (
+    FieldRule(
         "topic",
         "read topic",
         "Whoever reads a topic, as a member of a group too, may read it; so may whoever commits positions in it.",
@@ -42,10 +42,10 @@ ROWS = (
             *_fields("Subscribe", "topic_id"),
         ),
     ),
-    Row("topic", "write topic", "Whoever writes may.", _fields("Produce", "parts.topic_id")),
-    Row("topic", "create topic", "", (*_fields("CreateTopic", "name"), *_fields("TopicCreated", "topic_id"))),
-    Row("topic", "delete topic", "", _fields("DeleteTopic", "name")),
-    Row(
+    FieldRule("topic", "write topic", "Whoever writes may.", _fields("Produce", "parts.topic_id")),
+    FieldRule("topic", "create topic", "", (*_fields("CreateTopic", "name"), *_fields("TopicCreated", "topic_id"))),
+    FieldRule("topic", "delete topic", "", _fields("DeleteTopic", "name")),
+    FieldRule(
         "topic",
         "alter topic",
         "Settings and partitions of a topic.",
@@ -56,7 +56,7 @@ ROWS = (
             *_fields("SetReadOnly", "name"),
         ),
     ),
-    Row(
+    FieldRule(
         "topic",
         "describe topic",
         "Whoever is told of a topic may know of it, also where a group or a transaction names it.",
@@ -77,7 +77,7 @@ ROWS = (
             *_fields("TransactionEnded", "pending.topic_id pending.topic"),
         ),
     ),
-    Row(
+    FieldRule(
         "server",
         "describe topic",
         "Whoever knows of a topic is told which servers have it.",
@@ -88,7 +88,7 @@ ROWS = (
             *_fields("MetadataAnswer", "topics.partitions.successor topics.partitions.target"),
         ),
     ),
-    Row(
+    FieldRule(
         "server",
         "describe cluster",
         "Servers and their addresses; a server without a copy of the topic that it is asked about.",
@@ -103,14 +103,16 @@ ROWS = (
             *_fields("ReadCopy", "node"),
         ),
     ),
-    Row(
+    FieldRule(
         "topic",
         "describe cluster",
         "What servers count, they count of all topics.",
         _fields("MetricsAnswer", "page unreadable.topic_id differing.topic_id"),
     ),
-    Row("principal", "describe cluster", "Who asked for a change.", _fields("HistoryAnswer", "entries.evidence")),
-    Row(
+    FieldRule(
+        "principal", "describe cluster", "Who asked for a change.", _fields("HistoryAnswer", "entries.evidence")
+    ),
+    FieldRule(
         "server",
         "cluster cluster",
         "Servers, controllers and replicas are the administrators' affair.",
@@ -129,7 +131,7 @@ ROWS = (
             *_fields("TransferLeader", "server"),
         ),
     ),
-    Row(
+    FieldRule(
         "topic",
         "cluster cluster",
         "So is where the replicas of any topic are, and a transaction that hangs.",
@@ -145,7 +147,7 @@ ROWS = (
             *_fields("TransferLeader", "name"),
         ),
     ),
-    Row(
+    FieldRule(
         "principal",
         "security cluster",
         "Tokens and rules, which name resources, too. Administrators of the cluster may look at them.",
@@ -158,8 +160,8 @@ ROWS = (
             *_fields("RevokeTokens", "token_id principal"),
         ),
     ),
-    Row("principal", "cluster cluster", "Quotas.", _fields("AlterQuotas", "quotas.principal")),
-    Row(
+    FieldRule("principal", "cluster cluster", "Quotas.", _fields("AlterQuotas", "quotas.principal")),
+    FieldRule(
         "group",
         "group group",
         "Whoever takes part in a group may speak for each of its members.",
@@ -171,7 +173,7 @@ ROWS = (
             *_fields("LeaveGroup", "group member"),
         ),
     ),
-    Row(
+    FieldRule(
         "group",
         "describe group",
         "",
@@ -181,14 +183,16 @@ ROWS = (
             *_fields("FetchOffsets", "group"),
         ),
     ),
-    Row("server", "describe group", "Which server coordinates it.", _fields("DescribeGroupAnswer", "coordinator")),
-    Row(
+    FieldRule(
+        "server", "describe group", "Which server coordinates it.", _fields("DescribeGroupAnswer", "coordinator")
+    ),
+    FieldRule(
         "group",
         "describe cluster",
         "All groups.",
         (*_fields("ListGroups", "after"), *_fields("ListGroupsAnswer", "groups.group")),
     ),
-    Row(
+    FieldRule(
         "application",
         "transact app",
         "Its transactions, and the producers of its tasks.",
@@ -203,7 +207,7 @@ ROWS = (
             *_fields("Produce", "parts.transaction"),
         ),
     ),
-    Row(
+    FieldRule(
         "application",
         "describe app",
         "Of one application; of all it takes the right to describe the cluster.",
@@ -213,20 +217,20 @@ ROWS = (
         ),
     ),
     # --- what names nothing ---------------------------------------------------------------------------------
-    Row(
+    FieldRule(
         "",
         "",
         "Topics that a client asks about by name: the answer leaves out what it may not know of.",
         _fields("Metadata", "topics"),
     ),
-    Row(
+    FieldRule(
         "",
         "",
         "What a member says that it still has: nothing counts but what it was given.",
         _fields("GroupHeartbeat", "owned.topic_id owned.topic"),
     ),
-    Row("", "", "Ignored: the id beside it counts.", _fields("FetchOffsets", "parts.topic")),
-    Row(
+    FieldRule("", "", "Ignored: the id beside it counts.", _fields("FetchOffsets", "parts.topic")),
+    FieldRule(
         "",
         "",
         "The name under which a change is done once.",
@@ -239,7 +243,7 @@ ROWS = (
             )
         ),
     ),
-    Row(
+    FieldRule(
         "",
         "",
         "Set by the gateway, whatever a client says.",
@@ -252,7 +256,7 @@ ROWS = (
             )
         ),
     ),
-    Row(
+    FieldRule(
         "",
         "",
         "Set by the gateway, likewise.",
@@ -268,7 +272,7 @@ ROWS = (
             *_fields("RevokeTokens", "spared"),
         ),
     ),
-    Row(
+    FieldRule(
         "",
         "",
         "A random name, or words of one's own, for whom they are told to.",
@@ -280,7 +284,7 @@ ROWS = (
             *_fields("JoinGroup", "node"),
         ),
     ),
-    Row(
+    FieldRule(
         "",
         "",
         "Secrets that are shown, or given to whom they are for.",
@@ -293,7 +297,7 @@ ROWS = (
             *_fields("UseProducer", "ticket"),
         ),
     ),
-    Row(
+    FieldRule(
         "",
         "",
         "Who speaks, and of which cluster: the other end of this very connection.",
@@ -303,7 +307,7 @@ ROWS = (
             *_fields("Welcome", "cluster node role"),
         ),
     ),
-    Row(
+    FieldRule(
         "",
         "",
         "One of a few words, a setting or a version.",
@@ -329,7 +333,7 @@ ROWS = (
             *_fields("Subscribe", "read_from consistency isolation"),
         ),
     ),
-    Row(
+    FieldRule(
         "",
         "",
         "An error is about what was asked for, after the rules were heeded.",

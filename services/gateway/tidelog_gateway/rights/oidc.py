@@ -1,13 +1,13 @@
-"""Tokens of an OpenID Connect issuer (RFC 7519, OpenID Connect Core): whether one is good, and whose it is.
+"""Verifies tokens of an OpenID Connect issuer (RFC 7519, OpenID Connect Core), and finds their principals.
 
-A token is good if a key of the issuer has signed it with one of the algorithms that are taken, if it is for this
-audience, and if it is neither expired nor too early. Nothing that the token says of its own key counts: it names a
-key by its id (``kid``), and that key is one of the set (JWKS, RFC 7517) that the gateway got from the issuer. Only
-keys of asymmetric algorithms are taken from the set: what verifies a token can then not sign one.
+A token is valid if a key of the issuer has signed it with one of the configured algorithms, if it is for this
+audience, and if it is neither expired nor too early. The token only names its key, by an id (``kid``); the key itself
+is one of the set (JWKS, RFC 7517) that the gateway fetched from the issuer. Only keys of asymmetric algorithms are
+used from the set: a key that verifies tokens can then not sign any.
 
-An id that is in no set may be that of a new key, and so may be the key of a token that names none. Then the set is
-wanted again, at most every ``REFETCH_S``, and the token is refused with an error that may pass until a set that was
-asked for afterwards has arrived. While the set cannot be had, the last one stays in force for ``max_age_s``.
+An id that is not in the set may be that of a new key. So may be the key of a token that names none. Then the set is
+fetched again, at most every ``REFETCH_S``, and the token is refused with a retriable error until a set that was
+requested afterwards has arrived. While the set cannot be fetched, the last one stays in force for ``max_age_s``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from tidelog.acl import ANONYMOUS, PRINCIPAL, PRINCIPAL_IS
 from tidelog.errors import TidelogError, refuse
 
-from tidelog_gateway.rights.authorizer import Client
+from tidelog_gateway.rights.authorizer import ClientIdentity
 from tidelog_gateway.settings import OIDC_ALGORITHMS, OidcRules
 
 KINDS: dict[str, Any] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
@@ -34,11 +34,11 @@ MAX_HEADER_BYTES = 4 << 10
 MAX_KEY_ID_BYTES = 256
 LEAST_RSA_BITS = 2048
 MAX_KEYS = 100
-"""Keys of a set that are looked at; of a set with more the rest is left out."""
+"""Most keys of a set that are used; the rest is ignored."""
 MAX_UNKNOWN = 1000
-"""Ids remembered at most that were in no set."""
+"""Most ids remembered that were not in the set."""
 REFETCH_S = 10.0
-"""Seconds at least between two tries to get the set."""
+"""Least seconds between two tries to fetch the set."""
 LATEST_S = 1 << 40
 """No expiry counts as later than this second of the wall clock."""
 
@@ -57,28 +57,29 @@ class Issuer:
         self._keys: list[Any] = []
         self._tried_at = self._got_at = -math.inf
         self._tries = self._answered = 0
-        """How often the set was asked for, and the last time that it came."""
+        """Number of tries to fetch the set, and the number of the last try that succeeded."""
         self._has_failed = False
         self._unknown: dict[str, int] = {}
-        """Ids of keys that were in no set, or digests of tokens that name none; how many tries had begun before."""
+        """Ids of keys that were not in the set, or digests of tokens that name no key, each with the number of tries
+        that had begun before."""
         self._is_wanted = False
 
     # --- keys ------------------------------------------------------------------------------------------------
 
     def due(self) -> float:
-        """When the set is to be got next."""
+        """When the set is to be fetched next."""
         soon = self._is_wanted or self._has_failed
         return self._tried_at + (REFETCH_S if soon else self.rules.refresh_s)
 
     def on_try(self, now: float) -> None:
-        """The set is asked for now."""
+        """Record that a fetch of the set begins."""
         self._tried_at = now
         self._tries += 1
         self._is_wanted = False
 
     def on_keys(self, data: bytes, now: float) -> bool:
-        """The set arrived. Whether it is another one than before. Raises ``ValueError`` if it is none, or has no key
-        that any of the algorithms takes."""
+        """Use the set that was fetched; return whether it differs from the one before. Raises ``ValueError`` if the
+        data is no set of keys, or none of its keys is for a configured algorithm."""
         keys = [key for one in _listed(data) if (key := self._usable(one)) is not None]
         if not keys:
             raise ValueError(f"no key of it is for {', '.join(self.rules.algorithms)}")
@@ -87,7 +88,7 @@ class Issuer:
         return changed
 
     def on_failure(self, now: float) -> None:
-        """The set could not be had."""
+        """Record a failed fetch; drop keys older than ``max_age_s``."""
         self._has_failed = True
         if now - self._got_at > self.rules.max_age_s:
             self._keys = []
@@ -110,13 +111,14 @@ class Issuer:
 
     # --- tokens ----------------------------------------------------------------------------------------------
 
-    def recognize(self, text: str, wall_ms: int) -> Client | TidelogError:
-        """Whose token it is, or why it is refused. ``OFFLINE``: the key that it names may be known soon."""
+    def recognize(self, text: str, wall_ms: int) -> ClientIdentity | TidelogError:
+        """Return the client of a token, or the refusal. ``OFFLINE``: the key that the token names may be known
+        soon."""
         if len(text) > MAX_TOKEN_BYTES:
             return refuse("UNAUTHENTICATED", f"the token is larger than {MAX_TOKEN_BYTES} bytes")
         try:
             token = jwt.decode(text, self._key_of, registry=self._registry)
-            return self._judge(token.claims, wall_ms)
+            return self._client_of(token.claims, wall_ms)
         except _Refused as refused:
             answer: TidelogError = refused.args[0]
             return answer
@@ -157,7 +159,7 @@ class Issuer:
         self._is_wanted = True
         return refuse("OFFLINE", "the token's key is not known yet: the issuer is being asked", pause_ms=1000)
 
-    def _judge(self, claims: dict[str, Any], wall_ms: int) -> Client | TidelogError:
+    def _client_of(self, claims: dict[str, Any], wall_ms: int) -> ClientIdentity | TidelogError:
         rules = self.rules
         jwt.JWTClaimsRegistry(
             wall_ms // 1000,
@@ -174,7 +176,7 @@ class Issuer:
             text = f"the token is not taken here: its {rules.claim} names no principal, which is {PRINCIPAL_IS}"
             return refuse("UNAUTHENTICATED", f"{text}; another claim may (oidc.principal_claim)")
         expires_s = math.floor(min(claims["exp"], LATEST_S)) + rules.leeway_s
-        return Client(principal, expires_ms=expires_s * 1000)
+        return ClientIdentity(principal, expires_ms=expires_s * 1000)
 
 
 def _listed(data: bytes) -> list[object]:
@@ -194,7 +196,7 @@ def _refusal(why: str) -> _Refused:
 
 
 def _words(error: Exception) -> str:
-    """What is wrong, in words of our own: those of the library may repeat what the token says."""
+    """Describe an error without the library's text, which may repeat parts of the token."""
     match error:
         case ExpiredTokenError():
             return "it has expired"

@@ -1,4 +1,4 @@
-"""Which transactions each connection has begun: whoever ends or fences another one is audited.
+"""The transactions that each connection has begun. Ending or fencing a transaction of another connection is audited.
 
 A transaction is a connection's own if it was begun there, or if the connection holds its producer's ticket, as after
 a reconnect. Connections are known by their number, ``source``.
@@ -11,11 +11,11 @@ from tidelog.wire.messages import BeginTransaction, EndTransaction, PrepareTrans
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
 
 MOST = 1000
-"""Transactions of one connection that are remembered; beyond, the one that was begun first is forgotten."""
+"""Most transactions remembered for a connection; beyond this the one that was begun first is forgotten."""
 
 
 class OwnTransactions:
-    """``tickets``: those that the connections hold."""
+    """``tickets``: the producer tickets that the connections hold."""
 
     def __init__(self, tickets: ProducerTickets) -> None:
         self._tickets = tickets
@@ -23,11 +23,12 @@ class OwnTransactions:
         """By connection, application and name of a staged one: producer id and epoch."""
 
     def on_link_opened(self, source: int) -> None:
-        """There is another connection."""
+        """Register a connection."""
         self._begun[source] = {}
 
     def fences(self, source: int, request: BeginTransaction, answer: TransactionBegun) -> bool:
-        """The connection has begun a transaction. Whether that took the place of one of another connection."""
+        """Record that the connection has begun a transaction. Return whether that fenced one of another
+        connection."""
         mine = self._begun.get(source, {})
         key, (id, epoch) = (request.app, request.staged), (answer.producer_id, answer.producer_epoch)
         before = mine.pop(key, None)
@@ -37,12 +38,12 @@ class OwnTransactions:
         return epoch > 0 and before not in ((id, epoch), (id, epoch - 1))
 
     def has(self, source: int, request: EndTransaction | PrepareTransaction) -> bool:
-        """Whether it is a transaction of that connection."""
+        """Whether the transaction belongs to the connection."""
         identity = request.producer_id, request.producer_epoch
         if identity in self._begun.get(source, {}).values():
             return True
         return self._tickets.refuse_batch(source, *identity) is None
 
     def on_link_closed(self, source: int) -> None:
-        """The connection is gone."""
+        """Forget a connection that was closed."""
         del self._begun[source]

@@ -1,9 +1,9 @@
 """What each op of a client needs: one table.
 
-An op that is not in the table, and not known to need nothing, is for superusers only: whoever adds one says here what
-it needs. Requests that name topics by name are judged by the name, whether there is such a topic or not; those that
-name them by id are answered as if there were none where the principal may not describe the topic. So nobody learns
-of a topic that way. Every field that names something is in a table of its own (``named_fields.py``).
+An op that is not in the table, and not listed in ``OPEN``, is for superusers only, so a new op needs a row. Requests
+that name topics by name are authorized by the name, whether there is such a topic or not. Those that name a topic by
+id are answered as if the topic did not exist, if the principal may not describe it. So requests reveal no topics.
+Every field that names something is in a table of its own (``named_fields.py``).
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ OF_GROUP = {
     DescribeGroup.OP: "describe",
 }
 """Ops on the consumer group ``group``. ``commit_offsets`` with a ``transaction`` also needs to ``transact`` on that
-application (``Authorizer.judge``)."""
+application (``Authorizer.refuse_request``)."""
 BESIDES = {JoinGroup.OP: "read", CommitOffsets.OP: "read", FetchOffsets.OP: "describe"}
-"""Ops on a group that name topics besides: what they need on each of these."""
+"""Ops on a group that also name topics: the operation that they need on each of these."""
 OF_APP = {
     BeginTransaction.OP: "transact",
     EndTransaction.OP: "transact",
@@ -140,18 +140,19 @@ OF_CLUSTER = {
 ALSO = {DescribeAccess.OP: "security"}
 """Another operation on the cluster that is enough for an op."""
 OPEN = frozenset({Metadata.OP, InitProducer.OP, UseProducer.OP, ReleaseProducer.OP, Credit.OP, Unsubscribe.OP})
-"""Need nothing: ``metadata`` tells of what one may describe, the others touch what is one's own."""
+"""Ops that need no right: ``metadata`` answers only what its client may describe, and the others concern only what
+belongs to their client."""
 ASKING = frozenset(
     {DescribeQuorum.OP, DescribeFeatures.OP, DescribeMetrics.OP, DescribeAccess.OP, ListGroups.OP, PlanRebalance.OP}
 )
 ADMIN = frozenset({*BY_NAME, *OF_CLUSTER, DeleteGroup.OP} - ASKING)
-"""Change the cluster."""
+"""Ops that change the cluster."""
 EVERYTHING = ("security", "cluster")
-"""What an op needs that nobody has said anything of."""
+"""What an op needs that is in no table."""
 
 
 def resource_of(message: object, op: str) -> tuple[str, str] | None:
-    """Operation and resource that an op needs which names no topic by id; None: nothing."""
+    """Return operation and resource that an op needs which names no topic by id; None: it needs no right."""
     if op in BY_NAME:
         return BY_NAME[op], f"topic:{getattr(message, 'name', '')}"
     if op in OF_GROUP:

@@ -1,6 +1,6 @@
-"""Every text that a client sends is printable and bounded (``tidelog.printable``): checked once, at the door.
+"""Checks that every text that a client sends is printable and bounded (``tidelog.printable``).
 
-The classes of messages say which of their fields are texts, so a field that is added is checked as well.
+The text fields are found by the types of the message classes, so a new field is checked as well.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tidelog.wire.messages import GroupPosition, Hello, Message
 from tidelog.wire.schema import hints, optional_of
 
 FREE = frozenset({(GroupPosition, "metadata"), (Hello, "token")})
-"""Texts that are not looked at here. Metadata of positions are only kept for clients, bounded by the coordinator of
-the group, and escaped when shown. Tokens have a bound of their own."""
+"""Texts that are not checked here. Metadata of positions are only kept for clients, bounded by the coordinator of the
+group, and escaped when shown. Tokens have a bound of their own."""
 MAX_TOKEN_BYTES = 16 << 10
-"""Tokens of an issuer may be long."""
+"""Tokens of an outside issuer may be long."""
 
 
 def fault_of_texts(message: Message) -> str:
-    """Why a message is refused for its texts; "" for nothing."""
+    """Describe what is wrong with the texts of a message; "": nothing."""
     if isinstance(message, Hello):
         fault = fault_of_text(message.node, "node", MAX_NAME_BYTES)
         fault = fault or fault_of_text(message.token, "token", MAX_TOKEN_BYTES)
@@ -33,7 +33,8 @@ def fault_of_texts(message: Message) -> str:
 
 
 def _fault_of_texts(part: Any) -> str:
-    """Of a message or part; "" for nothing. Every batch that comes in passes here: no generators."""
+    """Describe what is wrong with the texts of a message or part; "": nothing. This runs for
+    every batch, so it avoids generators."""
     for name, kind, get in _fields(type(part)):  # type: ignore[arg-type]
         value = get(part)
         if not value:
@@ -53,7 +54,8 @@ def _fault_of_texts(part: Any) -> str:
 
 @cache
 def _fields(cls: type) -> tuple[tuple[str, type, Any], ...]:
-    """The fields of a class that hold texts: ``str``, ``dict``, ``tuple`` of texts, or ``Message`` for parts."""
+    """Return the fields of a class that hold texts, as name, kind and getter. The kind is ``str``, ``dict``,
+    ``tuple`` of texts, or ``Message`` for parts."""
     found: list[tuple[str, type, Any]] = []
     for name, declared in hints(cls).items():
         hint = optional_of(declared) or declared

@@ -1,7 +1,7 @@
-"""What a client may see of an answer: what names a topic that it may not know of is left out.
+"""Removes from an answer whatever names a topic or principal that the client may not know of.
 
-``named_fields.py`` says which fields these are, and by which rule. The answer to ``metadata`` is made for its viewer
-from the start, so that no leader is asked for what nobody is told.
+``named_fields.py`` lists these fields and their rules. The answer to ``metadata`` is built for its viewer from the
+start, so that no leader is asked for offsets that are then left out.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tidelog.wire.messages import (
 )
 
 ASKED_BY = "asked_by"
-"""Evidence of a history that names a principal, and its address."""
+"""Key of a history's evidence that names a principal and its address."""
 
 Allows = Callable[[str], bool]
-"""By name of a topic: whether the viewer may be told."""
+"""Whether the viewer may know of a topic, by its name."""
 
 
 class Viewer(Protocol):
@@ -44,7 +44,7 @@ class Viewer(Protocol):
 
 
 def seen(answer: Message, viewer: Viewer) -> Message:
-    """The answer without what the viewer may not know of."""
+    """Return the answer without what the viewer may not know of."""
     match answer:
         case JoinGroupAnswer() | GroupHeartbeatAnswer():
             return replace(answer, assignment=_shares(answer.assignment, viewer, viewer.reads))
@@ -55,14 +55,14 @@ def seen(answer: Message, viewer: Viewer) -> Message:
             return replace(answer, members=members, positions=_positions(answer.positions, viewer))
         case ListTransactionsAnswer():
             infos = (
-                replace(info, parts=_told(info.parts, viewer), pending=_told(info.pending, viewer))
+                replace(info, parts=_visible(info.parts, viewer), pending=_visible(info.pending, viewer))
                 for info in answer.transactions
             )
             return replace(answer, transactions=tuple(infos))
         case TransactionEnded() | StagedCommitted():
             return replace(answer, pending=tuple(_masked(share, viewer) for share in answer.pending))
         case HistoryAnswer() if not viewer.of_servers:
-            return replace(answer, entries=tuple(map(_without_asker, answer.entries)))
+            return replace(answer, entries=tuple(map(_without_principal, answer.entries)))
         case _:
             return answer
 
@@ -72,12 +72,13 @@ def _shares(shares: Iterable[TopicShare], viewer: Viewer, allows: Allows) -> tup
 
 
 def _is_allowed(share: TopicShare, viewer: Viewer, allows: Allows) -> bool:
-    """A topic that the gateway has not heard of yet goes by the name that the coordinator tells."""
+    """Whether the viewer may know of the topic. The name of a topic that the gateway does not know yet is the one in
+    the coordinator's answer."""
     name = viewer.name_of(share.topic_id) or share.topic
     return bool(name) and allows(name)
 
 
-def _told(shares: Iterable[TopicShare], viewer: Viewer) -> tuple[TopicShare, ...]:
+def _visible(shares: Iterable[TopicShare], viewer: Viewer) -> tuple[TopicShare, ...]:
     return _shares(shares, viewer, viewer.of_topic)
 
 
@@ -90,16 +91,17 @@ def _member(member: GroupMember, viewer: Viewer) -> GroupMember:
     return replace(
         member,
         topics=tuple(name for name in member.topics if viewer.of_topic(name)),
-        assignment=_told(member.assignment, viewer),
-        leaving=_told(member.leaving, viewer),
-        target=_told(member.target, viewer),
+        assignment=_visible(member.assignment, viewer),
+        leaving=_visible(member.leaving, viewer),
+        target=_visible(member.target, viewer),
     )
 
 
 def _masked(share: TopicShare, viewer: Viewer) -> TopicShare:
-    """A commit waits for it, so that something waits has to be told."""
+    """Return the share; without its names if the viewer may not know them, as the viewer must see that a commit
+    waits."""
     return share if _is_allowed(share, viewer, viewer.of_topic) else replace(share, topic_id="", topic="")
 
 
-def _without_asker(entry: HistoryEntry) -> HistoryEntry:
+def _without_principal(entry: HistoryEntry) -> HistoryEntry:
     return replace(entry, evidence={key: text for key, text in entry.evidence.items() if key != ASKED_BY})
