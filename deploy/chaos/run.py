@@ -32,7 +32,7 @@ import click
 import trio
 from rich.console import Console
 from tidelog.verify import Recorder, check, load
-from tidelog.verify.summary import Summary, summarize
+from tidelog.verify.summary import RunSummary, summarize
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from chaos import abilities, versions
@@ -227,7 +227,7 @@ def _tell(struck: Struck) -> None:
     CONSOLE.print(f"{times}  {struck.fault} {struck.target}  {struck.note}", markup=False)
 
 
-def _counts(summary: Summary) -> dict[str, int]:
+def _counts(summary: RunSummary) -> dict[str, int]:
     sends = {f"batches sent, {result}": count for result, count in summary.sends.items()}
     commits = {f"commits of the group, {result}": count for result, count in summary.commits.items()}
     fates = {f"transactions, {fate}": count for fate, count in summary.transactions.items()}

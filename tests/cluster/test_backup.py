@@ -17,9 +17,9 @@ import tidelog
 import trio
 from click.testing import CliRunner
 from tidelog.backup.mirror import Mirror
-from tidelog.backup.mirror import Wishes as Mirroring
-from tidelog.backup.restore import Restoring, Wishes
-from tidelog.backup.store import Store
+from tidelog.backup.mirror import MirrorSettings as Mirroring
+from tidelog.backup.restore import RestoreSettings, Restoring
+from tidelog.backup.store import BackupStore
 from tidelog.cli.main import main
 from tidelog.client.log import Log
 from tidelog.client.options import ProducerOptions
@@ -134,8 +134,8 @@ async def lone(task: Callable[[], Awaitable[object]]) -> TidelogError:
 
 
 async def why_not_restored(log: Log, folder: Path, name: str) -> TidelogError:
-    store = Store(str(folder))
-    return await lone(lambda: Restoring(log, store, store.manifest(), Wishes(name)).run(*NOBODY))
+    store = BackupStore(str(folder))
+    return await lone(lambda: Restoring(log, store, store.manifest(), RestoreSettings(name)).run(*NOBODY))
 
 
 async def has_all(source: Log, target: Log) -> bool:
@@ -182,8 +182,8 @@ async def test_disaster_recovery_as_the_page_has_it(clusters: tuple[Cluster, Clu
         error = await why_not_restored(target, folder, "again")
         assert (error.code, f"1/{victim.name} is damaged" in error.message) == ("BAD_BACKUP", True)
         victim.write_bytes(data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :])
-        again = Wishes("again", resume=True, config={"cleanup": "compact"})
-        await Restoring(target, Store(str(folder)), Store(str(folder)).manifest(), again).run(*NOBODY)
+        again = RestoreSettings("again", resume=True, config={"cleanup": "compact"})
+        await Restoring(target, BackupStore(str(folder)), BackupStore(str(folder)).manifest(), again).run(*NOBODY)
         assert await seen(target, "again") == wanted
         assert (await target.topics.describe("again")).config["cleanup"] == "compact"
 

@@ -10,7 +10,7 @@ from typing import Any
 from tidelog.batch.format import NewRecord, encode_batch, encode_control, read_header, stamp_prefix
 from tidelog.client.core.backward_consumer import BackwardCore, Look
 from tidelog.client.core.batch import Batch, record_size
-from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, Stop
+from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, StopSubscription
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, TimedOut, refuse
@@ -223,7 +223,7 @@ class _Consumer:
                     told.append({"open": sub, "partition": partition, "position": position, "credit": credit})
                 case Grant(sub, size):
                     told.append({"grant": sub, "bytes": size})
-                case Stop(sub):
+                case StopSubscription(sub):
                     self.open.pop(sub, None)
                     told.append({"stop": sub})
         return told

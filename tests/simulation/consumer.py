@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.batch.format import split
 from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.types import PartitionState, TopicPartition
-from tidelog.verify.history import Latest, Read
+from tidelog.verify.history import Latest, ReadCall
 from tidelog.wire.messages import (
     ListOffset,
     OffsetAnswer,
@@ -172,5 +172,5 @@ class Consumer(Client):
             back = key in self._went_back
             self._went_back.pop(key, None)
             self.cluster.history.operations.append(
-                Read(self.name, name, position, tuple(rows), start, self.loop.now, tuple(epochs), back)
+                ReadCall(self.name, name, position, tuple(rows), start, self.loop.now, tuple(epochs), back)
             )

@@ -22,7 +22,7 @@ from tidelog.sansio.effects import Post, Send
 from tidelog.tickets import sign
 from tidelog.types import Acks, TicketKey, TopicPartition
 from tidelog.verify.history import UNKNOWN
-from tidelog.verify.history import Send as Sent
+from tidelog.verify.history import SendCall as Sent
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart, ProducerTicket, UseProducer
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.produce.router import Router

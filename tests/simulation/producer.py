@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import from_info
 from tidelog.types import Acks, PartitionState, TopicPartition
-from tidelog.verify.history import FAILED, OK, UNKNOWN, Send
+from tidelog.verify.history import FAILED, OK, UNKNOWN, SendCall
 from tidelog.wire.messages import (
     Produce,
     ProduceAck,
@@ -273,7 +273,7 @@ class Producer(Client):
         if result == OK:
             self.cluster.invariants.on_ack(lane.key, offset, epoch, batch.values, self.options.acks)
         self.cluster.history.operations.append(
-            Send(
+            SendCall(
                 lane.label,
                 self.cluster.partition_name(lane.key),
                 batch.number,

@@ -14,7 +14,7 @@ from saved_topics import SavedTopic, batch, with_everything
 from tidelog.backup.check import check_partition
 from tidelog.backup.manifest import BadBackup, Manifest
 from tidelog.backup.save import Saved, Saving
-from tidelog.backup.store import Store
+from tidelog.backup.store import BackupStore
 from tidelog.cli.main import main
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.types import Position
@@ -23,7 +23,7 @@ from tidelog.types import Position
 async def save(topic: Any, url: str, segment_bytes: int = 1 << 20, groups: bool = False) -> Saved:
     """A run; a lone error inside a group comes out as itself."""
     try:
-        return await Saving(topic, Store(url), segment_bytes).run(
+        return await Saving(topic, BackupStore(url), segment_bytes).run(
             "orders", groups=groups, begun=lambda *_: None, done=lambda *_: None
         )
     except* TidelogError as group:
@@ -44,14 +44,14 @@ async def test_batches_are_saved_as_they_lie_in_the_log(tmp_path: Path) -> None:
     [name] = [name for name in files(tmp_path) if name.startswith("0/")]
     assert name == "0/00000000000000000003-00000000000000000014.segment"
     assert (tmp_path / name).read_bytes() == b"".join(topic.logs[0])
-    manifest = Store(str(tmp_path)).manifest()
+    manifest = BackupStore(str(tmp_path)).manifest()
     assert (manifest.topic, manifest.topic_id, manifest.cluster) == ("orders", "id1", "old")
     assert (manifest.config["cleanup"], manifest.replication_factor) == ("compact", 2)
     [partition] = manifest.partitions
     assert (partition.start, partition.end, partition.end_epoch) == (3, 14, 5)
     assert partition.end_chain == (await topic.digest("id1", 0, "r2", (14,))).entries[0].chain.hex()
     assert (saved.offsets, saved.segments, saved.bytes) == (11, 1, manifest.size)
-    assert check_partition(Store(str(tmp_path)), partition) == []
+    assert check_partition(BackupStore(str(tmp_path)), partition) == []
 
 
 async def test_a_second_run_adds_only_what_is_new(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ async def test_a_second_run_adds_only_what_is_new(tmp_path: Path) -> None:
     assert sorted(topic.reads) == [(0, Position(5, 14)), (1, Position(-1, 0))]
     after = files(tmp_path)
     assert all(after[name] == data for name, data in before.items() if name.endswith(".segment"))
-    assert [each.end for each in Store(str(tmp_path)).manifest().partitions] == [15, 1]
+    assert [each.end for each in BackupStore(str(tmp_path)).manifest().partitions] == [15, 1]
 
 
 async def test_a_run_that_failed_is_no_backup_and_the_next_one_goes_on(tmp_path: Path) -> None:
@@ -81,12 +81,12 @@ async def test_a_run_that_failed_is_no_backup_and_the_next_one_goes_on(tmp_path:
     with pytest.raises(TidelogError, match="nobody answers"):
         await save(topic, str(tmp_path), segment_bytes=1)
     with pytest.raises(BadBackup, match="no finished backup: 'tidelog backup' goes on"):
-        Store(str(tmp_path)).manifest()
+        BackupStore(str(tmp_path)).manifest()
     topic.fail_at = None
     topic.reads.clear()
     saved = await save(topic, str(tmp_path), segment_bytes=1)
     assert topic.reads == [(0, Position(3, 4)), (0, Position(3, 5))]
-    assert (saved.segments, Store(str(tmp_path)).manifest().offsets) == (2, 6)
+    assert (saved.segments, BackupStore(str(tmp_path)).manifest().offsets) == (2, 6)
     assert not (tmp_path / "unfinished.json").exists()
 
 
@@ -99,10 +99,10 @@ async def test_while_a_second_run_is_not_finished_the_first_one_is_the_backup(tm
     topic.fail_at = 2
     with pytest.raises(TidelogError, match="nobody answers"):
         await save(topic, str(tmp_path), segment_bytes=1)
-    assert Store(str(tmp_path)).manifest().partitions[0].end == 1
+    assert BackupStore(str(tmp_path)).manifest().partitions[0].end == 1
     topic.fail_at = None
     assert (await save(topic, str(tmp_path))).offsets == 1
-    assert Store(str(tmp_path)).manifest().partitions[0].end == 3
+    assert BackupStore(str(tmp_path)).manifest().partitions[0].end == 3
 
 
 async def test_what_cannot_be_gone_on_with_is_said(tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ async def test_positions_of_groups_are_saved_when_asked_for(tmp_path: Path) -> N
     topic.append(batch(b"a"))
     topic.groups_at = {"billing": {0: 1}, "elsewhere": {}}
     await save(topic, str(tmp_path))
-    assert Store(str(tmp_path)).manifest().groups == {}
+    assert BackupStore(str(tmp_path)).manifest().groups == {}
     await save(topic, str(tmp_path), groups=True)
-    assert Store(str(tmp_path)).manifest().groups == {"billing": {0: 1}}
+    assert BackupStore(str(tmp_path)).manifest().groups == {"billing": {0: 1}}
 
 
 def damaged(folder: Path, change: str) -> None:
@@ -195,20 +195,20 @@ async def test_list_shows_what_is_in_a_backup(tmp_path: Path) -> None:
 
 async def test_a_backup_lies_wherever_fsspec_reaches() -> None:
     await save(with_everything(), "memory://backups/orders")
-    store = Store("memory://backups/orders")
+    store = BackupStore("memory://backups/orders")
     assert check_partition(store, store.manifest().partitions[0]) == []
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"nosuch://x: Protocol not known: nosuch"):
-        Store("nosuch://x")
+        BackupStore("nosuch://x")
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.delitem(_registry, "s3", raising=False)  # another test may have loaded it
     with pytest.raises(ConfigError, match=r"s3://bucket/x: .*pip install 'tidelog\[s3\]'"):
-        Store("s3://bucket/x")
+        BackupStore("s3://bucket/x")
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(ConfigError, match=r"pip install 'tidelog\[backup\]'"):
-        Store("/tmp/x")
+        BackupStore("/tmp/x")
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ async def test_a_manifest_names_no_file_but_its_own_segments(tmp_path: Path, nam
     manifest["partitions"][0]["segments"][0]["file"] = name
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BadBackup, match="is not the name of a segment"):
-        Store(str(folder)).manifest()
+        BackupStore(str(folder)).manifest()
 
 
 @pytest.mark.parametrize("field", ["start", "end"])
@@ -276,7 +276,7 @@ async def test_a_manifest_whose_offsets_are_no_numbers_is_none(tmp_path: Path, f
     manifest["partitions"][0]["segments"][0][field] = "../.."
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BadBackup, match="is not the manifest of a backup"):
-        Store(str(tmp_path)).manifest()
+        BackupStore(str(tmp_path)).manifest()
 
 
 @pytest.mark.parametrize("link", ["file", "folder", "manifest"])
@@ -288,7 +288,7 @@ async def test_no_symbolic_link_leads_out_of_the_folder(tmp_path: Path, link: st
     moved = {"file": segment, "folder": folder / "0", "manifest": folder / "manifest.json"}[link]
     moved.rename(outside / moved.name)
     moved.symlink_to(outside / moved.name)
-    store = Store(str(folder))
+    store = BackupStore(str(folder))
     with pytest.raises(BadBackup, match="leads out of the folder"):
         store.read(store.manifest().partitions[0].segments[0].file)
     with pytest.raises(BadBackup, match="leads out of the folder"):
@@ -296,4 +296,4 @@ async def test_no_symbolic_link_leads_out_of_the_folder(tmp_path: Path, link: st
     assert b"x" not in [path.read_bytes() for path in outside.rglob("*") if path.is_file()]
     (tmp_path / "name").symlink_to(folder)
     if link == "file":
-        Store(str(tmp_path / "name")).manifest()  # the folder itself may be reached by one
+        BackupStore(str(tmp_path / "name")).manifest()  # the folder itself may be reached by one

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 from serving import served
-from tidelog.cli.bench.report import MOST_BARS, Delays, Report, Row
+from tidelog.cli.bench.report import MOST_BARS, Delays, Report, ReportRow
 from tidelog.cli.main import main
 from tidelog.errors import refuse
 
@@ -120,7 +120,7 @@ def test_a_histogram_has_no_gaps_few_bars_and_everything_in_it() -> None:
 
 
 def test_the_report_of_a_terminal_has_a_table_and_a_histogram() -> None:
-    row = Row("acks all", "a delay", seconds=2.0, records=1000, bytes=1_000_000)
+    row = ReportRow("acks all", "a delay", seconds=2.0, records=1000, bytes=1_000_000)
     for n in range(1, 1001):
         row.delays.add(n / 1e5)
     console = Console(file=StringIO(), width=100)

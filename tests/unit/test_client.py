@@ -14,7 +14,7 @@ import tidelog
 import trio
 from fake_gateway import FakeCluster
 from tidelog.batch.format import read_header
-from tidelog.client.connection import RETRY_S, Connection
+from tidelog.client.connection import RETRY_S, GatewayConnection
 from tidelog.client.trio_loop import TrioLoop
 from tidelog.errors import Closed, ConfigError, TidelogError, TimedOut, Unreachable, refuse
 from tidelog.net.websocket.transport import WebSocketTransport
@@ -403,7 +403,7 @@ async def test_an_error_that_may_pass_is_waited_out_as_long_as_patience_lasts(au
         async def call(self, _request: Message, _timeout_s: float) -> Message:
             raise refuse("UNREACHABLE", "r3 is away")
 
-    connection = Connection(("ws://g1",), TrioLoop(WebSocketTransport()), "client", request_timeout_s=30.0)
+    connection = GatewayConnection(("ws://g1",), TrioLoop(WebSocketTransport()), "client", request_timeout_s=30.0)
     connection.link = Away()  # type: ignore[assignment]
     with pytest.raises(TidelogError, match="r3 is away"):
         await connection.call(Digest("r3", "t", 0), patience_s=patience_s)
@@ -422,7 +422,7 @@ async def test_reading_a_copy_goes_at_the_pace_of_the_quota(autojump_clock) -> N
                 raise refuse("QUOTA_EXCEEDED", "too much", pause_ms=round(1000 * left_s))
             return CopyRead(0, 9, 9, 600)
 
-    connection = Connection(("ws://g1",), TrioLoop(WebSocketTransport()), "client", request_timeout_s=30.0)
+    connection = GatewayConnection(("ws://g1",), TrioLoop(WebSocketTransport()), "client", request_timeout_s=30.0)
     connection.link = Bounded()  # type: ignore[assignment]
     log = tidelog.Log(connection, lambda: 0)
     assert await log.partitions.read_copy("t", 0, "r1", 0) == CopyRead(0, 9, 9, 600)
@@ -449,7 +449,7 @@ async def test_a_request_whose_time_ends_says_why_it_was_refused_before(
             raise TimedOut("no answer")
 
     waits: list[TidelogError] = []
-    connection = Connection(("ws://g1",), TrioLoop(WebSocketTransport()), "client", request_timeout_s=30.0)
+    connection = GatewayConnection(("ws://g1",), TrioLoop(WebSocketTransport()), "client", request_timeout_s=30.0)
     connection.link = Slow()  # type: ignore[assignment]
     with pytest.raises(TidelogError) as caught:
         await connection.call(ListOffset("t", 0, "latest"), again=again)

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
-from tidelog.client.core.consumer import ConsumerCore, Effect, Grant, Open, Stop
+from tidelog.client.core.consumer import ConsumerCore, Effect, Grant, Open, StopSubscription
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Position
 from tidelog.wire.messages import Delivery
@@ -76,7 +76,7 @@ def test_records_below_the_position_are_skipped_in_the_first_batch() -> None:
 def test_it_stops_at_its_end_and_unsubscribes() -> None:
     bench = Bench(ends={0: 4})
     bench.up()
-    assert bench.deliver(1, batch(0, 3), batch(3, 5)) == [Stop(1)]
+    assert bench.deliver(1, batch(0, 3), batch(3, 5)) == [StopSubscription(1)]
     assert bench.drain() == offsets(0, 1, 2, 3)
     assert bench.core.is_finished
 
@@ -171,7 +171,7 @@ def test_a_refused_subscription_is_raised_too() -> None:
 def test_a_gap_in_the_offsets_is_never_passed_over() -> None:
     bench = Bench()
     bench.up()
-    assert bench.deliver(1, batch(0, 2), batch(3, 1)) == [Stop(1)]
+    assert bench.deliver(1, batch(0, 2), batch(3, 1)) == [StopSubscription(1)]
     assert bench.core.take() is not None
     with pytest.raises(TidelogError, match="passed over offsets 2 to 2"):
         bench.core.take()
@@ -208,7 +208,7 @@ def test_partitions_do_not_wait_for_each_other() -> None:
 def test_closing_ends_every_subscription() -> None:
     bench = Bench({0: Position(-1, 0), 1: Position(-1, 0)})
     bench.up()
-    assert bench.core.close() == [Stop(1), Stop(2)]
+    assert bench.core.close() == [StopSubscription(1), StopSubscription(2)]
     assert bench.core.is_finished
     assert bench.core.deadline() is None
 
@@ -297,7 +297,7 @@ def test_seeking_drops_what_waits_and_subscribes_there() -> None:
     bench = Bench()
     bench.up()
     bench.deliver(1, batch(0, 3))
-    assert bench.core.seek(0, Position(1, 1), bench.now) == [Stop(1), Open(2, 0, Position(1, 1), 1000)]
+    assert bench.core.seek(0, Position(1, 1), bench.now) == [StopSubscription(1), Open(2, 0, Position(1, 1), 1000)]
     assert bench.drain() == []
     bench.deliver(2, batch(0, 3))
     assert bench.drain() == offsets(1, 2)

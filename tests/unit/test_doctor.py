@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 from serving import served
-from tidelog.cli.explain.diagnosis import NOTE, PROBLEM, WARNING, View, Waits, examine
+from tidelog.cli.explain.diagnosis import NOTE, PROBLEM, WARNING, ClusterSnapshot, Waits, examine
 from tidelog.cli.explain.disk_growth import Growth, growth_between, keeps_everything, record_bytes
 from tidelog.cli.explain.doctor import limits_in
 from tidelog.cli.main import main
@@ -38,39 +38,39 @@ WHOLE = PartitionInfo(0, ("r1", "r2", "r3"), ("r1", "r2", "r3"), "r1", 1, 1)
 CONFIG = TopicConfig(min_insync_replicas=2).texts()
 
 
-def view(*partitions: PartitionInfo) -> View:
+def view(*partitions: PartitionInfo) -> ClusterSnapshot:
     """A cluster of three and three, with one topic."""
     chosen = tuple(replace(p, partition=n) for n, p in enumerate(partitions or (WHOLE,)))
-    return View(MetadataAnswer("c", 1, (TopicInfo("id", "orders", CONFIG, chosen),), SERVERS), QUORUM)
+    return ClusterSnapshot(MetadataAnswer("c", 1, (TopicInfo("id", "orders", CONFIG, chosen),), SERVERS), QUORUM)
 
 
-def with_controller(**changes: object) -> View:
+def with_controller(**changes: object) -> ClusterSnapshot:
     changed = replace(QUORUM.controllers[2], **changes)  # type: ignore[arg-type]
     return replace(view(), quorum=replace(QUORUM, controllers=(*QUORUM.controllers[:2], changed)))
 
 
-def with_server(**changes: object) -> View:
+def with_server(**changes: object) -> ClusterSnapshot:
     seen = view()
     servers = (*SERVERS[:2], replace(SERVERS[2], **changes))  # type: ignore[arg-type]
     return replace(seen, metadata=replace(seen.metadata, servers=servers))
 
 
-def uneven(*leaders: str) -> View:
+def uneven(*leaders: str) -> ClusterSnapshot:
     """Servers that lead so."""
     return view(*(replace(WHOLE, leader=leader) for leader in leaders))
 
 
-def with_metric(name: str, value: float) -> View:
+def with_metric(name: str, value: float) -> ClusterSnapshot:
     return replace(view(), metrics={"r1": {f"tidelog_replica_{name}": value}})
 
 
-def with_levels(level: int, **newest: int) -> View:
+def with_levels(level: int, **newest: int) -> ClusterSnapshot:
     """Processes that understand levels up to these; 0: not in touch."""
     processes = tuple(ProcessLevels("replica", node, min(n, 1), n) for node, n in newest.items())
     return replace(view(), features=FeaturesAnswer(level, processes))
 
 
-def waiting(age_s: int, transaction: TransactionInfo | None, epoch: int = 3) -> View:
+def waiting(age_s: int, transaction: TransactionInfo | None, epoch: int = 3) -> ClusterSnapshot:
     return replace(view(), waits=(Waits("orders/0", "r1", StableOffset(17, 4711, epoch, age_s * 1000), transaction),))
 
 
@@ -151,7 +151,7 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
         (replace(view(), lags={"billing": (2, 20_000)}), WARNING, "20000 records behind, with 2", "More members"),
     ],
 )
-def test_what_is_wrong_has_a_level_and_a_next_step(seen: View, level: str, words: str, step: str) -> None:
+def test_what_is_wrong_has_a_level_and_a_next_step(seen: ClusterSnapshot, level: str, words: str, step: str) -> None:
     first = examine(seen)[0]
     assert (first.level, words in first.what, step in first.next_step) == (level, True, True), first
 

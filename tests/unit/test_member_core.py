@@ -10,8 +10,8 @@ from fake_groups import FakeGroup
 from tidelog.client.core.group_member import (
     Ask,
     Assigned,
-    Commit,
     CommitDue,
+    CommitPositions,
     Committed,
     Effect,
     Lost,
@@ -136,20 +136,20 @@ def test_2_what_is_given_up_is_committed_in_the_new_generation() -> None:
     bench = Bench().joined(A, B)
     bench.beat(5, A)
     [commit] = bench.commit(B=7)
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPositions)
     assert (commit.request.generation, commit.request.positions[0].offset) == (5, 7)
 
 
 def test_3_a_commit_refused_for_its_generation_goes_again_with_what_is_still_owned() -> None:
     bench = Bench().joined(A, B)
     [commit] = bench.commit(A=5, B=7)
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPositions)
     bench.do(bench.core.on_committed(commit.request, refuse("FENCED_GENERATION", "6"), bench.now))
     assert isinstance(bench.request, GroupHeartbeat), "it asks at once"
     effects = bench.answer(GroupHeartbeatAnswer(6, bench.share(A)))
     assert effects[0] == Revoked((B,))
     again = effects[1]
-    assert isinstance(again, Commit) and again.request.generation == 6
+    assert isinstance(again, CommitPositions) and again.request.generation == 6
     assert [at.partition for at in again.request.positions] == [0, 1], "what is being given up is its to commit"
     assert bench.do(bench.core.on_committed(again.request, None, bench.now)) == [Committed()]
     assert bench.commit(A=5) == [Committed()], "nothing new"
@@ -159,17 +159,17 @@ def test_3_an_answer_that_was_under_way_already_says_nothing_about_a_refused_com
     bench = Bench().joined(A)
     bench.tick(1.0)
     [commit] = bench.commit(A=5)
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPositions)
     bench.do(bench.core.on_committed(commit.request, refuse("FENCED_GENERATION", "6"), bench.now))
     assert bench.answer(GroupHeartbeatAnswer(4, bench.share(A))) == []
     [again] = bench.answer(GroupHeartbeatAnswer(6, bench.share(A)))
-    assert isinstance(again, Commit) and again.request.generation == 6
+    assert isinstance(again, CommitPositions) and again.request.generation == 6
 
 
 def test_3_a_commit_refused_in_the_present_generation_is_not_repeated() -> None:
     bench = Bench().joined(A)
     [commit] = bench.commit(A=5)
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPositions)
     bench.do(bench.core.on_committed(commit.request, refuse("FENCED_GENERATION", "not its own"), bench.now))
     [over] = bench.answer(GroupHeartbeatAnswer(4, bench.share(A)))
     assert isinstance(over, Committed) and over.error is not None and over.error.code == "FENCED_GENERATION"
@@ -179,7 +179,7 @@ def test_3_a_commit_of_what_was_given_up_meanwhile_is_refused() -> None:
     bench = Bench().joined(A)
     bench.beat(5)
     [commit] = bench.commit(A=5)
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPositions)
     bench.do(bench.core.on_released((A,), bench.now))
     bench.do(bench.core.on_committed(commit.request, refuse("FENCED_GENERATION", "another's"), bench.now))
     assert bench.answer(GroupHeartbeatAnswer(6)) == []
@@ -196,7 +196,7 @@ def test_4_who_is_not_known_any_more_has_lost_all_and_joins_again(code: str) -> 
     assert effects[0] == Lost((A, B))
     assert isinstance(effects[1], Committed) and effects[1].error is not None
     assert (bench.core.state, bench.core.owned) == ("joining", [])
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPositions)
     assert bench.do(bench.core.on_committed(commit.request, None, bench.now)) == [], "it came too late"
     bench.tick(0.5)
     assert isinstance(bench.request, JoinGroup)
@@ -205,7 +205,7 @@ def test_4_who_is_not_known_any_more_has_lost_all_and_joins_again(code: str) -> 
 def test_4_a_commit_of_a_member_that_is_not_known_loses_all_too() -> None:
     bench = Bench().joined(A)
     [commit] = bench.commit(A=5)
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPositions)
     effects = bench.do(bench.core.on_committed(commit.request, refuse("UNKNOWN_MEMBER", "gone"), bench.now))
     assert effects[1:] == [Lost((A,))]
 
@@ -224,7 +224,7 @@ def test_4_a_commit_that_is_under_way_then_hears_why() -> None:
     [commit] = bench.commit(A=5)
     why = refuse("FENCED_INSTANCE", "another")
     assert bench.answer(why) == [Lost((A,)), Committed(why)]
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPositions)
     assert bench.do(bench.core.on_committed(commit.request, None, bench.now)) == []
 
 
@@ -279,7 +279,7 @@ def test_commits_are_due_at_the_interval_and_not_while_one_is_under_way() -> Non
     assert CommitDue() not in bench.tick(1.0)
     assert bench.tick(1.0) == [CommitDue()]
     [commit] = bench.commit(A=5)
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPositions)
     assert CommitDue() not in bench.tick(4.0)
     bench.do(bench.core.on_committed(commit.request, None, bench.now))
     assert bench.tick() == [CommitDue()]
@@ -289,7 +289,7 @@ def test_only_what_is_owned_and_new_is_committed() -> None:
     bench = Bench().joined(A, B)
     bench.core.begin(A, Position(2, 5))
     [commit] = bench.commit(A=5, B=7, C=9)
-    assert isinstance(commit, Commit)
+    assert isinstance(commit, CommitPositions)
     assert [(at.partition, at.offset, at.leader_epoch) for at in commit.request.positions] == [(1, 7, 2)]
 
 

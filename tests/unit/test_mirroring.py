@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import trio
 from saved_topics import CopiedTopic, SavedTopic, batch, compacted, records_of, with_everything
-from tidelog.backup.mirror import Mirror, Wishes
+from tidelog.backup.mirror import Mirror, MirrorSettings
 from tidelog.backup.restore import MEANWHILE, Restoring
-from tidelog.backup.restore import Wishes as Restore
+from tidelog.backup.restore import RestoreSettings as Restore
 from tidelog.backup.save import Saving
-from tidelog.backup.store import Store
+from tidelog.backup.store import BackupStore
 from tidelog.batch.format import read_header
 from tidelog.errors import ConfigError, TidelogError
 
@@ -23,7 +23,7 @@ NOBODY: Any = (lambda *_: None, lambda *_: None)
 
 async def mirror(source: Any, target: Any, **wishes: Any) -> Mirror:
     """Up to the end of the source."""
-    found = Mirror(source, target, "orders", Wishes("orders", to_end=True, **wishes))
+    found = Mirror(source, target, "orders", MirrorSettings("orders", to_end=True, **wishes))
     await found.run()
     return found
 
@@ -146,7 +146,7 @@ async def test_partitions_that_come_and_positions_of_groups_are_copied_while_it_
     source.groups_at = {"billing": {0: 1}}
     target.groups_at = {"audit": {0: 9}}
     async with trio.open_nursery() as nursery:
-        found = Mirror(source, target, "orders", Wishes("orders", groups=True))  # type: ignore[arg-type]
+        found = Mirror(source, target, "orders", MirrorSettings("orders", groups=True))  # type: ignore[arg-type]
         nursery.start_soon(found.run)
         await after_a_while()
         source.logs.append([])
@@ -172,13 +172,13 @@ async def test_a_topic_whose_leaders_write_records_of_their_own_cannot_be_a_copy
 # --- restore -----------------------------------------------------------------------------------------------------
 
 
-async def saved(source: Any, folder: Path, segment_bytes: int = 200) -> Store:
-    store = Store(str(folder))
+async def saved(source: Any, folder: Path, segment_bytes: int = 200) -> BackupStore:
+    store = BackupStore(str(folder))
     await Saving(source, store, segment_bytes).run("orders", groups=True, begun=lambda *_: None, done=lambda *_: None)
     return store
 
 
-async def restore(store: Store, target: CopiedTopic, **wishes: Any) -> Any:
+async def restore(store: BackupStore, target: CopiedTopic, **wishes: Any) -> Any:
     return await Restoring(target, store, store.manifest(), Restore("orders", **wishes)).run(*NOBODY)  # type: ignore[arg-type]
 
 

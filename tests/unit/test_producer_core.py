@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from producer_bench import GAP, LATER, LOSSY_GAP, LOSSY_GAP_IN_DOUBT, NEVER, OPTIONS, UNKNOWN, Bench
 from tidelog.batch.format import MAX_RECORDS, NewRecord, split
-from tidelog.client.core.batch import Identity
+from tidelog.client.core.batch import TransactionIdentity
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, from_info, refuse
@@ -460,7 +460,7 @@ def test_a_batch_that_may_have_been_written_does_not_go_under_a_new_id() -> None
 
 def test_a_transaction_without_its_ticket_fails() -> None:
     """Its id is not the producer's to change."""
-    core = ProducerCore("t", 1, OPTIONS, iter(range(1, 9)).__next__, identity=Identity("app", 7, 3))
+    core = ProducerCore("t", 1, OPTIONS, iter(range(1, 9)).__next__, identity=TransactionIdentity("app", 7, 3))
     core.on_link_up()
     batch = core.open(0, (b"a", None, 1, ()), 20, 1.0)
     message = core.take(1.0)

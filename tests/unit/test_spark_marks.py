@@ -7,7 +7,7 @@ import json
 import pytest
 from tidelog.spark.errors import SourceError
 from tidelog.spark.read.checkpoint import CheckpointOffset, Key, share
-from tidelog.spark.read.data_loss import Extent
+from tidelog.spark.read.data_loss import PartitionExtent
 from tidelog.types import Position
 
 A0, A1, B0 = Key("a", 0, "ia"), Key("a", 1, "ia"), Key("b", 0, "ib")
@@ -44,7 +44,7 @@ def test_a_checkpoint_of_somebody_else_is_refused() -> None:
 
 def test_what_waits_is_counted_new_partitions_included() -> None:
     mark = CheckpointOffset({A0: Position(1, 20)})
-    assert mark.behind([Extent("a", "ia", 0, 0, 50), Extent("a", "ia", 1, 0, 7)]) == 37
+    assert mark.behind([PartitionExtent("a", "ia", 0, 0, 50), PartitionExtent("a", "ia", 1, 0, 7)]) == 37
 
 
 def test_a_batch_without_need_to_share_takes_all() -> None:

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 from tidelog.spark.errors import SourceError
-from tidelog.spark.read.data_loss import Extent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, lost
 from tidelog.spark.read.ranges import Range, cut, plan
 
-EXTENTS = [Extent("a", "ia", 0, 10, 30), Extent("a", "ia", 1, 0, 5)]
+EXTENTS = [PartitionExtent("a", "ia", 0, 10, 30), PartitionExtent("a", "ia", 1, 0, 5)]
 
 
 def starts_and_ends(ranges: list[Range]) -> list[tuple[int, int, int]]:
@@ -41,7 +41,7 @@ def test_offsets_that_are_gone_are_named_exactly() -> None:
 
 
 def fates(start: int, end: int, *, compacted: bool = False, seen: bool = True, cut_at: int | None = None) -> str:
-    error = lost(Extent("a", "ia", 0, 10, 30, compacted=compacted), start, end, seen=seen, cut_at=cut_at)
+    error = lost(PartitionExtent("a", "ia", 0, 10, 30, compacted=compacted), start, end, seen=seen, cut_at=cut_at)
     return "" if error is None else str(error).partition("cannot all be read. ")[2].partition(". Read from")[0]
 
 

@@ -32,7 +32,7 @@ from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, checked
 from tidelog.spark.write import task as sending
 from tidelog.spark.write import task_input
 from tidelog.spark.write.options import parse
-from tidelog.spark.write.row_encoder import Numbering, Producer, Reserved, TopicLimits, check_columns
+from tidelog.spark.write.row_encoder import Numbering, Reserved, TaskIdentity, TopicLimits, check_columns
 
 
 def refusal(streaming: bool = False, **options: str) -> str:
@@ -116,7 +116,7 @@ def table(**columns: list[Any]) -> pa.RecordBatch:
 
 
 def numbering(partitions: int = 4, max_batch_bytes: int = 1 << 20, start: int = 1) -> Numbering:
-    made = Numbering(Producer(9, 2, 1000), "none", "orders", start)
+    made = Numbering(TaskIdentity(9, 2, 1000), "none", "orders", start)
     made.know("orders", TopicLimits(partitions, max_batch_bytes))
     return made
 
@@ -168,13 +168,13 @@ def test_a_row_that_is_no_record_is_refused(columns: dict[str, list[Any]], text:
 
 def test_a_row_without_any_topic_is_refused() -> None:
     with pytest.raises(SourceError, match="a row has no topic"):
-        Numbering(Producer(9, 2, 1000), "none", "", 0).topics_of(table(value=["a"], topic=[None]))
+        Numbering(TaskIdentity(9, 2, 1000), "none", "", 0).topics_of(table(value=["a"], topic=[None]))
 
 
 def test_a_batch_write_has_a_producer_for_each_task_up_to_a_bound() -> None:
     reserved = Reserved(500, 7)
-    assert reserved.of_task(0) == reserved.of_task(0) == Producer(500, 0, 7)
-    assert reserved.of_task(MAX_TASKS - 1) == Producer(500 + MAX_TASKS - 1, 0, 7)
+    assert reserved.of_task(0) == reserved.of_task(0) == TaskIdentity(500, 0, 7)
+    assert reserved.of_task(MAX_TASKS - 1) == TaskIdentity(500 + MAX_TASKS - 1, 0, 7)
     with pytest.raises(SourceError, match=r"TIDELOG_OPTION.*at most 100000 tasks"):
         reserved.of_task(MAX_TASKS)
 

@@ -14,12 +14,12 @@ from tidelog.verify.history import (
     COMMITTED,
     OK,
     UNKNOWN,
-    Commit,
+    CommitCall,
     History,
-    Read,
+    ReadCall,
     Row,
-    Send,
-    Transaction,
+    SendCall,
+    TransactionCall,
 )
 
 PLACES = ("a/0", "a/1")
@@ -36,7 +36,7 @@ def sound_history(seed: int, count: int = 24) -> History:
         label, start = f"t{number}", float(number)
         lands = rng.random() < 0.7
         known = rng.random() < 0.8
-        one = Transaction(
+        one = TransactionCall(
             label, "app", start, start + 0.5, UNKNOWN, asked=lands or rng.random() < 0.5, position=moved
         )
         if known:
@@ -44,7 +44,7 @@ def sound_history(seed: int, count: int = 24) -> History:
         for place in PLACES:
             value = f"{label}:{place}".encode()
             history.operations.append(
-                Send("app", place, number, (value,), start, start + 0.2, OK, ends[place], transaction=label)
+                SendCall("app", place, number, (value,), start, start + 0.2, OK, ends[place], transaction=label)
             )
             if lands:
                 history.final[place].append((ends[place], value))
@@ -66,9 +66,9 @@ def read_as_group(history: History, rng: random.Random) -> None:
             generation += rng.randint(1, 2)
             member = f"m{generation % 2}.{generation}"
             taken = tuple([row for row in rows if row[0] >= position][: rng.randint(1, 6)])
-            history.operations.append(Read(member, place, position, taken, when, when + 1, group="g"))
+            history.operations.append(ReadCall(member, place, position, taken, when, when + 1, group="g"))
             position = taken[-1][0] + 1
-            history.operations.append(Commit(member, "g", generation, place, position, when + 1, when + 2, OK))
+            history.operations.append(CommitCall(member, "g", generation, place, position, when + 1, when + 2, OK))
             when += 3
         history.committed["g", place] = position
 
@@ -77,7 +77,7 @@ def kinds(history: History) -> set[str]:
     return {anomaly.kind for anomaly in check(history)}
 
 
-def find(history: History, fate: str, seen: bool) -> Transaction:
+def find(history: History, fate: str, seen: bool) -> TransactionCall:
     """The last transaction with that fate that is in the log at the end, or is not."""
     values = {value for _, value in history.final["a/0"]}
     wanted = [
@@ -93,19 +93,19 @@ def hide(history: History, label: str, *places: str) -> None:
         history.control[place] |= {offset for offset, kept in history.final[place] if kept == value}
         history.final[place] = [row for row in history.final[place] if row[1] != value]
         for at, op in enumerate(history.operations):
-            if isinstance(op, Read):
+            if isinstance(op, ReadCall):
                 history.operations[at] = replace(op, rows=tuple(row for row in op.rows if row[1] != value))
 
 
 def reveal(history: History, label: str, *places: str) -> None:
     for op in history.operations:
-        if isinstance(op, Send) and op.transaction == label and op.partition in places:
+        if isinstance(op, SendCall) and op.transaction == label and op.partition in places:
             history.final[op.partition] = sorted([*history.final[op.partition], (op.offset, op.values[0])])
-    history.operations = [op for op in history.operations if not isinstance(op, Commit)]
+    history.operations = [op for op in history.operations if not isinstance(op, CommitCall)]
 
 
-def last_commit(history: History) -> Commit:
-    return [op for op in history.operations if isinstance(op, Commit)][-1]
+def last_commit(history: History) -> CommitCall:
+    return [op for op in history.operations if isinstance(op, CommitCall)][-1]
 
 
 def plant_aborted_and_there(history: History) -> None:
@@ -118,9 +118,9 @@ def plant_aborted_and_shown(history: History) -> None:
     op = next(
         op
         for op in history.operations
-        if isinstance(op, Send) and op.transaction == find(history, ABORTED, False).label
+        if isinstance(op, SendCall) and op.transaction == find(history, ABORTED, False).label
     )
-    history.operations.append(Read("k", op.partition, op.offset, ((op.offset, op.values[0]),), 500.0, 501.0))
+    history.operations.append(ReadCall("k", op.partition, op.offset, ((op.offset, op.values[0]),), 500.0, 501.0))
 
 
 def plant_never_asked(history: History) -> None:
@@ -170,7 +170,9 @@ def plant_commit_that_is_forgotten(history: History) -> None:
 
 
 def plant_record_that_no_member_was_shown(history: History) -> None:
-    at, op = next((at, op) for at, op in enumerate(history.operations) if isinstance(op, Read) and len(op.rows) > 2)
+    at, op = next(
+        (at, op) for at, op in enumerate(history.operations) if isinstance(op, ReadCall) and len(op.rows) > 2
+    )
     rows: tuple[Row, ...] = op.rows
     history.operations[at : at + 1] = [
         replace(op, process="one", rows=rows[:1]),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tidelog.verify.anomalies import KINDS
 from tidelog.verify.checker import check
-from tidelog.verify.history import FAILED, OK, UNKNOWN, History, Latest, Loss, Read, Row, Send
+from tidelog.verify.history import FAILED, OK, UNKNOWN, History, Latest, Loss, ReadCall, Row, SendCall
 
 
 def sound_history(seed: int, sends: int = 60) -> History:
@@ -29,7 +29,7 @@ def sound_history(seed: int, sends: int = 60) -> History:
             logs[partition] += [(end + i, value) for i, value in enumerate(values)]
         start = float(step)
         history.operations.append(
-            Send(
+            SendCall(
                 process, partition, number, values, start, start + 0.5, result, end if result == OK else -1,
                 idempotent=process != "p3", expected_offset=conditional,
             )
@@ -41,7 +41,7 @@ def sound_history(seed: int, sends: int = 60) -> History:
             position = 0
             while position < len(rows):
                 taken = tuple(rows[position : position + rng.randint(1, 9)])
-                history.operations.append(Read(consumer, partition, position, taken, 900.0, 901.0))
+                history.operations.append(ReadCall(consumer, partition, position, taken, 900.0, 901.0))
                 position += len(taken)
     history.final = logs
     history.dumps = {node: {p: list(rows) for p, rows in logs.items()} for node in ("r1", "r2")}
@@ -57,12 +57,12 @@ def sends(history: History, result: str = OK) -> list[int]:
     return [
         place
         for place, op in enumerate(history.operations)
-        if isinstance(op, Send) and op.result == result and op.partition == "a/0"
+        if isinstance(op, SendCall) and op.result == result and op.partition == "a/0"
     ]
 
 
 def without_reads(history: History) -> None:
-    history.operations = [op for op in history.operations if not isinstance(op, Read)]
+    history.operations = [op for op in history.operations if not isinstance(op, ReadCall)]
 
 
 def drop_tail(history: History, count: int) -> None:
@@ -90,14 +90,14 @@ def plant_wrong_bytes(history: History) -> None:
 def plant_vanished(history: History) -> None:
     """A consumer saw a record of an unknown send that the log does not hold at the end."""
     end = len(history.final["a/0"])
-    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 950.0, 951.0, UNKNOWN))
-    history.operations.append(Read("k9", "a/0", end, ((end, b"p9"),), 952.0, 953.0))
+    history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 951.0, UNKNOWN))
+    history.operations.append(ReadCall("k9", "a/0", end, ((end, b"p9"),), 952.0, 953.0))
 
 
 def plant_failed_seen(history: History) -> None:
     place = sends(history)[-1]
     op = history.operations[place]
-    assert isinstance(op, Send)
+    assert isinstance(op, SendCall)
     history.operations[place] = replace(op, result=FAILED, offset=-1)
 
 
@@ -108,7 +108,7 @@ def plant_conflict_of_replicas(history: History) -> None:
 def plant_conflict_of_ack(history: History) -> None:
     place = sends(history)[0]
     op = history.operations[place]
-    assert isinstance(op, Send)
+    assert isinstance(op, SendCall)
     history.operations[place] = replace(op, offset=op.offset + 1, expected_offset=-1)
     history.operations = [o for i, o in enumerate(history.operations) if i <= place or not isinstance(o, Latest)]
 
@@ -116,26 +116,26 @@ def plant_conflict_of_ack(history: History) -> None:
 def plant_order_of_one_producer(history: History) -> None:
     """A later unknown send of an idempotent producer stands before an earlier one."""
     end = len(history.final["b/0"])
-    history.operations.append(Send("p9", "b/0", 0, (b"p9 first",), 950.0, 951.0, UNKNOWN))
-    history.operations.append(Send("p9", "b/0", 1, (b"p9 second",), 950.0, 951.0, UNKNOWN))
+    history.operations.append(SendCall("p9", "b/0", 0, (b"p9 first",), 950.0, 951.0, UNKNOWN))
+    history.operations.append(SendCall("p9", "b/0", 1, (b"p9 second",), 950.0, 951.0, UNKNOWN))
     history.final["b/0"] += [(end, b"p9 second"), (end + 1, b"p9 first")]
 
 
 def plant_order_in_real_time(history: History) -> None:
     end = len(history.final["b/0"])
-    history.operations.append(Send("p8", "b/0", 0, (b"p8",), 950.0, 951.0, OK, end + 1))
-    history.operations.append(Send("p9", "b/0", 0, (b"p9",), 952.0, 953.0, OK, end))
+    history.operations.append(SendCall("p8", "b/0", 0, (b"p8",), 950.0, 951.0, OK, end + 1))
+    history.operations.append(SendCall("p9", "b/0", 0, (b"p9",), 952.0, 953.0, OK, end))
     history.final["b/0"] += [(end, b"p9"), (end + 1, b"p8")]
 
 
 def plant_consumer_back(history: History) -> None:
     rows = history.final["a/0"]
-    history.operations.append(Read("k1", "a/0", 2, tuple(rows[2:4]), 960.0, 961.0))
+    history.operations.append(ReadCall("k1", "a/0", 2, tuple(rows[2:4]), 960.0, 961.0))
 
 
 def plant_consumer_skip(history: History) -> None:
     rows = history.final["a/0"]
-    history.operations.append(Read("k9", "a/0", 0, (rows[0], rows[2]), 960.0, 961.0))
+    history.operations.append(ReadCall("k9", "a/0", 0, (rows[0], rows[2]), 960.0, 961.0))
 
 
 def plant_duplicate(history: History) -> None:
@@ -151,12 +151,12 @@ def plant_stale_latest(history: History) -> None:
 def plant_gap(history: History) -> None:
     """Offsets are skipped, all records are there."""
     rows = history.final["a/0"]
-    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 950.0, 951.0, UNKNOWN))
+    history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 951.0, UNKNOWN))
     rows.append((len(rows) + 1, b"p9"))
 
 
 def plant_wrong_partition(history: History) -> None:
-    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 950.0, 951.0, UNKNOWN))
+    history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 951.0, UNKNOWN))
     rows = history.final["b/0"]
     rows.append((len(rows), b"p9"))
 
@@ -165,13 +165,13 @@ def plant_no_progress(history: History) -> None:
     history.healthy = [(1000.0, 1040.0)]
     for number in range(8):
         start = 1000.0 + 5 * number
-        history.operations.append(Send("p9", "a/0", number, (b"%d" % number,), start, start + 5, UNKNOWN))
+        history.operations.append(SendCall("p9", "a/0", number, (b"%d" % number,), start, start + 5, UNKNOWN))
 
 
 def plant_double_win(history: History) -> None:
     end = len(history.final["a/0"])
-    history.operations.append(Send("p8", "a/0", 0, (b"p8",), 950.0, 952.0, OK, end, expected_offset=end))
-    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 950.0, 952.0, OK, end, expected_offset=end))
+    history.operations.append(SendCall("p8", "a/0", 0, (b"p8",), 950.0, 952.0, OK, end, expected_offset=end))
+    history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 952.0, OK, end, expected_offset=end))
     history.final["a/0"] += [(end, b"p8"), (end + 1, b"p9")]
 
 
@@ -222,17 +222,17 @@ def test_long_healthy_span_without_attempts_is_no_anomaly():
 
 def test_a_send_that_hangs_from_before_while_others_succeed_is_no_anomaly():
     history = sound_history(1)
-    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 1.0, 59.0, UNKNOWN))
+    history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 1.0, 59.0, UNKNOWN))
     assert check(history) == []
 
 
 def lost_tail(history: History, epoch: int) -> int:
     """The last records of a/0, all acked in that leader epoch, are gone; where they began."""
     history.operations = [
-        replace(op, epoch=epoch) if isinstance(op, Send) and op.result == OK else op for op in history.operations
+        replace(op, epoch=epoch) if isinstance(op, SendCall) and op.result == OK else op for op in history.operations
     ]
     history.operations = [
-        replace(op, epochs=(epoch,) * len(op.rows)) if isinstance(op, Read) else op for op in history.operations
+        replace(op, epochs=(epoch,) * len(op.rows)) if isinstance(op, ReadCall) else op for op in history.operations
     ]
     drop_tail(history, 12)
     return len(history.final["a/0"])
@@ -257,8 +257,8 @@ def test_other_records_may_stand_where_lost_ones_were_shown():
     history = sound_history(3)
     start = lost_tail(history, epoch=4)
     history.losses = [Loss("a/0", 5, start)]
-    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 950.0, 951.0, OK, start, epoch=5))
-    history.operations.append(Read("k9", "a/0", start, ((start, b"p9"),), 952.0, 953.0, (5,)))
+    history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 951.0, OK, start, epoch=5))
+    history.operations.append(ReadCall("k9", "a/0", start, ((start, b"p9"),), 952.0, 953.0, (5,)))
     history.final["a/0"].append((start, b"p9"))
     assert kinds(history) == set()
 
@@ -267,11 +267,11 @@ def test_each_loss_at_an_offset_may_have_shown_another_record_but_one_leader_epo
     history = sound_history(3)
     start = lost_tail(history, epoch=4)
     history.losses = [Loss("a/0", 5, start), Loss("a/0", 6, start)]
-    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 950.0, 951.0, OK, start, epoch=5))
-    history.operations.append(Read("k9", "a/0", start, ((start, b"p9"),), 952.0, 953.0, (5,)))
+    history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 951.0, OK, start, epoch=5))
+    history.operations.append(ReadCall("k9", "a/0", start, ((start, b"p9"),), 952.0, 953.0, (5,)))
     assert kinds(history) == set(), "shown in epoch 4 and in epoch 5, and both are lost"
-    history.operations.append(Send("p8", "a/0", 0, (b"p8",), 950.0, 951.0, UNKNOWN))
-    history.operations.append(Read("k8", "a/0", start, ((start, b"p8"),), 954.0, 955.0, (5,)))
+    history.operations.append(SendCall("p8", "a/0", 0, (b"p8",), 950.0, 951.0, UNKNOWN))
+    history.operations.append(ReadCall("k8", "a/0", start, ((start, b"p8"),), 954.0, 955.0, (5,)))
     assert kinds(history) == {"conflict"}
 
 
@@ -282,7 +282,7 @@ def test_records_of_a_deleted_topic_are_gone_by_right_but_not_changed():
         del dump["a/0"]
     history.deleted = {"a/0"}
     assert kinds(history) == set()
-    history.operations.append(Read("k9", "a/0", 0, ((0, b"other"),), 952.0, 953.0))
+    history.operations.append(ReadCall("k9", "a/0", 0, ((0, b"other"),), 952.0, 953.0))
     assert "conflict" in kinds(history)
 
 
@@ -301,8 +301,8 @@ def test_a_linearizable_answer_covers_every_earlier_one():
 def test_offsets_that_the_cluster_took_itself_are_no_gap():
     history = sound_history(4)
     end = len(history.final["a/0"])
-    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 950.0, 951.0, OK, end + 2))
-    history.operations.append(Read("k9", "a/0", end, ((end + 2, b"p9"),), 952.0, 953.0))
+    history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 951.0, OK, end + 2))
+    history.operations.append(ReadCall("k9", "a/0", end, ((end + 2, b"p9"),), 952.0, 953.0))
     for rows in (history.final["a/0"], *(dump["a/0"] for dump in history.dumps.values())):
         rows.append((end + 2, b"p9"))
     assert {"gap", "consumer_skip"} <= kinds(history)
@@ -316,6 +316,6 @@ def test_what_the_leader_alone_has_acknowledged_may_be_gone():
     drop_tail(history, 12)
     assert kinds(history) == {"lost_write"}
     history.operations = [
-        replace(op, level="leader") if isinstance(op, Send) else op for op in history.operations
+        replace(op, level="leader") if isinstance(op, SendCall) else op for op in history.operations
     ]  # fmt: skip
     assert kinds(history) == set()

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tidelog.cli.main import main
 from tidelog.errors import BrokerError, ConfigError, TimedOut
 from tidelog.verify import KINDS, Recorder, check, identity, load
-from tidelog.verify.history import FAILED, OK, UNKNOWN, Commit, Latest, Loss, Read, Send, Transaction
+from tidelog.verify.history import FAILED, OK, UNKNOWN, CommitCall, Latest, Loss, ReadCall, SendCall, TransactionCall
 from tidelog.verify.history_reader import LINES
 from tidelog.verify.run import record
 from tidelog.verify.summary import summarize
@@ -63,10 +63,10 @@ def file(tmp_path: Path) -> Path:
 def test_what_was_recorded_is_what_is_judged(file: Path) -> None:
     recording = load(file)
     assert recording.history.operations == [
-        Send("p", PLACE, 0, (b"v0",), 0.0, 0.5, OK, 0, epoch=7),
-        Send("p", PLACE, 1, (b"v1",), 0.5, 1.0, UNKNOWN),
-        Send("p.1", PLACE, 2, (b"v2",), 1.0, 1.5, OK, 2, epoch=7),
-        Read("c", PLACE, 0, ((0, b"v0"), (1, b"v1"), (2, b"v2")), 1.5, 2.0, (7, 7, 7)),
+        SendCall("p", PLACE, 0, (b"v0",), 0.0, 0.5, OK, 0, epoch=7),
+        SendCall("p", PLACE, 1, (b"v1",), 0.5, 1.0, UNKNOWN),
+        SendCall("p.1", PLACE, 2, (b"v2",), 1.0, 1.5, OK, 2, epoch=7),
+        ReadCall("c", PLACE, 0, ((0, b"v0"), (1, b"v1"), (2, b"v2")), 1.5, 2.0, (7, 7, 7)),
         Latest("c", PLACE, 3, 1.5, 2.0, linearizable=True),
     ]
     assert recording.history.final == {PLACE: [(0, b"v0"), (1, b"v1"), (2, b"v2")]}
@@ -93,8 +93,8 @@ def test_a_send_is_in_the_file_before_it_is_sent(tmp_path: Path) -> None:
     recorder.read("c", PLACE, 0, [(0, b"v", 0)], 0.0)
     recording = load(tmp_path / "run")
     assert recording.history.operations == [
-        Read("c", PLACE, 0, ((0, b"v"),), 0.0, 0.0, (0,)),
-        Send("p.open1", PLACE, 0, (b"v",), 0.0, 0.0, UNKNOWN),
+        ReadCall("c", PLACE, 0, ((0, b"v"),), 0.0, 0.0, (0,)),
+        SendCall("p.open1", PLACE, 0, (b"v",), 0.0, 0.0, UNKNOWN),
     ]
     assert check(recording.history) == []
     recorder.close()
@@ -113,7 +113,7 @@ def test_failed_is_only_what_the_server_says_was_not_appended(tmp_path: Path) ->
                 raise error
         with recorder.send("p", PLACE, [b"never acked"]):
             pass
-    results = [op.result for op in load(tmp_path / "run").history.operations if isinstance(op, Send)]
+    results = [op.result for op in load(tmp_path / "run").history.operations if isinstance(op, SendCall)]
     assert results == [FAILED, UNKNOWN, UNKNOWN, UNKNOWN]
 
 
@@ -121,7 +121,7 @@ async def test_what_is_cancelled_is_unknown(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run") as recorder, trio.move_on_after(0), recorder.send("p", PLACE, [b"v"]):
         await trio.sleep_forever()
     (op,) = load(tmp_path / "run").history.operations
-    assert isinstance(op, Send) and op.result == UNKNOWN
+    assert isinstance(op, SendCall) and op.result == UNKNOWN
 
 
 def test_commits_and_transactions(tmp_path: Path) -> None:
@@ -140,12 +140,12 @@ def test_commits_and_transactions(tmp_path: Path) -> None:
         recorder.group_at("g", PLACE, 3)
         recorder.loss(PLACE, 8, 2)
     history = load(tmp_path / "run").history
-    assert [op for op in history.operations if isinstance(op, Commit)] == [
-        Commit("m", "g", 4, PLACE, 3, 0.0, 1.0, OK)
+    assert [op for op in history.operations if isinstance(op, CommitCall)] == [
+        CommitCall("m", "g", 4, PLACE, 3, 0.0, 1.0, OK)
     ]
     told = [(one.label, one.fate, one.asked, one.position) for one in history.transactions]
     assert told == [("t1", "committed", True, 5), ("t2", UNKNOWN, False, -1), ("t3", "aborted", False, -1)]
-    assert isinstance(history.transactions[0], Transaction)
+    assert isinstance(history.transactions[0], TransactionCall)
     assert (history.moved, history.committed) == ({"app": 6}, {("g", PLACE): 3})
     assert history.losses == [Loss(PLACE, 8, 2)]
 
@@ -199,7 +199,7 @@ def test_any_bytes_come_back(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run", clock=Clock()) as recorder:
         recorder.send("p", PLACE, values).acked(0)
     (op,) = load(tmp_path / "run").history.operations
-    assert isinstance(op, Send) and list(op.values) == values
+    assert isinstance(op, SendCall) and list(op.values) == values
 
 
 def test_a_history_is_never_overwritten(file: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from math import inf
 
 from tidelog.aio.link import connect_link
-from tidelog.client.loop import Event, Handler, Link, Work
+from tidelog.client.loop import Handler, Link, LoopEvent, Work
 from tidelog.errors import TidelogError
 from tidelog.net.tls import TlsFiles
 from tidelog.wire.messages import Hello
@@ -24,7 +24,7 @@ class AsyncioLoop:
         """The running loop's clock."""
         return asyncio.get_running_loop().time()
 
-    def event(self) -> Event:
+    def event(self) -> LoopEvent:
         """A new event."""
         return asyncio.Event()
 
@@ -36,7 +36,7 @@ class AsyncioLoop:
         """Let others run."""
         await asyncio.sleep(0)
 
-    async def wait(self, event: Event, deadline: float = inf) -> None:
+    async def wait(self, event: LoopEvent, deadline: float = inf) -> None:
         """Until it is set, or so late."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(None if deadline == inf else deadline):

@@ -6,12 +6,12 @@ from __future__ import annotations
 from hashlib import sha256
 
 from tidelog.backup.manifest import BadBackup, Manifest, SavedPartition, SavedSegment
-from tidelog.backup.store import Store
+from tidelog.backup.store import BackupStore
 from tidelog.batch.format import chain_after, check_batch, split
 from tidelog.errors import CorruptBatch
 
 
-def load_segment(store: Store, segment: SavedSegment, chain: bytes) -> list[memoryview]:
+def load_segment(store: BackupStore, segment: SavedSegment, chain: bytes) -> list[memoryview]:
     """The batches of a segment, once everything about it is found to be right: size and SHA-256 of the file, the CRC
     of each batch, offsets without a gap, and the hash chain, which was ``chain`` before. Raises ``BadBackup``."""
     data = store.read(segment.file)
@@ -40,7 +40,7 @@ def chains_before(saved: SavedPartition) -> list[bytes]:
     return [bytes.fromhex(chain) for chain in (saved.chain, *(each.chain for each in saved.segments[:-1]))]
 
 
-def check_partition(store: Store, saved: SavedPartition) -> list[str]:
+def check_partition(store: BackupStore, saved: SavedPartition) -> list[str]:
     """What is wrong with the segments of a partition; nothing, as a rule."""
     faults = []
     for segment, chain in zip(saved.segments, chains_before(saved), strict=False):

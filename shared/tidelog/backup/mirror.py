@@ -26,7 +26,7 @@ import trio
 
 from tidelog.backup.batches import as_copy, empty_batches, likeness
 from tidelog.backup.group_positions import positions_in, set_positions
-from tidelog.backup.partition_writer import Target, check_target, passes
+from tidelog.backup.partition_writer import PartitionWriter, check_target, passes
 from tidelog.batch.format import read_header
 from tidelog.client.log import Log
 from tidelog.errors import BrokerError, TidelogError, refuse
@@ -49,7 +49,7 @@ WRITES_AT_ONCE = 8
 
 
 @dataclass(slots=True)
-class Progress:
+class MirrorProgress:
     """Of one partition."""
 
     copied: int = 0
@@ -68,7 +68,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class MirrorSettings:
     """``name``: of the target. ``replication_factor`` (0: as the source's) and ``config`` (settings other than the
     source's) count when it is created. ``to_end``: stop where the source ends now. ``groups``: copy the positions of
     consumer groups, too. ``skip_lost``: see the module."""
@@ -84,12 +84,12 @@ class Wishes:
 class Mirror:
     """One run: ``run`` returns at the end with ``to_end``, else never; cancel it at any time."""
 
-    def __init__(self, source: Log, target: Log, topic: str, wishes: Wishes) -> None:
+    def __init__(self, source: Log, target: Log, topic: str, wishes: MirrorSettings) -> None:
         self._source = source
         self._target = target
         self._topic = topic
         self._wishes = wishes
-        self.partitions: dict[int, Progress] = {}
+        self.partitions: dict[int, MirrorProgress] = {}
         self._writes = trio.CapacityLimiter(WRITES_AT_ONCE)
         self.groups_refused: dict[str, str] = {}
         """Groups whose positions could not be copied when that was tried last, and why."""
@@ -117,7 +117,7 @@ class Mirror:
 
     def _start(self, nursery: trio.Nursery, source: TopicInfo, target: TopicInfo, ends: Mapping[int, int]) -> None:
         for partition in range(len(self.partitions), len(source.partitions)):
-            self.partitions[partition] = Progress()
+            self.partitions[partition] = MirrorProgress()
             nursery.start_soon(self._follow, source, target, partition, ends.get(partition))
 
     async def _prepare(self, source: TopicInfo) -> TopicInfo:
@@ -172,7 +172,7 @@ class Mirror:
 
     async def _follow(self, source: TopicInfo, topic: TopicInfo, partition: int, end: int | None) -> None:
         """Copy a partition up to ``end``, or without one."""
-        target, progress = Target(self._target, topic, partition), self.partitions[partition]
+        target, progress = PartitionWriter(self._target, topic, partition), self.partitions[partition]
         try:
             while True:
                 begun = False
@@ -193,7 +193,7 @@ class Mirror:
         finally:
             target.close()
 
-    async def _begin(self, source: TopicInfo, target: Target, partition: int) -> Position:
+    async def _begin(self, source: TopicInfo, target: PartitionWriter, partition: int) -> Position:
         """Where to go on. Raises what keeps it from that."""
         progress = self.partitions[partition]
         with of(TARGET):
@@ -220,7 +220,7 @@ class Mirror:
             return Position(-1, first)
         return Position(await self._agree(source, target, partition, end, first), end)
 
-    async def _agree(self, source: TopicInfo, target: Target, partition: int, end: int, first: int) -> int:
+    async def _agree(self, source: TopicInfo, target: PartitionWriter, partition: int, end: int, first: int) -> int:
         """The source's leader epoch of the last batch that was copied; -1 where the source has it no more. Raises
         ``LOG_TRUNCATED`` where it has another one there."""
         if end <= first:
@@ -238,7 +238,9 @@ class Mirror:
             raise refuse("LOG_TRUNCATED", text, end_offset=base)
         return header.leader_epoch
 
-    async def _copy(self, source: TopicInfo, target: Target, partition: int, at: Position, end: int | None) -> None:
+    async def _copy(
+        self, source: TopicInfo, target: PartitionWriter, partition: int, at: Position, end: int | None
+    ) -> None:
         """From there on: one task reads, another one writes."""
         progress = self.partitions[partition]
         send, receive = trio.open_memory_channel[tuple[int, list[Buffer]]](AHEAD)

@@ -40,7 +40,7 @@ def passes(error: TidelogError) -> bool:
     return error.retriable or error.unknown_outcome or error.code in ("UNREACHABLE", "REQUEST_TIMED_OUT")
 
 
-class Target:
+class PartitionWriter:
     """One partition that is written to. ``patience_s``: how long nothing may get on."""
 
     def __init__(self, log: Log, topic: TopicInfo, partition: int, patience_s: float = inf) -> None:

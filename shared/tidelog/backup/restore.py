@@ -16,9 +16,9 @@ from tidelog.backup.batches import as_copy, chunks, empty_batches, is_same
 from tidelog.backup.check import chains_before, load_segment
 from tidelog.backup.group_positions import set_positions
 from tidelog.backup.manifest import BadBackup, Manifest, SavedPartition
-from tidelog.backup.partition_writer import CHUNK_BATCHES, CHUNK_BYTES, Target, check_target
+from tidelog.backup.partition_writer import CHUNK_BATCHES, CHUNK_BYTES, PartitionWriter, check_target
 from tidelog.backup.save import AT_ONCE, Progress
-from tidelog.backup.store import Store
+from tidelog.backup.store import BackupStore
 from tidelog.batch.format import read_header
 from tidelog.batch.sparse import MOST_BYTES
 from tidelog.client.log import Log
@@ -52,7 +52,7 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RestoreSettings:
     """How the new topic is to be. ``replication_factor`` 0: as it was. ``config``: settings other than they were.
     ``resume``: go on with a run that was not finished. ``groups``: set the positions of consumer groups."""
 
@@ -66,7 +66,7 @@ class Wishes:
 class Restoring:
     """One run of a restoration, from the manifest to the last record."""
 
-    def __init__(self, log: Log, store: Store, manifest: Manifest, wishes: Wishes) -> None:
+    def __init__(self, log: Log, store: BackupStore, manifest: Manifest, wishes: RestoreSettings) -> None:
         self._log = log
         self._store = store
         self._manifest = manifest
@@ -84,7 +84,7 @@ class Restoring:
 
         async def one(saved: SavedPartition) -> None:
             async with limit:
-                target = Target(self._log, topic, saved.partition, PATIENCE_S)
+                target = PartitionWriter(self._log, topic, saved.partition, PATIENCE_S)
                 try:
                     await self._restore(target, saved, written, verified)
                 finally:
@@ -119,7 +119,9 @@ class Restoring:
         await self._log.topics.alter(topic.name, MEANWHILE)
         await self._log.read_batches(topic.topic_id, 0, Position(-1, 0), max_bytes=1)
 
-    async def _restore(self, target: Target, saved: SavedPartition, written: Progress, verified: Progress) -> None:
+    async def _restore(
+        self, target: PartitionWriter, saved: SavedPartition, written: Progress, verified: Progress
+    ) -> None:
         end = await target.end()
         if end > saved.end:
             raise BadBackup(f"{target.name} ends at {end}, the backup at {saved.end}: it is not a copy of it")
@@ -137,7 +139,7 @@ class Restoring:
                 done = last
         await self._verify(target, saved, saved.end, verified)
 
-    async def _verify(self, target: Target, saved: SavedPartition, end: int, verified: Progress) -> None:
+    async def _verify(self, target: PartitionWriter, saved: SavedPartition, end: int, verified: Progress) -> None:
         """Compare what the partition has below ``end`` with the backup."""
         at = 0
         found: Iterator[Buffer] = iter(())
@@ -170,7 +172,7 @@ class Restoring:
 class _Block:
     """A segment of the backup; -1: what lies below its beginning."""
 
-    store: Store
+    store: BackupStore
     saved: SavedPartition
     number: int
 

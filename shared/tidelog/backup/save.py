@@ -25,7 +25,7 @@ from tidelog.backup.manifest import (
     SavedSegment,
     segment_name,
 )
-from tidelog.backup.store import Store
+from tidelog.backup.store import BackupStore
 from tidelog.batch.format import BatchHeader, chain_after, check_batch
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError, refuse
@@ -52,7 +52,7 @@ class Saved:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenSave:
     """The segment that is being filled."""
 
     start: int
@@ -87,7 +87,7 @@ class _Open:
 class Saving:
     """One run. ``segment_bytes``: a file is closed at that size; it is held in memory until then."""
 
-    def __init__(self, log: Log, store: Store, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, log: Log, store: BackupStore, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._log = log
         self._store = store
         self._segment_bytes = segment_bytes
@@ -155,7 +155,7 @@ class Saving:
                 " ('tidelog why' says when). What is saved stays good; go on in another folder"
             )
         while partition.end < end:
-            segment = _Open(partition.end, bytes.fromhex(partition.end_chain))
+            segment = _OpenSave(partition.end, bytes.fromhex(partition.end_chain))
             at = Position(partition.end_epoch, partition.end)
             while at.offset < end and segment.size < self._segment_bytes:
                 at = await self._read(topic, number, at, end, segment, done)
@@ -179,7 +179,7 @@ class Saving:
             )
 
     async def _read(
-        self, topic: TopicInfo, number: int, at: Position, end: int, segment: _Open, done: Progress
+        self, topic: TopicInfo, number: int, at: Position, end: int, segment: _OpenSave, done: Progress
     ) -> Position:
         """Some batches more; where the next one begins."""
         try:

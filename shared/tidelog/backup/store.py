@@ -16,7 +16,7 @@ from tidelog.runtime.disk import RealDisk
 T = TypeVar("T")
 
 
-class Store:
+class BackupStore:
     """``url``: a folder, or a URL. Raises ``ConfigError`` where what it takes is not installed."""
 
     def __init__(self, url: str) -> None:

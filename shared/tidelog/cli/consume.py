@@ -154,7 +154,7 @@ def place(text: str, option: str) -> str | int | datetime:
     return moment
 
 
-class Output:
+class LineOutput:
     """Where records go as lines, ``most`` of them at most; ``flush``: each at once."""
 
     def __init__(self, style: Callable[[Record], bytes], most: int | None, flush: bool) -> None:
@@ -195,7 +195,7 @@ class Output:
             await member.commit()
 
 
-async def tell_waits(log: Log, topics: list[str], output: Output) -> None:
+async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
     """Show on stderr what a reader waits for while no records come, each cause once. Runs until it is cancelled."""
     told: set[tuple[str, str]] = set()
     printed = -1
@@ -316,7 +316,7 @@ def consume(
     }
     if key_separator is not None and style != "key-value":
         raise click.UsageError("--key-separator is for --format key-value")
-    output = Output(_line_of(style, key_separator), most, flush=end is None and not reverse)
+    output = LineOutput(_line_of(style, key_separator), most, flush=end is None and not reverse)
 
     async def task() -> None:
         async with connect(gateways) as log, trio.open_nursery() as nursery:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from tidelog.batch.format import Record
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.client.consumer import Plan
 from tidelog.client.core.backward_consumer import BackwardCore, Look
 from tidelog.client.core.consumer import Fetched
@@ -25,7 +25,7 @@ class BackwardConsumer(RecordStream):
     """
 
     def __init__(
-        self, connection: Connection, topic: str, options: ConsumerOptions, plan: Callable[[], Awaitable[Plan]]
+        self, connection: GatewayConnection, topic: str, options: ConsumerOptions, plan: Callable[[], Awaitable[Plan]]
     ) -> None:
         super().__init__(topic, options.on_unreadable)
         self._connection = connection

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidelog.client.connection import Connection
-from tidelog.client.loop import Event
+from tidelog.client.connection import GatewayConnection
+from tidelog.client.loop import LoopEvent
 from tidelog.errors import TidelogError, TimedOut, from_info, pause_s
 from tidelog.types import Acks
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
@@ -20,14 +20,14 @@ BACKOFF_S = 0.1
 
 @dataclass
 class _Try:
-    event: Event
+    event: LoopEvent
     ack: ProduceAck | None = None
 
 
 class BatchSender:
     """Made by ``Log.sender``; any number of tasks may send at a time, one for each partition."""
 
-    def __init__(self, connection: Connection, acks: Acks, transaction: str) -> None:
+    def __init__(self, connection: GatewayConnection, acks: Acks, transaction: str) -> None:
         self._connection = connection
         self._transaction = transaction
         self._loop = connection.loop

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelog.batch.format import read_header
-from tidelog.client.connection import Connection
-from tidelog.client.loop import Event
+from tidelog.client.connection import GatewayConnection
+from tidelog.client.loop import LoopEvent
 from tidelog.errors import TidelogError, TimedOut, Unreachable, from_info
 from tidelog.types import Acks, Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
@@ -27,7 +27,7 @@ MESSAGE_BYTES = 8 << 20
 class ConditionalAppender:
     """Made by ``Log.appender``; for one task."""
 
-    def __init__(self, connection: Connection, topic_id: str, partition: int) -> None:
+    def __init__(self, connection: GatewayConnection, topic_id: str, partition: int) -> None:
         self._connection = connection
         self._loop = connection.loop
         self._topic_id = topic_id
@@ -35,7 +35,7 @@ class ConditionalAppender:
         self._number, self._next_id = connection.add_producer(self)
         self._waiting: set[int] = set()
         self._error: TidelogError | None = None
-        self._settled: Event = self._loop.event()
+        self._settled: LoopEvent = self._loop.event()
 
     async def append(self, batches: Sequence[Buffer]) -> None:
         """Append batches that follow each other, and wait until all are committed. Raises what the first of them was

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tidelog.client.loop import Event, Link, Loop, Work
+from tidelog.client.loop import Link, Loop, LoopEvent, Work
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse, without_frames
 from tidelog.wire.messages import (
     Delivery,
@@ -49,7 +49,7 @@ class Attached(Protocol):
     def on_link_down(self) -> None: ...
 
 
-class Acked(Attached, Protocol):
+class AckReceiver(Attached, Protocol):
     """A producer, as the connection sees it."""
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None: ...
@@ -61,7 +61,7 @@ class Subscriber(Attached, Protocol):
     def on_delivery(self, delivery: Delivery) -> None: ...
 
 
-class Connection:
+class GatewayConnection:
     """Keeps a link as long as ``run`` runs. ``link`` is the open one, or None."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Connection:
         self._hello = Hello(version=PROTOCOL_VERSION, role="client", node=node, token=token)
         self._changed = self.loop.event()
         self._numbers = itertools.count(1)
-        self._producers: dict[int, Acked] = {}
+        self._producers: dict[int, AckReceiver] = {}
         self._consumers: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
         self._subs: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
         self._open_subs: set[int] = set()
@@ -95,7 +95,7 @@ class Connection:
         """By producer id that is written under: its epoch and ticket."""
         self.waits: dict[object, TidelogError] = {}
         """The last refusal of each request that is being repeated."""
-        self.on_close: dict[object, Callable[[], Event]] = {}
+        self.on_close: dict[object, Callable[[], LoopEvent]] = {}
         """What is still to be said when the connection is closed: it is begun by the call, and over by the event."""
         self._start: Callable[[Work], None] | None = None
 
@@ -276,7 +276,7 @@ class Connection:
 
     # --- who listens -------------------------------------------------------------------------------------
 
-    def add_producer(self, producer: Acked) -> tuple[int, Callable[[], int]]:
+    def add_producer(self, producer: AckReceiver) -> tuple[int, Callable[[], int]]:
         """Register a producer: its number, and the source of its batch ids."""
         number = next(self._numbers)
         self._producers[number] = producer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.client.core.consumer import ConsumerCore, Fetched
 from tidelog.client.lookups import Where
 from tidelog.client.options import ConsumerOptions
@@ -38,7 +38,7 @@ class Consumer(RecordStream):
     """
 
     def __init__(
-        self, connection: Connection, topic: str, options: ConsumerOptions, plan: Callable[[], Awaitable[Plan]]
+        self, connection: GatewayConnection, topic: str, options: ConsumerOptions, plan: Callable[[], Awaitable[Plan]]
     ) -> None:
         super().__init__(topic, options.on_unreadable)
         self._connection = connection

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.client.core.consumer import Fetched
 from tidelog.client.core.group_member import MemberCore, shares
 from tidelog.client.group_membership import Keys, Membership
-from tidelog.client.loop import Event
+from tidelog.client.loop import LoopEvent
 from tidelog.client.options import ConsumerOptions, GroupOptions
 from tidelog.client.rebalance_listener import Hook, Hooks, tell
 from tidelog.client.record_stream import RecordStream
@@ -61,7 +61,7 @@ class GroupConsumer(RecordStream):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: GatewayConnection,
         join: JoinGroup,
         start: Start,
         options: ConsumerOptions,
@@ -209,7 +209,7 @@ class GroupConsumer(RecordStream):
             self._connection.start(self._say_goodbye, finished, gone)
             await self._loop.wait(gone, self._loop.now() + CLOSE_S)
 
-    async def _say_goodbye(self, finished: dict[TopicPartition, Position], gone: Event) -> None:
+    async def _say_goodbye(self, finished: dict[TopicPartition, Position], gone: LoopEvent) -> None:
         """Commit and leave the group, even if the task that closes is cancelled: the connection waits for this."""
         if self._auto:
             await self._commit_surely(finished)

@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.client.core.group_member import (
     Ask,
     Assigned,
-    Commit,
     CommitDue,
+    CommitPositions,
     Committed,
     Effect,
     Lost,
     MemberCore,
     Revoked,
 )
-from tidelog.client.loop import Event
+from tidelog.client.loop import LoopEvent
 from tidelog.errors import TidelogError
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import Message
@@ -43,14 +43,14 @@ class Owner(Protocol):
 class _UnderWay:
     """A commit that has no answer yet."""
 
-    over: Event
+    over: LoopEvent
     error: TidelogError | None = None
 
 
 class Membership:
     """Runs until the member is over, its owner is gone, or the connection is closed."""
 
-    def __init__(self, connection: Connection, core: MemberCore, owner: Owner, *, keep: bool) -> None:
+    def __init__(self, connection: GatewayConnection, core: MemberCore, owner: Owner, *, keep: bool) -> None:
         self.core = core
         self._connection = connection
         self._loop = connection.loop
@@ -86,7 +86,7 @@ class Membership:
         """The owner is done with these."""
         self._perform(self.core.on_released(keys, self._loop.now()))
 
-    def go(self) -> Event:
+    def go(self) -> LoopEvent:
         """Begin to leave the group; the event is set when that is known there."""
         self._perform(self.core.leave(self._loop.now(), keep=self._keep))
         return self._over
@@ -110,7 +110,7 @@ class Membership:
             match effect:
                 case Ask():
                     self._connection.start(self._ask, effect)
-                case Commit():
+                case CommitPositions():
                     self._connection.start(self._commit, effect)
                 case Committed(error):
                     if self._commits is not None:
@@ -131,7 +131,7 @@ class Membership:
         answer = await self._call(ask.request)
         self._perform(self.core.on_answer(ask.number, answer, self._loop.now()))
 
-    async def _commit(self, commit: Commit) -> None:
+    async def _commit(self, commit: CommitPositions) -> None:
         answer = await self._call(commit.request)
         error = answer if isinstance(answer, TidelogError) else None
         self._perform(self.core.on_committed(commit.request, error, self._loop.now()))

@@ -19,7 +19,7 @@ from tidelog.client.backward_consumer import BackwardConsumer
 from tidelog.client.batch_sender import BatchSender
 from tidelog.client.clock import process_name, random_name, wall_ms
 from tidelog.client.conditional_appender import ConditionalAppender
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.client.consumer import Consumer, Plan
 from tidelog.client.group_consumer import GroupConsumer, Start
 from tidelog.client.lookups import Where, check_partitions, describe_topic, find_offset, find_positions, parse_place
@@ -72,7 +72,7 @@ class Log:
     access: AccessAdmin
     cluster: ClusterAdmin
 
-    def __init__(self, connection: Connection, clock: WallClock) -> None:
+    def __init__(self, connection: GatewayConnection, clock: WallClock) -> None:
         self.topics = TopicAdmin(connection)
         self.partitions = PartitionAdmin(connection)
         self.groups = GroupAdmin(connection)
@@ -287,12 +287,12 @@ def open_log(
     gateways = (urls,) if isinstance(urls, str) else tuple(urls)
     if not gateways:
         raise ConfigError("no gateway URL is given")
-    connection = Connection(gateways, loop, name, request_timeout_s, token, tracing)
+    connection = GatewayConnection(gateways, loop, name, request_timeout_s, token, tracing)
     return _running(connection, connect_timeout_s, clock)
 
 
 @asynccontextmanager
-async def _running(connection: Connection, connect_timeout_s: float, clock: WallClock) -> AsyncIterator[Log]:
+async def _running(connection: GatewayConnection, connect_timeout_s: float, clock: WallClock) -> AsyncIterator[Log]:
     loop = connection.loop
     async with loop.tasks() as start:
         connection.begin(start)
@@ -306,7 +306,7 @@ async def _running(connection: Connection, connect_timeout_s: float, clock: Wall
 
 
 def _open_consumer(
-    connection: Connection,
+    connection: GatewayConnection,
     topic: str,
     *,
     start: Where = "latest",
@@ -336,7 +336,7 @@ def _open_consumer(
 
 
 def _join_group(
-    connection: Connection,
+    connection: GatewayConnection,
     topic: str | Iterable[str],
     group: str,
     *,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from tidelog.batch.format import decode_batch, split
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.client.loop import Loop
 from tidelog.errors import ConfigError, CorruptBatch, refuse
 from tidelog.types import Position
@@ -22,12 +22,12 @@ partition -> offset or ``Position``."""
 T = TypeVar("T")
 
 
-async def ask_topics(connection: Connection, name: str, *, offsets: bool = False) -> tuple[TopicInfo, ...]:
+async def ask_topics(connection: GatewayConnection, name: str, *, offsets: bool = False) -> tuple[TopicInfo, ...]:
     """Ask for the topic of that name; empty where there is none."""
     return (await connection.ask(Metadata(topics=(name,), offsets=offsets), MetadataAnswer)).topics
 
 
-async def describe_topic(connection: Connection, name: str, *, offsets: bool = False) -> TopicInfo:
+async def describe_topic(connection: GatewayConnection, name: str, *, offsets: bool = False) -> TopicInfo:
     """Describe one topic. Raises ``UNKNOWN_TOPIC``."""
     for found in await ask_topics(connection, name, offsets=offsets):
         if found.name == name:
@@ -44,7 +44,7 @@ def check_partitions(topic: TopicInfo, partitions: Iterable[int]) -> None:
 
 
 async def list_offsets(
-    connection: Connection,
+    connection: GatewayConnection,
     topic: TopicInfo,
     at: str | datetime,
     partitions: Iterable[int],
@@ -60,7 +60,7 @@ async def list_offsets(
     return await ask_each(connection.loop, ask, partitions)
 
 
-async def find_offset(connection: Connection, request: ListOffset) -> OffsetAnswer:
+async def find_offset(connection: GatewayConnection, request: ListOffset) -> OffsetAnswer:
     """One offset. A gateway of an earlier release answers a request by time with the beginning of a batch, as
     leaders do. Then the record is found here. If the batch cannot be decoded, its first offset is the answer: a
     reader that begins there gets the error."""
@@ -80,7 +80,7 @@ async def find_offset(connection: Connection, request: ListOffset) -> OffsetAnsw
 
 
 async def find_positions(
-    connection: Connection, topic: TopicInfo, where: Where, partitions: list[int], isolation: str = "committed"
+    connection: GatewayConnection, topic: TopicInfo, where: Where, partitions: list[int], isolation: str = "committed"
 ) -> dict[int, Position]:
     """Find a place in each of these partitions."""
     if isinstance(where, int):

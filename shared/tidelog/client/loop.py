@@ -19,7 +19,7 @@ Handler = Callable[["Link", int | None, Message], None]
 """Called inline with what the peer sent: must not block."""
 
 
-class Event(Protocol):
+class LoopEvent(Protocol):
     """Becomes set, once."""
 
     def set(self) -> None: ...
@@ -59,7 +59,7 @@ class Loop(Protocol):
     def now(self) -> float:
         """Return the loop's time, in seconds."""
 
-    def event(self) -> Event:
+    def event(self) -> LoopEvent:
         """A new one."""
 
     async def sleep(self, seconds: float) -> None:
@@ -68,7 +68,7 @@ class Loop(Protocol):
     async def checkpoint(self) -> None:
         """Let others run."""
 
-    async def wait(self, event: Event, deadline: float = inf) -> None:
+    async def wait(self, event: LoopEvent, deadline: float = inf) -> None:
         """Until it is set, or it is so late."""
 
     async def gather(self, calls: Iterable[Work]) -> None:

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.batch.format import Fields, RecordHeaders
-from tidelog.client.connection import Connection
-from tidelog.client.core.batch import RECORD_OVERHEAD, Batch, Identity, record_size
+from tidelog.client.connection import GatewayConnection
+from tidelog.client.core.batch import RECORD_OVERHEAD, Batch, TransactionIdentity, record_size
 from tidelog.client.core.partitioner import Partitioner
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.loop import Loop, Work
@@ -122,11 +122,11 @@ class Producer:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: GatewayConnection,
         topic: TopicInfo,
         options: ProducerOptions,
         wall_ms: WallClock,
-        identity: Identity | None = None,
+        identity: TransactionIdentity | None = None,
     ) -> None:
         self.topic = topic.name
         self.options = options
@@ -426,11 +426,11 @@ class TracedProducer(Producer):
 
 
 def make_producer(
-    connection: Connection,
+    connection: GatewayConnection,
     topic: TopicInfo,
     options: ProducerOptions,
     wall_ms: WallClock,
-    identity: Identity | None = None,
+    identity: TransactionIdentity | None = None,
 ) -> Producer:
     """Make a producer: one that traces, where the connection was opened with ``tracing``."""
     if connection.tracing is None:
@@ -440,7 +440,7 @@ def make_producer(
 
 @asynccontextmanager
 async def open_producer(
-    connection: Connection, topic: TopicInfo, options: ProducerOptions, wall_ms: WallClock
+    connection: GatewayConnection, topic: TopicInfo, options: ProducerOptions, wall_ms: WallClock
 ) -> AsyncIterator[Producer]:
     """A producer and its sending task. At the end everything is acked, or ``DeliveryFailed`` says what is not; only
     a cancelled producer gives up at once."""

@@ -11,8 +11,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from tidelog.client.connection import Connection
-from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, Stop
+from tidelog.client.connection import GatewayConnection
+from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, StopSubscription
 from tidelog.client.loop import Loop
 from tidelog.client.options import ConsumerOptions
 from tidelog.errors import TidelogError
@@ -31,7 +31,7 @@ class Wakeup:
         """There is news."""
         self._event.set()
 
-    async def wait(self, connection: Connection, readers: Collection[TopicReader]) -> None:
+    async def wait(self, connection: GatewayConnection, readers: Collection[TopicReader]) -> None:
         """Until there is news, or something is due; that is done then. Raises ``Unreachable`` where there was no
         gateway for the request timeout."""
         self._event = self._loop.event()
@@ -51,7 +51,7 @@ class TopicReader:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: GatewayConnection,
         bell: Wakeup,
         topic: str,
         topic_id: str,
@@ -113,7 +113,7 @@ class TopicReader:
                     link.start_call(request, self._connection.request_timeout_s, self._answered(sub))
                 case Grant(sub, size) if link is not None:
                     link.post(Credit(sub, size))
-                case Stop(sub):
+                case StopSubscription(sub):
                     self._connection.stop_sub(sub)
 
     def _answered(self, sub: int) -> Callable[[Message | TidelogError], None]:
@@ -128,7 +128,7 @@ class TopicReader:
 class Readers:
     """The readers of a group's member, one for each topic. ``bell`` is rung when there is news."""
 
-    def __init__(self, connection: Connection, bell: Wakeup, options: ConsumerOptions) -> None:
+    def __init__(self, connection: GatewayConnection, bell: Wakeup, options: ConsumerOptions) -> None:
         self._connection = connection
         self._bell = bell
         self._options = options

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tidelog.client.clock import random_name
-from tidelog.client.connection import Connection
-from tidelog.client.core.batch import Identity
+from tidelog.client.connection import GatewayConnection
+from tidelog.client.core.batch import TransactionIdentity
 from tidelog.client.group_consumer import GroupConsumer
 from tidelog.client.lookups import describe_topic
 from tidelog.client.loop import Work
@@ -55,8 +55,8 @@ class Transaction:
 
     def __init__(
         self,
-        connection: Connection,
-        identity: Identity,
+        connection: GatewayConnection,
+        identity: TransactionIdentity,
         staged: str,
         options: ProducerOptions,
         wall_ms: WallClock,
@@ -181,7 +181,7 @@ class Transaction:
 
 @asynccontextmanager
 async def begin_transaction(
-    connection: Connection,
+    connection: GatewayConnection,
     app: str,
     staged: str,
     timeout_s: float,
@@ -195,7 +195,7 @@ async def begin_transaction(
     begun = await connection.ask(begin, TransactionBegun)
     if begun.window:
         wanted = replace(wanted, max_in_flight=min(wanted.max_in_flight, begun.window))
-    identity = Identity(app, begun.producer_id, begun.producer_epoch)
+    identity = TransactionIdentity(app, begun.producer_id, begun.producer_epoch)
     connection.use_producer(begun.producer_id, begun.producer_epoch, begun.ticket)
     done = False
     async with connection.loop.tasks() as start:
@@ -210,7 +210,7 @@ async def begin_transaction(
                 _give_up(connection, identity)
 
 
-async def wait_visible(connection: Connection, app: str, timeout_s: float) -> None:
+async def wait_visible(connection: GatewayConnection, app: str, timeout_s: float) -> None:
     """Wait until readers see everything that the application has committed by now; see ``Log.wait_visible``."""
     until = connection.loop.now() + timeout_s
     while True:
@@ -228,7 +228,7 @@ async def wait_visible(connection: Connection, app: str, timeout_s: float) -> No
         await connection.loop.sleep(VISIBLE_PAUSE_S)
 
 
-def _give_up(connection: Connection, identity: Identity) -> None:
+def _give_up(connection: GatewayConnection, identity: TransactionIdentity) -> None:
     """Abort, without waiting for it: also where nobody hears of it, its time-out ends it. What is committed stays
     so."""
     link = connection.link

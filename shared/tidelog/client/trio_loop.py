@@ -11,7 +11,7 @@ import trio
 
 from tidelog.client.clock import wall_ms
 from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
-from tidelog.client.loop import Event, Handler, Link, Work
+from tidelog.client.loop import Handler, Link, LoopEvent, Work
 from tidelog.client.producer import WallClock
 from tidelog.errors import TidelogError
 from tidelog.net.link import connect_link
@@ -32,11 +32,11 @@ class TrioLoop:
         self.sleep = trio.sleep
         self.checkpoint = trio.lowlevel.checkpoint
 
-    def event(self) -> Event:
+    def event(self) -> LoopEvent:
         """A new event."""
         return trio.Event()
 
-    async def wait(self, event: Event, deadline: float = inf) -> None:
+    async def wait(self, event: LoopEvent, deadline: float = inf) -> None:
         """Until it is set, or so late."""
         if deadline == inf:  # a scope of its own costs as much as the waking
             await event.wait()

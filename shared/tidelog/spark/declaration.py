@@ -17,7 +17,7 @@ PICTURES = (".svg", ".png")
 _TEXTS = ("name", "gateway", "checkpoints", "trigger", "delivery")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """What a table may be called: SQL names it."""
-T = TypeVar("T", "Input", "Step", "Output", "Plot")
+T = TypeVar("T", "Input", "Step", "DeclaredOutput", "Plot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class DeclaredOutput:
     """Where a table goes: one streaming query with a checkpoint of its own."""
 
     name: str
@@ -100,7 +100,7 @@ class Pipeline:
     name: str
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[DeclaredOutput, ...]
     plots: tuple[Plot, ...] = ()
     gateway: str = ""
     checkpoints: str = "checkpoints"
@@ -120,7 +120,7 @@ def parse(text: str) -> Pipeline:
     faults: list[str] = []
     inputs = _each(told, "in", Input, _input, faults)
     steps = _each(told, "table", Step, _step, faults)
-    outputs = _each(told, "out", Output, _output, faults)
+    outputs = _each(told, "out", DeclaredOutput, _output, faults)
     plots = _each(told, "plot", Plot, _plot, faults)
     known = (*_TEXTS, "spark", "in", "table", "out", "plot")
     faults += [f"there is no setting {name}; a pipeline has {', '.join(known)}" for name in told if name not in known]
@@ -199,7 +199,7 @@ def _watermark(one: object) -> list[str]:
     return [] if fine else ['watermark is such as {column = "at", delay = "10 minutes"}']
 
 
-def _output(one: Output) -> list[str]:
+def _output(one: DeclaredOutput) -> list[str]:
     faults = []
     if sum(map(bool, (one.topic, one.parquet, one.delta))) != 1:
         faults.append("give exactly one of topic, parquet and delta")
@@ -219,7 +219,7 @@ def _plot(one: Plot) -> list[str]:
     return faults
 
 
-def _references(inputs: tuple[Input, ...], steps: tuple[Step, ...], outputs: tuple[Output, ...]) -> list[str]:
+def _references(inputs: tuple[Input, ...], steps: tuple[Step, ...], outputs: tuple[DeclaredOutput, ...]) -> list[str]:
     tables: list[Input | Step] = [*inputs, *steps]
     names = [one.name for one in tables]
     faults = [f"two tables are called {name}" for name in sorted({name for name in names if names.count(name) > 1})]

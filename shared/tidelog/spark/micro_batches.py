@@ -27,7 +27,7 @@ from tidelog.spark.options import ReadOptions
 from tidelog.spark.read import planner as looking
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.checkpoint import CheckpointOffset, Key, key_of, share
-from tidelog.spark.read.data_loss import Extent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, lost
 from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
 
@@ -54,7 +54,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._target: dict[Key, Position] | None = None
         """With Trigger.AvailableNow: where the query ends."""
         self._reported: CheckpointOffset | None = None
-        self._seen: tuple[CheckpointOffset, Sequence[Extent]] = (CheckpointOffset(), ())
+        self._seen: tuple[CheckpointOffset, Sequence[PartitionExtent]] = (CheckpointOffset(), ())
         self._lost = 0
         self._planned_at = float("-inf")
 
@@ -118,7 +118,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 return start
             threading.Event().wait(LOOK_S)
 
-    def _next(self, mark: CheckpointOffset, found: Sequence[Extent], limit: ReadLimit) -> CheckpointOffset | None:
+    def _next(
+        self, mark: CheckpointOffset, found: Sequence[PartitionExtent], limit: ReadLimit
+    ) -> CheckpointOffset | None:
         self._check_topics(mark, found)
         ends = {}
         for extent in found:
@@ -143,7 +145,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return None
         return CheckpointOffset(at, since=replace(mark, first=False) if mark.first else None)
 
-    def _end_of(self, mark: CheckpointOffset, extent: Extent) -> Position | None:
+    def _end_of(self, mark: CheckpointOffset, extent: PartitionExtent) -> Position | None:
         """How far a partition may be read; None: not at all, it came after the query's end was fixed."""
         start = mark.start_of(key_of(extent)).offset
         if start > extent.end:
@@ -196,7 +198,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             for each in offsets.cut(ranges, self.options.min_partitions, self.options.max_per_partition)
         ]
 
-    def _range(self, extent: Extent, start: Position, end: Position) -> list[Range]:
+    def _range(self, extent: PartitionExtent, start: Position, end: Position) -> list[Range]:
         if start.offset > end.offset:
             self._judge(lost(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
             return []
@@ -256,10 +258,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             self._client = looking.connect(self.options)
         return self._client
 
-    def _look(self) -> list[Extent]:
+    def _look(self) -> list[PartitionExtent]:
         return looking.extents(self._log, self.options)
 
-    def _check_topics(self, mark: CheckpointOffset, found: Sequence[Extent]) -> None:
+    def _check_topics(self, mark: CheckpointOffset, found: Sequence[PartitionExtent]) -> None:
         """Topics of the checkpoint are still those that they were."""
         from tidelog.spark.read.task import topic_changed
 

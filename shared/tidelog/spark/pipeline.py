@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ConfigError
-from tidelog.spark.declaration import AVAILABLE_NOW, Input, Output, Pipeline, Step, parse
+from tidelog.spark.declaration import AVAILABLE_NOW, DeclaredOutput, Input, Pipeline, Step, parse
 from tidelog.spark.options import DEFAULT_GATEWAY
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class QueryOutcome:
     """What a query has done in this run."""
 
     output: str
@@ -90,11 +90,11 @@ class Run:
         queries = [self._write(one, self._spark.table(one.table)) for one in self._pipeline.outputs]
         for one in self._pipeline.inputs:
             if (rows := bad[one.name]) is not None:
-                output = Output(f"{one.name}-bad", one.name, topic=one.bad, value="raw")
+                output = DeclaredOutput(f"{one.name}-bad", one.name, topic=one.bad, value="raw")
                 queries.append(self._write(output, rows))
         return queries
 
-    def finish(self, queries: list[StreamingQuery]) -> list[Outcome]:
+    def finish(self, queries: list[StreamingQuery]) -> list[QueryOutcome]:
         """Wait for the end of all, then draw; when one fails the others are stopped, and its error is raised."""
         try:
             for query in queries:
@@ -162,7 +162,7 @@ class Run:
 
     # --- queries -------------------------------------------------------------------------------------------
 
-    def _write(self, declared: Output, table: DataFrame) -> StreamingQuery:
+    def _write(self, declared: DeclaredOutput, table: DataFrame) -> StreamingQuery:
         from tidelog.spark import value_columns as values
 
         rows = values.as_records(table, declared) if declared.topic else table
@@ -184,10 +184,10 @@ class Run:
         return writing.trigger(**trigger).start()
 
 
-def _outcome(query: StreamingQuery) -> Outcome:
+def _outcome(query: StreamingQuery) -> QueryOutcome:
     done = [progress for progress in query.recentProgress if progress["numInputRows"]]
     name = str(query.name).rpartition(".")[2]
-    return Outcome(name, sum(progress["numInputRows"] for progress in done), len(done))
+    return QueryOutcome(name, sum(progress["numInputRows"] for progress in done), len(done))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from tidelog.client.clock import random_name
 from tidelog.spark.errors import SourceError
 from tidelog.spark.write.options import WriteOptions, parse
-from tidelog.spark.write.row_encoder import Producer, Task, check_columns
+from tidelog.spark.write.row_encoder import Task, TaskIdentity, check_columns
 from tidelog.spark.write.task_input import whole
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 def _write(
-    options: WriteOptions, who: Task | Producer | None, task: int, tables: Iterator[pa.RecordBatch]
+    options: WriteOptions, who: Task | TaskIdentity | None, task: int, tables: Iterator[pa.RecordBatch]
 ) -> Written:
     from tidelog.spark.write import task as sending
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import cbor2
 from pyspark.sql import functions as f
 
-from tidelog.spark.declaration import Input, Output
+from tidelog.spark.declaration import DeclaredOutput, Input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,7 +70,7 @@ def bad(found: DataFrame) -> DataFrame:
     return found.where(f.col(_REASON).isNotNull()).select("key", "value", f.array(*headers).alias("headers"))
 
 
-def as_records(table: DataFrame, declared: Output) -> DataFrame:
+def as_records(table: DataFrame, declared: DeclaredOutput) -> DataFrame:
     """A table's rows for the sink."""
     if declared.value == "raw":
         return table

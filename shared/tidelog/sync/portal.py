@@ -82,7 +82,7 @@ class Portal:
     def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
         """A block within ``manager``, which lives in a task of its own in the background thread. Raises what that
         does on its way in or out; a block that fails lets it fail."""
-        held = _Held(manager)
+        held = _EnteredManager(manager)
         value = self.run(self.nursery.start, held.run)
         try:
             yield value
@@ -102,7 +102,7 @@ class _BlockFailed(Exception):
     """What the manager is told of the block in the other thread."""
 
 
-class _Held(Generic[T]):
+class _EnteredManager(Generic[T]):
     def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
         self._manager = manager
         self._leave = trio.Event()

@@ -34,7 +34,7 @@ class Moment(NamedTuple):
     """Offset of the first record that is later."""
 
 
-class Reader:
+class TimelineReader:
     """Reads the timeline over a connected client."""
 
     def __init__(self, log: Log) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.verify.history import OK, Commit
+from tidelog.verify.history import OK, CommitCall
 from tidelog.verify.ledger import Facts, after, show, span
 
 Place = tuple[str, str]
@@ -11,7 +11,7 @@ Place = tuple[str, str]
 
 def check(facts: Facts) -> None:
     """Add what is found."""
-    places: dict[Place, list[Commit]] = {}
+    places: dict[Place, list[CommitCall]] = {}
     for op in facts.commits:
         if op.result == OK:
             places.setdefault((op.group, op.partition), []).append(op)
@@ -21,10 +21,10 @@ def check(facts: Facts) -> None:
     _check_shown(facts, places)
 
 
-def _check_members(facts: Facts, place: Place, commits: list[Commit]) -> None:
+def _check_members(facts: Facts, place: Place, commits: list[CommitCall]) -> None:
     """A14: a generation of a partition has one member, and ends when a later one has committed."""
     group, partition = place
-    owners: dict[int, Commit] = {}
+    owners: dict[int, CommitCall] = {}
     for op in commits:
         first = owners.setdefault(op.generation, op)
         if first.process != op.process:
@@ -38,7 +38,7 @@ def _check_members(facts: Facts, place: Place, commits: list[Commit]) -> None:
             return
 
 
-def _check_positions(facts: Facts, place: Place, commits: list[Commit]) -> None:
+def _check_positions(facts: Facts, place: Place, commits: list[CommitCall]) -> None:
     """A14: what is committed never goes back, and is still known at the end."""
     group, partition = place
     for op, highest in after(commits, lambda op: op.offset):
@@ -53,7 +53,7 @@ def _check_positions(facts: Facts, place: Place, commits: list[Commit]) -> None:
         facts.flag("commit_back", f"{partition} of {group}: {text}")
 
 
-def _check_shown(facts: Facts, places: dict[Place, list[Commit]]) -> None:
+def _check_shown(facts: Facts, places: dict[Place, list[CommitCall]]) -> None:
     """A7: whatever lies between where the group began and what it has committed was shown to some member."""
     shown: dict[Place, set[int]] = {}
     for read in facts.reads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from operator import attrgetter
 
-from tidelog.verify.history import Read
+from tidelog.verify.history import ReadCall
 from tidelog.verify.ledger import Facts, sent, show, span
 
 
@@ -19,7 +19,7 @@ def check(facts: Facts) -> dict[tuple[str, bytes], str]:
 
 def _check_reads(facts: Facts) -> dict[tuple[str, bytes], str]:
     """A3, A5 (readers that were shown different things), A7."""
-    shown: dict[tuple[str, int, int], tuple[bytes, Read]] = {}
+    shown: dict[tuple[str, int, int], tuple[bytes, ReadCall]] = {}
     """By the leader epoch where it may be lost: each loss may have shown another record there."""
     positions: dict[tuple[str, str], int] = {}
     strange: dict[tuple[str, bytes], str] = {}
@@ -51,7 +51,7 @@ def _check_reads(facts: Facts) -> dict[tuple[str, bytes], str]:
     return strange
 
 
-def _check_gone(facts: Facts, read: Read, offset: int, value: bytes, kept: bytes | None) -> None:
+def _check_gone(facts: Facts, read: ReadCall, offset: int, value: bytes, kept: bytes | None) -> None:
     """What was shown is not there at the end. Other kinds tell of what was never sent, or was aborted."""
     op = facts.sent.get(value)
     if op is None or op.partition != read.partition or not facts.is_kept(read.partition, offset):

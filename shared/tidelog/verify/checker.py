@@ -14,7 +14,7 @@ from tidelog.verify import check_groups as groups
 from tidelog.verify import check_reads as reading
 from tidelog.verify import check_transactions as transactions
 from tidelog.verify.anomalies import Anomaly
-from tidelog.verify.history import FAILED, OK, History, Send
+from tidelog.verify.history import FAILED, OK, History, SendCall
 from tidelog.verify.ledger import Facts, after, sent, show, span
 
 
@@ -81,7 +81,7 @@ def _expected(facts: Facts, partition: str, value: bytes) -> str:
 
 def _check_sends(facts: Facts) -> None:
     """A1, A5 (an ack that names another record's offset), A13."""
-    winners: dict[tuple[str, int], Send] = {}
+    winners: dict[tuple[str, int], SendCall] = {}
     for op in facts.sends:
         if op.result != OK:
             continue
@@ -95,7 +95,7 @@ def _check_sends(facts: Facts) -> None:
             _check_kept(facts, op)
 
 
-def _check_kept(facts: Facts, op: Send) -> None:
+def _check_kept(facts: Facts, op: SendCall) -> None:
     """What was acked is where the ack says."""
     final = facts.final.get(op.partition, {})
     for place, value in enumerate(op.values):
@@ -116,7 +116,7 @@ def _check_kept(facts: Facts, op: Send) -> None:
 
 def _check_order(facts: Facts) -> None:
     """A6: per producer in the order of its sends; across producers against real time."""
-    lanes: dict[tuple[str, str], list[Send]] = {}
+    lanes: dict[tuple[str, str], list[SendCall]] = {}
     for op in facts.sends:
         if op.idempotent or op.result == OK:  # an unknown single try may land late: that breaks no promise
             lanes.setdefault((op.process, op.partition), []).append(op)
@@ -139,7 +139,7 @@ def _check_order(facts: Facts) -> None:
 
 def _check_real_time(facts: Facts) -> None:
     """An acked send stands before every send that began after its ack."""
-    acked: dict[str, list[Send]] = {}
+    acked: dict[str, list[SendCall]] = {}
     for op in facts.promised:
         if op.partition in facts.final:
             acked.setdefault(op.partition, []).append(op)

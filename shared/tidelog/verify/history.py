@@ -31,7 +31,7 @@ def identity(value: bytes | None, key: bytes | None = None, headers: Iterable[tu
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendCall:
     """One batch of a producer, from the call to the ack."""
 
     process: str
@@ -56,7 +56,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadCall:
     """One answer that a consumer took; ``position`` is the offset it wanted."""
 
     process: str
@@ -88,7 +88,7 @@ class Latest:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitCall:
     """A member of a group says how far the group has come in a partition."""
 
     process: str
@@ -103,7 +103,7 @@ class Commit:
 
 
 @dataclass(eq=False, slots=True)
-class Transaction:
+class TransactionCall:
     """What an application did together. Its records are the sends that name its ``label``."""
 
     label: str
@@ -145,8 +145,8 @@ class Differing:
 class History:
     """A whole run, operations in the order in which they ended."""
 
-    operations: list[Send | Read | Latest | Commit] = field(default_factory=list)
-    transactions: list[Transaction] = field(default_factory=list)
+    operations: list[SendCall | ReadCall | Latest | CommitCall] = field(default_factory=list)
+    transactions: list[TransactionCall] = field(default_factory=list)
     moved: dict[str, int] = field(default_factory=dict)
     """Per application whose transactions move a group: where that stood in the end."""
     committed: dict[tuple[str, str], int] = field(default_factory=dict)

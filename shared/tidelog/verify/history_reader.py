@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.errors import ConfigError
-from tidelog.verify.history import UNKNOWN, Commit, Differing, History, Latest, Loss, Read, Row, Send, Transaction
+from tidelog.verify.history import (
+    UNKNOWN,
+    CommitCall,
+    Differing,
+    History,
+    Latest,
+    Loss,
+    ReadCall,
+    Row,
+    SendCall,
+    TransactionCall,
+)
 from tidelog.verify.history_writer import VERSION
 
 Entry = dict[str, Any]
@@ -119,7 +130,7 @@ class _Loader:
         match begun["op"]:
             case "send":
                 self.history.operations.append(
-                    Send(
+                    SendCall(
                         begun["process"] + life, begun["partition"], begun["number"],
                         tuple(map(self._bytes, begun["values"])), begun["start"], end, result,
                         entry.get("offset", -1), begun.get("level", "all"), begun.get("idempotent", True),
@@ -129,19 +140,19 @@ class _Loader:
             case "commit":
                 for partition, offset in begun["positions"].items():
                     whom = begun["process"], begun["group"], begun["generation"]
-                    self.history.operations.append(Commit(*whom, partition, offset, begun["start"], end, result))
+                    self.history.operations.append(CommitCall(*whom, partition, offset, begun["start"], end, result))
             case _:
                 asked = begun["id"] in self._asked
                 position = self._asked.get(begun["id"], -1)
                 self.history.transactions.append(
-                    Transaction(begun["label"], begun["app"], begun["start"], end, result, asked, position)
+                    TransactionCall(begun["label"], begun["app"], begun["start"], end, result, asked, position)
                 )
 
     def _read(self, entry: Entry) -> None:
         rows = entry["rows"]
         self._last = entry["end"]
         self.history.operations.append(
-            Read(
+            ReadCall(
                 entry["process"], entry["partition"], entry["position"],
                 tuple([(row[0], self._bytes(row[1])) for row in rows]), entry["start"], entry["end"],
                 tuple([row[2] for row in rows]), entry.get("start_over", False), entry.get("group", ""),
@@ -237,7 +248,10 @@ class _Loader:
     def _hide(self) -> None:
         """What everything has and what is committed has not shows no record, if it is of a transaction."""
         transacted = {
-            value for op in self.history.operations if isinstance(op, Send) and op.transaction for value in op.values
+            value
+            for op in self.history.operations
+            if isinstance(op, SendCall) and op.transaction
+            for value in op.values
         }
         for partition, process in self._everything.items():
             shown = dict(self.history.final.get(partition, ()))

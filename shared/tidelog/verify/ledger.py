@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from tidelog.verify.anomalies import Anomaly
-from tidelog.verify.history import OK, Commit, History, Latest, Loss, Read, Send
+from tidelog.verify.history import OK, CommitCall, History, Latest, Loss, ReadCall, SendCall
 
-T = TypeVar("T", Send, Commit)
+T = TypeVar("T", SendCall, CommitCall)
 SHOWN_CHARS = 60
 
 
@@ -21,12 +21,12 @@ def show(value: bytes | None) -> str:
     return repr(text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…")
 
 
-def span(op: Send | Read | Latest | Commit) -> str:
+def span(op: SendCall | ReadCall | Latest | CommitCall) -> str:
     """When an operation was."""
     return f"{op.start:.3f} to {op.end:.3f} s"
 
 
-def sent(op: Send) -> str:
+def sent(op: SendCall) -> str:
     """Who sent it, when, and what became of it."""
     return f"sent by {op.process} as number {op.number}, {span(op)}, {op.result}"
 
@@ -50,16 +50,19 @@ class Facts:
     def __init__(self, history: History) -> None:
         self.history = history
         self.found: list[Anomaly] = []
-        self.sends: list[Send] = []
-        self.reads: list[Read] = []
+        self.sends: list[SendCall] = []
+        self.reads: list[ReadCall] = []
         self.latest: list[Latest] = []
-        self.commits: list[Commit] = []
+        self.commits: list[CommitCall] = []
         add: dict[type, Callable[[Any], None]] = {
-            Send: self.sends.append, Read: self.reads.append, Latest: self.latest.append, Commit: self.commits.append,
-        }  # fmt: skip
+            SendCall: self.sends.append,
+            ReadCall: self.reads.append,
+            Latest: self.latest.append,
+            CommitCall: self.commits.append,
+        }
         for op in history.operations:
             add[type(op)](op)
-        self.sent: dict[bytes, Send] = {value: op for op in self.sends for value in op.values}
+        self.sent: dict[bytes, SendCall] = {value: op for op in self.sends for value in op.values}
         self.losses: dict[str, list[Loss]] = {}
         for loss in history.losses:
             self.losses.setdefault(loss.partition, []).append(loss)
@@ -73,7 +76,7 @@ class Facts:
         """Labels of transactions of which nothing may ever be seen."""
 
     @cached_property
-    def acked_at(self) -> dict[tuple[str, int], Send]:
+    def acked_at(self) -> dict[tuple[str, int], SendCall]:
         """Partition and offset -> which send was acknowledged there."""
         placed = [op for op in self.sends if op.result == OK and op.offset >= 0]
         return {(op.partition, op.offset + place): op for op in placed for place in range(len(op.values))}
@@ -87,7 +90,7 @@ class Facts:
         return bool(self.losses) and any(loss.covers(epoch, offset) for loss in self.losses.get(partition, ()))
 
     @cached_property
-    def promised(self) -> list[Send]:
+    def promised(self) -> list[SendCall]:
         """Sends that are in the log at a known offset, whatever happens, as their acks say."""
         return [
             op

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tidelog.verify.history import COMMITTED, FAILED, OK, UNKNOWN, Commit, Latest, Read, Send
+from tidelog.verify.history import COMMITTED, FAILED, OK, UNKNOWN, CommitCall, Latest, ReadCall, SendCall
 from tidelog.verify.history_reader import Recording
 
 
 @dataclass(slots=True)
-class Summary:
+class RunSummary:
     """Counts of one recording."""
 
     operations: int = 0
@@ -45,27 +45,27 @@ class Summary:
     """Times that the topic's settings allowed records to be lost."""
 
 
-def summarize(recording: Recording) -> Summary:
+def summarize(recording: Recording) -> RunSummary:
     """Count what a recording holds."""
     history = recording.history
-    found = Summary(len(history.operations) + len(history.transactions), recording.seconds, recording.complete)
+    found = RunSummary(len(history.operations) + len(history.transactions), recording.seconds, recording.complete)
     sends, commits = Counter[str](), Counter[str]()
     partitions = {*history.undrained, *history.final, *history.deleted}
-    tried: dict[str, list[Send]] = {}
+    tried: dict[str, list[SendCall]] = {}
     for op in history.operations:
         match op:
-            case Send():
+            case SendCall():
                 sends[op.result] += 1
                 found.conditional += op.expected_offset >= 0
                 tried.setdefault(op.partition, []).append(op)
                 if op.result == OK:
                     found.acked_records += len(op.values)
-            case Read():
+            case ReadCall():
                 found.reads += 1
                 found.read_records += len(op.rows)
             case Latest():
                 found.fresh += op.linearizable
-            case Commit():
+            case CommitCall():
                 commits[op.result] += 1
     for partition, sends_of_it in sorted(tried.items()):
         for since, until in _silences(sends_of_it):
@@ -83,7 +83,7 @@ def summarize(recording: Recording) -> Summary:
     return found
 
 
-def _silences(sends: list[Send]) -> Iterator[tuple[float, float]]:
+def _silences(sends: list[SendCall]) -> Iterator[tuple[float, float]]:
     """For each acknowledgement of a partition, and for the end of the last try: since when somebody waited for it and
     nobody got one."""
     ordered = sorted(sends, key=lambda op: op.end, reverse=True)

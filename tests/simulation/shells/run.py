@@ -16,7 +16,7 @@ from tidelog.errors import TidelogError
 from tidelog.net.link import PATIENCE
 from tidelog.types import TopicConfig
 from tidelog.verify.checker import check
-from tidelog.verify.history import OK, History, Send
+from tidelog.verify.history import OK, History, SendCall
 from tidelog_replica.storage.log import Log
 
 from simulation.ghost import Violation
@@ -115,7 +115,7 @@ class ByteCluster:
             for node in services.names:
                 services.kill(node)
             nursery.cancel_scope.cancel()
-        sends = [op for op in self.history.operations if isinstance(op, Send)]
+        sends = [op for op in self.history.operations if isinstance(op, SendCall)]
         self.count("sends", len(sends))
         self.count("sends ok", sum(op.result == OK for op in sends))
 

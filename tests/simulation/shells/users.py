@@ -10,7 +10,7 @@ import tidelog
 import trio
 from tidelog.errors import TidelogError
 from tidelog.types import Position
-from tidelog.verify.history import FAILED, OK, UNKNOWN, History, Read, Send
+from tidelog.verify.history import FAILED, OK, UNKNOWN, History, ReadCall, SendCall
 
 from simulation.shells.services import GATEWAY_URL
 from simulation.shells.streams import NODE
@@ -85,7 +85,7 @@ class Sender:
         else:
             result, offset, epoch = OK, ack.offset, ack.leader_epoch
         self._history.operations.append(
-            Send(
+            SendCall(
                 f"{self.name}.{self._lives}",
                 f"{TOPIC}/{partition}",
                 self._sent,
@@ -127,7 +127,7 @@ class Receiver:
         now, partition = trio.current_time(), record.partition
         assert record.value is not None
         self._history.operations.append(
-            Read(
+            ReadCall(
                 self.name,
                 f"{TOPIC}/{partition}",
                 self.positions[partition],

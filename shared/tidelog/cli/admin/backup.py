@@ -67,9 +67,9 @@ def backup(
         raise click.UsageError("say which TOPIC to save, and in which DIR")
     name, url = where
     from tidelog.backup.save import Saving
-    from tidelog.backup.store import Store
+    from tidelog.backup.store import BackupStore
 
-    store = Store(url)
+    store = BackupStore(url)
     begun = monotonic()
 
     async def task() -> Saved:
@@ -118,13 +118,13 @@ def restore(
 
     Every file is checked before anything of it is written. Until all is read back the topic keeps everything; then
     its retention and compaction begin, for old records at once, unless --config says otherwise (retention_ms=-1)."""
-    from tidelog.backup.restore import Restoring, Wishes
-    from tidelog.backup.store import Store
+    from tidelog.backup.restore import RestoreSettings, Restoring
+    from tidelog.backup.store import BackupStore
 
-    store = Store(url)
+    store = BackupStore(url)
     manifest = store.manifest()
     config = config_of(settings, "--config")
-    wishes = Wishes(name or manifest.topic, replication_factor or 0, config, resume, groups)
+    wishes = RestoreSettings(name or manifest.topic, replication_factor or 0, config, resume, groups)
     begun = monotonic()
 
     async def task() -> Restored:
@@ -165,9 +165,9 @@ def restore(
 
 def _show(url: str, checking: bool, as_json: bool) -> None:
     from tidelog.backup.check import check_partition
-    from tidelog.backup.store import Store
+    from tidelog.backup.store import BackupStore
 
-    store = Store(url)
+    store = BackupStore(url)
     manifest = store.manifest()
     faults: list[str] = []
     if checking:

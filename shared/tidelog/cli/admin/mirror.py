@@ -74,11 +74,11 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
     The topic is created in the target with as many partitions, where it is missing; nobody else may write to it
     there. Started again, anywhere, it goes on where the target ends. It waits for clusters that are down and leaders
     that move, and ends with an error where the source has lost what was copied, or deleted what was not."""
-    from tidelog.backup.mirror import SOURCE, TARGET, Mirror, Wishes, of
+    from tidelog.backup.mirror import SOURCE, TARGET, Mirror, MirrorSettings, of
 
     config = config_of(options["settings"], "--config")
     factor = options["replication_factor"] or 0
-    wishes = Wishes(name or topic, factor, config, to_end, options["groups"], options["skip_lost"])
+    wishes = MirrorSettings(name or topic, factor, config, to_end, options["groups"], options["skip_lost"])
 
     async def task() -> Mirror:
         async with AsyncExitStack() as clients:

@@ -11,7 +11,7 @@ import trio
 
 from tidelog.batch.format import Record
 from tidelog.cli.bench.producers import ACKNOWLEDGED, drive, opened, send_all
-from tidelog.cli.bench.report import Delays, Row
+from tidelog.cli.bench.report import Delays, ReportRow
 from tidelog.cli.bench.session import Load, Scene, Turns, shown, tell
 from tidelog.types import Position
 
@@ -27,13 +27,13 @@ async def fill(scene: Scene, topic: str, load: Load) -> None:
     """Write what is to be read."""
     tell(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
     async with opened(scene, topic, load, 1) as producers:
-        await drive(producers, load, Row("", ACKNOWLEDGED), "write")
+        await drive(producers, load, ReportRow("", ACKNOWLEDGED), "write")
 
 
-async def consume(scene: Scene, topic: str, load: Load, count: int) -> Row:
+async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow:
     """So many consumers at once, each of them everything from the beginning to what is committed now, or until the
     end of the load, which is that of each."""
-    row = Row(f"{count} consumer{'s' * (count > 1)}", "from the start to a consumer's first record")
+    row = ReportRow(f"{count} consumer{'s' * (count > 1)}", "from the start to a consumer's first record")
     go = trio.Event()
 
     async def read(number: int, task_status: trio.TaskStatus[None]) -> None:
@@ -125,12 +125,12 @@ def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:
         yield STAMP.pack(run, trio.current_time()) + value[STAMP.size :]
 
 
-async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float) -> Row:
+async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float) -> ReportRow:
     """One producer, so many subscribers that get each of its records, so many besides of a topic with no records."""
-    row = Row(
+    row = ReportRow(
         f"{subscribers} subscribers, {idle} idle", "from handing a record to the producer to a subscriber that has it"
     )
-    sent = Row("", ACKNOWLEDGED)
+    sent = ReportRow("", ACKNOWLEDGED)
     active = Audience(subscribers)
     async with AsyncExitStack() as stack:
         idle_topic = await stack.enter_async_context(scene.own_topic("idle", 1)) if idle else ""
@@ -143,7 +143,7 @@ async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: i
         if warm_up_s:
             tell(f"warm-up of {warm_up_s:g} s, not counted")
             warm = load.lasting(warm_up_s)
-            await send_all(producer, warm.values(), Turns(warm), Row("", ""))
+            await send_all(producer, warm.values(), Turns(warm), ReportRow("", ""))
         turns = Turns(load)
         async with shown("fan-out", turns.share):
             await send_all(producer, stamped(load.values(), active.run), turns, sent)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tidelog.cli.bench.report import Row
+from tidelog.cli.bench.report import ReportRow
 from tidelog.cli.bench.session import Load, Scene, Turns, shown, tell
 from tidelog.errors import TidelogError
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 ACKNOWLEDGED = "from handing a record over to its acknowledgement"
 
 
-class Lane:
+class AckLatencies:
     """Records of one producer and partition, in the order in which they are acknowledged."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: ReportRow) -> None:
         self._row = row
         self._waiting: deque[tuple[Pending, float]] = deque()
         self._news = trio.Event()
@@ -57,16 +57,16 @@ class Lane:
                 row.delays.add(trio.current_time() - at)
 
 
-async def send_all(producer: Producer, values: Iterator[bytes], turns: Turns, row: Row) -> None:
+async def send_all(producer: Producer, values: Iterator[bytes], turns: Turns, row: ReportRow) -> None:
     """Send while there are turns; returns when all of it is settled."""
-    lanes: dict[int, Lane] = {}
+    lanes: dict[int, AckLatencies] = {}
     async with trio.open_nursery() as nursery:
         while (at := turns.take()) is not None:
             if at > trio.current_time():
                 await trio.sleep_until(at)
             pending = await producer.submit(next(values))
             if (lane := lanes.get(pending.partition)) is None:
-                lane = lanes[pending.partition] = Lane(row)
+                lane = lanes[pending.partition] = AckLatencies(row)
                 nursery.start_soon(lane.settle)
             lane.add(pending, at)
         await producer.flush()
@@ -74,7 +74,7 @@ async def send_all(producer: Producer, values: Iterator[bytes], turns: Turns, ro
             lane.close()
 
 
-async def drive(producers: list[Producer], load: Load, row: Row, what: str) -> None:
+async def drive(producers: list[Producer], load: Load, row: ReportRow, what: str) -> None:
     """Have them all send; the row is complete then."""
     values = load.values()
     turns = Turns(load)
@@ -97,20 +97,20 @@ async def opened(scene: Scene, topic: str, load: Load, count: int) -> AsyncItera
         yield producers
 
 
-async def produce(scene: Scene, topic: str, load: Load, count: int, warm_up_s: float) -> Row:
+async def produce(scene: Scene, topic: str, load: Load, count: int, warm_up_s: float) -> ReportRow:
     """So many producers at once, after a warm-up that is not counted."""
-    row = Row(f"{count} producer{'s' * (count > 1)}, acks {load.acks}", ACKNOWLEDGED)
+    row = ReportRow(f"{count} producer{'s' * (count > 1)}, acks {load.acks}", ACKNOWLEDGED)
     async with opened(scene, topic, load, count) as producers:
         if warm_up_s:
             tell(f"warm-up of {warm_up_s:g} s, not counted")
-            await drive(producers, load.lasting(warm_up_s), Row("", ""), "warm-up")
+            await drive(producers, load.lasting(warm_up_s), ReportRow("", ""), "warm-up")
         await drive(producers, load, row, "produce")
     return row
 
 
-async def one_by_one(scene: Scene, topic: str, load: Load, warm_up: int) -> Row:
+async def one_by_one(scene: Scene, topic: str, load: Load, warm_up: int) -> ReportRow:
     """One record at a time, the next when the last is acknowledged: the latency of the whole path."""
-    row = Row(f"acks {load.acks}", ACKNOWLEDGED)
+    row = ReportRow(f"acks {load.acks}", ACKNOWLEDGED)
     values = load.values()
     async with opened(scene, topic, load, 1) as (producer,):
         for _ in range(warm_up):

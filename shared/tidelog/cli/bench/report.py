@@ -76,7 +76,7 @@ class Delays:
 
 
 @dataclass
-class Row:
+class ReportRow:
     """One case. ``more`` goes to the JSON, and as a line below the table."""
 
     case: str
@@ -115,7 +115,7 @@ class Report:
     bench: str
     topic: str
     settings: dict[str, Any]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ReportRow] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """All of it."""

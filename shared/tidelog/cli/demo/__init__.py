@@ -33,12 +33,12 @@ def demo(source: Path | None, out: Path, seconds: int, spark: bool, keep: bool) 
     """Show it: three controllers, three replica servers and two gateways take records while the server that leads a
     partition and then the active controller are killed (SIGKILL) and restarted. Every acknowledged record is then
     looked for on every replica, and Spark reads the topic. Exit code 1 when anything was lost."""
-    from tidelog.cli.demo.script import Play
+    from tidelog.cli.demo.script import DemoRun
 
     out.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="cluster-", dir=out))
     try:
-        ok = run(Play(folder, out, source, seconds, spark).run)
+        ok = run(DemoRun(folder, out, source, seconds, spark).run)
     finally:
         if not keep:
             shutil.rmtree(folder)

@@ -31,7 +31,7 @@ KILL_LEADER_AT, KILL_CONTROLLER_AT, RESTART_AT = 0.25, 0.5, 0.75
 CATCH_UP_S = 60.0
 
 
-class Play:
+class DemoRun:
     """One run of the demo."""
 
     def __init__(self, folder: Path, out: Path, source: Path | None, seconds: int, spark: bool) -> None:

@@ -12,7 +12,7 @@ import click
 import trio
 
 from tidelog.captures import Capture, redact
-from tidelog.cli.explain.diagnosis import View, examine
+from tidelog.cli.explain.diagnosis import ClusterSnapshot, examine
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import print_json, say
 from tidelog.client.log import Log
@@ -92,7 +92,7 @@ class _Taking:
         await self._take("digests", lambda: self._digests(log, metadata))
         await self._take("timeline", lambda: _timeline(log))
         versions = {node: told["version"] for node, told in pages.items()}
-        view = View(metadata, quorum, versions=versions, features=features)
+        view = ClusterSnapshot(metadata, quorum, versions=versions, features=features)
         self.parts["doctor"] = [asdict(finding) for finding in examine(view)]
 
     async def _take(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:

@@ -13,7 +13,7 @@ from tidelog.cli.completion import topic_names
 from tidelog.cli.explain.sentences import partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import print_json, say
-from tidelog.timeline.query import Moment, Reader, partition_at, topic_at
+from tidelog.timeline.query import Moment, TimelineReader, partition_at, topic_at
 from tidelog.timeline.records import Document
 from tidelog.timeline.replay import PastTopic
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
@@ -74,7 +74,7 @@ def describe(where: str, at: datetime | None, as_json: bool, gateways: tuple[str
 
     async def task() -> Moment:
         async with connect(gateways) as log:
-            return await Reader(log).moment(at)
+            return await TimelineReader(log).moment(at)
 
     moment = run(task)
     topic = topic_info(topic_at(moment, name), number)
@@ -139,7 +139,7 @@ def history_at(name: str, number: int, at: datetime, gateways: tuple[str, ...]) 
 
     async def task() -> tuple[list[Document], Moment]:
         async with connect(gateways) as log:
-            reader = Reader(log)
+            reader = TimelineReader(log)
             moment = await reader.moment(at)
             topic = topic_at(moment, name)
             partition_at(topic, number)

@@ -80,7 +80,7 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class View:
+class ClusterSnapshot:
     """What was seen. ``quorum`` None: the controllers did not answer. Of those that told it, by name: ``metrics``
     (name of the metric -> value, labels left out, summed up), ``versions``, and ``clocks``: how far their wall clocks
     are ahead of ours, in seconds. ``lags``: of each consumer group, its members and how many records it is behind.
@@ -108,7 +108,7 @@ class View:
     """Principals, as rules name them, that decide about tokens and rules only since they did before an upgrade."""
 
 
-def examine(view: View) -> list[Finding]:
+def examine(view: ClusterSnapshot) -> list[Finding]:
     """Everything that is to be said, the worst first."""
     metadata = view.metadata
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata, view.histories)]
@@ -205,7 +205,7 @@ def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]
         yield Finding(PROBLEM, what, "docs/operations.md, Damage, says what it does by itself, and what is yours.")
 
 
-def _filling(view: View) -> Iterator[Finding]:
+def _filling(view: ClusterSnapshot) -> Iterator[Finding]:
     """When disks are full, at the rate at which topics grow that keep everything."""
     topics = ", ".join(view.growth.topics[:MOST_NAMED])
     more = len(view.growth.topics) - MOST_NAMED
@@ -262,7 +262,7 @@ def _limited(limits: Mapping[str, float]) -> Iterator[Finding]:
         yield Finding(WARNING, what, step)
 
 
-def _unreadable(view: View) -> Iterator[Finding]:
+def _unreadable(view: ClusterSnapshot) -> Iterator[Finding]:
     """Batches that no reader can decode. Each replica of a partition reports the same ones."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
     places = sorted({replace(at, topic_id=names.get(at.topic_id, at.topic_id)) for at in view.unreadable}, key=_order)
@@ -281,7 +281,7 @@ def _unreadable(view: View) -> Iterator[Finding]:
     yield Finding(WARNING, what, step)
 
 
-def _differing(view: View) -> Iterator[Finding]:
+def _differing(view: ClusterSnapshot) -> Iterator[Finding]:
     """Partitions whose copies differ. Each server that compared them reports that. A report that names the odd copies
     is shown rather than one that does not. Then a difference below a log start is shown rather than another."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
@@ -372,7 +372,7 @@ def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterat
         yield NOTE, what, "'tidelog partitions reassign WHERE SERVER,SERVER,SERVER' makes more."
 
 
-def _processes(view: View) -> Iterator[Finding]:
+def _processes(view: ClusterSnapshot) -> Iterator[Finding]:
     """Versions and clocks."""
     if len(set(view.versions.values())) > 1:
         named = ", ".join(f"{node} {version}" for node, version in sorted(view.versions.items()))

@@ -12,7 +12,17 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 import trio
 
-from tidelog.cli.explain.diagnosis import FEW_FILES, NOTE, PROBLEM, WARNING, Finding, View, Waits, examine, in_order
+from tidelog.cli.explain.diagnosis import (
+    FEW_FILES,
+    NOTE,
+    PROBLEM,
+    WARNING,
+    ClusterSnapshot,
+    Finding,
+    Waits,
+    examine,
+    in_order,
+)
 from tidelog.cli.explain.disk_growth import Growth, look_for_growth, record_bytes
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.sentences import LOSSES
@@ -87,7 +97,7 @@ def _version() -> str:
         return "not installed"
 
 
-async def _look(url: str, found: list[Finding]) -> View | None:
+async def _look(url: str, found: list[Finding]) -> ClusterSnapshot | None:
     """The cluster as one gateway sees it; None where it does not answer."""
     try:
         async with connect((url,)) as log:
@@ -98,14 +108,14 @@ async def _look(url: str, found: list[Finding]) -> View | None:
                     quorum = await log.cluster.quorum()
                 except TidelogError as error:
                     found.append(Finding(WARNING, f"{url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
-            return View(metadata, quorum)
+            return ClusterSnapshot(metadata, quorum)
     except TidelogError as error:
         step = NEXT_STEP.get(error.code, "See the log of this gateway.")
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", step))
     return None
 
 
-async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
+async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -> ClusterSnapshot:
     """With what servers and groups tell through that gateway."""
     try:
         async with connect((url,)) as log:
@@ -124,7 +134,7 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
     if told.silent:
         what = f"{', '.join(sorted(told.silent))} did not tell of themselves: disk, version and clock are not known"
         found.append(Finding(NOTE, what, "They need 'metrics = true', and you the right to describe the cluster."))
-    return View(
+    return ClusterSnapshot(
         view.metadata,
         view.quorum,
         told.metrics,
@@ -182,7 +192,7 @@ def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str,
 
 @dataclass
 class _Told:
-    """What servers told of themselves, by name: see ``View``."""
+    """What servers told of themselves, by name: see ``ClusterSnapshot``."""
 
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -210,7 +220,7 @@ class _Told:
         self.clocks[name] = (max(0, there - came) - max(0, sent - there)) / 1e9
 
 
-async def _ask_servers(log: Log, gateway: str, view: View) -> _Told:
+async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Told:
     """The live servers, the active controller and the gateway."""
     told = _Told()
     nodes = {server.node: server.node for server in view.metadata.servers if not server.fenced}

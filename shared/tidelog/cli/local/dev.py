@@ -49,7 +49,7 @@ async def serve(folder: Path, port: int, replicas: int) -> None:
     from tidelog_replica.config import ReplicaConfig
     from tidelog_replica.server import serve as serve_replica
 
-    from tidelog.cli.local.playground import Playground
+    from tidelog.cli.local.playground import LocalPlayground
     from tidelog.net.websocket.transport import WebSocketTransport
 
     cluster = "dev"
@@ -76,7 +76,7 @@ async def serve(folder: Path, port: int, replicas: int) -> None:
                 return serve_replica(config, transport=transport, task_status=task_status)
 
             nursery.start_soon(stop)
-            playground = Playground(nursery)
+            playground = LocalPlayground(nursery)
             controller = await playground.start("c1", run_controller)
             services = {"c1": controller}
             for number in range(1, replicas + 1):

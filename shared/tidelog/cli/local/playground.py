@@ -174,7 +174,7 @@ class _Node:
         self.ended = trio.Event()
 
 
-class Playground:
+class LocalPlayground:
     """Runs services in a nursery, each behind a network of its own. They have a secret, which is in memory only."""
 
     def __init__(self, nursery: trio.Nursery) -> None:

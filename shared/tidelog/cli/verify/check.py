@@ -14,7 +14,7 @@ from tidelog.cli.output import print_json, say
 from tidelog.errors import ConfigError
 from tidelog.verify import KINDS, Anomaly, Recording, load
 from tidelog.verify import check as judge
-from tidelog.verify.summary import Summary, summarize
+from tidelog.verify.summary import RunSummary, summarize
 
 SHOWN = 20
 """Findings that are printed; the rest is counted."""
@@ -53,13 +53,13 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
         sys.exit(2 if unusable else 1)
 
 
-def _as_json(file: str, recording: Recording, summary: Summary, anomalies: list[Anomaly]) -> dict[str, Any]:
+def _as_json(file: str, recording: Recording, summary: RunSummary, anomalies: list[Anomaly]) -> dict[str, Any]:
     found = [{"kind": a.kind, "letter": KINDS[a.kind].letter, "text": a.text} for a in anomalies]
     return {"file": file, "about": recording.about, "summary": asdict(summary), "findings": found}
 
 
 def print_verdict(
-    file: str, recording: Recording, summary: Summary, anomalies: list[Anomaly], show_all: bool = False
+    file: str, recording: Recording, summary: RunSummary, anomalies: list[Anomaly], show_all: bool = False
 ) -> None:
     """Summary and findings of one file, for people."""
     say(f"{file}: {summary.operations:,} operations in {summary.seconds:.1f} s, {_partitions(summary)}")
@@ -80,11 +80,11 @@ def print_verdict(
     say(many if anomalies else "nothing is wrong")
 
 
-def _partitions(summary: Summary) -> str:
+def _partitions(summary: RunSummary) -> str:
     return f"{summary.partitions} partitions" if summary.partitions != 1 else "1 partition"
 
 
-def _lines(summary: Summary) -> list[str]:
+def _lines(summary: RunSummary) -> list[str]:
     sends, commits, fates = summary.sends, summary.commits, summary.transactions
     lines = [
         f"sent: {sends['ok']:,} batches acknowledged ({summary.acked_records:,} records),"

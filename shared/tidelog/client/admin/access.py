@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.acl import new_token
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.types import Acl, Quota
 from tidelog.wire.messages import (
     AccessAnswer,
@@ -22,7 +22,7 @@ from tidelog.wire.messages import (
 class AccessAdmin:
     """Change tokens, rules and quotas: ``log.access``."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def create_token(self, principal: str, lifetime_s: float | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.wire.messages import (
     AddController,
     DescribeFeatures,
@@ -32,7 +32,7 @@ from tidelog.wire.messages import (
 class ClusterAdmin:
     """Describe the cluster, and change its servers, controllers and feature level: ``log.cluster``."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def status(self, *, offsets: bool = False) -> MetadataAnswer:

@@ -34,7 +34,7 @@ ReadPiece = Callable[[str, int], Awaitable[CopyRead]]
 
 
 @dataclass(slots=True)
-class _Copy:
+class _ComparedCopy:
     """One copy, with the fingerprints that were read and not compared yet."""
 
     node: str
@@ -59,7 +59,7 @@ class _Comparer:
         on_records: Callable[[int], None],
     ) -> None:
         self._loop = loop
-        self._copies = [_Copy(node, start) for node in nodes]
+        self._copies = [_ComparedCopy(node, start) for node in nodes]
         self._end = end
         self._read = read
         self._max_bytes_per_s = max_bytes_per_s
@@ -96,7 +96,7 @@ class _Comparer:
         self.compared_to = whole.end_offset
         return None
 
-    async def _fill(self, copy: _Copy) -> None:
+    async def _fill(self, copy: _ComparedCopy) -> None:
         try:
             tries = 0
             while not copy.waiting and copy.offset < self._end:
@@ -117,7 +117,7 @@ class _Comparer:
         except TidelogError as error:
             self.unasked[copy.node] = str(error)
 
-    async def _read_piece(self, copy: _Copy) -> None:
+    async def _read_piece(self, copy: _ComparedCopy) -> None:
         try:
             answer = await self._read(copy.node, copy.offset)
         except TidelogError as error:

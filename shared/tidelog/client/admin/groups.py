@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidelog.client.admin.topics import TopicAdmin
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import ask_each, check_partitions, describe_topic
 from tidelog.errors import TidelogError
 from tidelog.types import Position, TopicPartition
@@ -50,7 +50,7 @@ class GroupProgress:
 class GroupAdmin:
     """Describe, reset and delete consumer groups: ``log.groups``."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def list(self) -> tuple[GroupInfo, ...]:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from tidelog.client.admin.copy_comparison import compare_copies, ignore
 from tidelog.client.admin.replica_comparison import Comparison, compare
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import Where, ask_each, check_partitions, describe_topic, find_positions, list_offsets
 from tidelog.errors import TidelogError, TimedOut, refuse
 from tidelog.types import Position
@@ -50,7 +50,7 @@ DIGEST_PATIENCE_S = 3.0
 class PartitionAdmin:
     """Move, pause, look up and compare partitions: ``log.partitions``."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def transfer(self, topic: str, partition: int, server: str = "") -> PartitionInfo:

@@ -78,7 +78,7 @@ async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
         return Comparison(compared, unasked=unasked)
     start = max(max(a.log_start, a.comparable_from) for a in first.values())
     end = max(start, min(a.high_watermark for a in first.values()))
-    difference = await _Search(loop, compared, ask).run(start, end)
+    difference = await _DifferenceSearch(loop, compared, ask).run(start, end)
     return Comparison(compared, start, end, difference, unasked)
 
 
@@ -97,7 +97,7 @@ async def ask_bounds(loop: Loop, nodes: Sequence[str], ask: Ask) -> tuple[dict[s
     return {node: answers[node] for node in nodes if node in answers}, unasked
 
 
-class _Search:
+class _DifferenceSearch:
     """The logs of ``nodes``, at offsets that get closer."""
 
     def __init__(self, loop: Loop, nodes: Sequence[str], ask: Ask) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import ask_topics, describe_topic
 from tidelog.errors import TimedOut
 from tidelog.wire.messages import (
@@ -26,7 +26,7 @@ _POLL_S, _POLL_MAX_S = 0.01, 0.2
 class TopicAdmin:
     """Create, describe, change and delete topics: ``log.topics``."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def create(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.client.connection import Connection
+from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import describe_topic
 from tidelog.wire.messages import (
     Done,
@@ -18,7 +18,7 @@ from tidelog.wire.messages import (
 class TransactionAdmin:
     """Describe and end transactions, whoever has them: ``log.transactions``."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def list(self) -> tuple[TransactionInfo, ...]:

@@ -40,7 +40,7 @@ class Look:
     """Not -1: only to have the leader compare this position with its log."""
 
 
-class Lane:
+class BackwardCursor:
     """The state of one partition."""
 
     __slots__ = (
@@ -89,8 +89,8 @@ class BackwardCore:
         self, topic: str, starts: Mapping[int, Position], bounds: Mapping[int, int], exact: bool, window_bytes: int
     ) -> None:
         self._topic = topic
-        self._lanes = {p: Lane(p, starts[p], bounds[p], exact, window_bytes) for p in sorted(starts)}
-        self._ready: deque[Lane] = deque()
+        self._lanes = {p: BackwardCursor(p, starts[p], bounds[p], exact, window_bytes) for p in sorted(starts)}
+        self._ready: deque[BackwardCursor] = deque()
         for lane in self._lanes.values():
             if lane.position < lane.bound and not exact:
                 self._fail(
@@ -121,7 +121,7 @@ class BackwardCore:
         except TidelogError as error:
             self._fail(lane, error)
 
-    def _too_wide(self, lane: Lane, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
+    def _too_wide(self, lane: BackwardCursor, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
         if look.offset + 1 >= lane.position:
             raise refuse("OFFSET_OUT_OF_RANGE", f"no record below {lane.position} is committed")
         if batches:
@@ -129,7 +129,7 @@ class BackwardCore:
         lane.width //= 2
         lane.max_bytes = lane.room
 
-    def _take_window(self, lane: Lane, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
+    def _take_window(self, lane: BackwardCursor, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
         newest = batches[-1][0].leader_epoch
         if 0 <= lane.epoch < newest:
             text = f"the record below {lane.position} was of leader epoch {lane.epoch}, it is of {newest} now"
@@ -188,5 +188,5 @@ class BackwardCore:
         """Every partition was read down to its bound."""
         return not any(lane.batches or lane.wants or lane.failed for lane in self._lanes.values())
 
-    def _fail(self, lane: Lane, error: TidelogError) -> None:
+    def _fail(self, lane: BackwardCursor, error: TidelogError) -> None:
         lane.failed = located(error, self._topic, lane.partition, lane.position)

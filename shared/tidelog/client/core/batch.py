@@ -28,7 +28,7 @@ def record_size(value: bytes | None, key: bytes | None, headers: tuple[tuple[str
     return size
 
 
-class Identity(NamedTuple):
+class TransactionIdentity(NamedTuple):
     """What the batches of a transaction carry."""
 
     app: str
@@ -106,7 +106,7 @@ class Batch:
         if self._data and base_sequence is not None:
             self._data = renumber(self._data, producer_id, base_sequence)
 
-    def data(self, codec: Codec, producer_id: int, identity: Identity | None = None) -> bytes:
+    def data(self, codec: Codec, producer_id: int, identity: TransactionIdentity | None = None) -> bytes:
         """The encoded batch; the records themselves are let go."""
         if not self._data:
             self._data = encode_batch(

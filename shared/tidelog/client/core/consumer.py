@@ -46,13 +46,13 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopSubscription:
     """Effect: end a subscription."""
 
     sub: int
 
 
-Effect = Open | Grant | Stop
+Effect = Open | Grant | StopSubscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ Item = Fetched | TidelogError
 """What waits for the application."""
 
 
-class Lane:
+class PartitionCursor:
     """The state of one partition."""
 
     __slots__ = (
@@ -153,9 +153,9 @@ class ConsumerCore:
         self._credit = credit
         self._backoff_s = backoff_s
         self._next_sub = next_sub
-        self._lanes = {p: Lane(p, starts[p], ends.get(p)) for p in sorted(starts)}
-        self._subs: dict[int, Lane] = {}
-        self._queue: deque[tuple[Lane, Item]] = deque()
+        self._lanes = {p: PartitionCursor(p, starts[p], ends.get(p)) for p in sorted(starts)}
+        self._subs: dict[int, PartitionCursor] = {}
+        self._queue: deque[tuple[PartitionCursor, Item]] = deque()
         self._up = False
 
     @property
@@ -251,7 +251,7 @@ class ConsumerCore:
             return self._stop(lane)
         return self._give_back(lane)
 
-    def _receive(self, lane: Lane, header: BatchHeader, data: memoryview) -> None:
+    def _receive(self, lane: PartitionCursor, header: BatchHeader, data: memoryview) -> None:
         position = lane.received
         if lane.done or header.end_offset <= position.offset:
             lane.owed += header.size
@@ -266,7 +266,7 @@ class ConsumerCore:
         lane.received = Position(header.leader_epoch, end)
         lane.done = end == lane.end
 
-    def _put(self, lane: Lane, item: Item) -> None:
+    def _put(self, lane: PartitionCursor, item: Item) -> None:
         if lane.paused:
             lane.held.append(item)
         else:
@@ -351,7 +351,7 @@ class ConsumerCore:
     def add(self, partition: int, position: Position, now: float) -> list[Effect]:
         """Read another partition, too."""
         assert partition not in self._lanes
-        self._lanes[partition] = Lane(partition, position, None)
+        self._lanes[partition] = PartitionCursor(partition, position, None)
         return self.on_tick(now)
 
     def remove(self, partition: int) -> list[Effect]:
@@ -370,13 +370,13 @@ class ConsumerCore:
                 effects += self._give_back(lane)
         return effects
 
-    def _forget(self, lane: Lane) -> list[Effect]:
+    def _forget(self, lane: PartitionCursor) -> list[Effect]:
         self._drop(lane)
         lane.held.clear()
         lane.waiting = lane.owed = 0
         return self._stop(lane)
 
-    def _drop(self, lane: Lane) -> list[Item]:
+    def _drop(self, lane: PartitionCursor) -> list[Item]:
         """Take what waits of it out of the queue."""
         dropped = [item for owner, item in self._queue if owner is lane]
         if dropped:
@@ -385,14 +385,14 @@ class ConsumerCore:
 
     # --- credit and ends -------------------------------------------------------------------------------------
 
-    def _give_back(self, lane: Lane) -> list[Effect]:
+    def _give_back(self, lane: PartitionCursor) -> list[Effect]:
         """Credit goes back in quarters: few messages, and the gateway never runs dry."""
         if lane.sub is None or lane.owed * 4 < self._credit:
             return []
         owed, lane.owed = lane.owed, 0
         return [Grant(lane.sub, owed)]
 
-    def _end(self, lane: Lane, error: TidelogError, now: float) -> None:
+    def _end(self, lane: PartitionCursor, error: TidelogError, now: float) -> None:
         """The subscription is over: try again, or tell the application."""
         if lane.sub is not None:
             self._subs.pop(lane.sub, None)
@@ -403,12 +403,12 @@ class ConsumerCore:
             lane.done = True
             self._put(lane, self._located(lane, error))
 
-    def _stop(self, lane: Lane) -> list[Effect]:
+    def _stop(self, lane: PartitionCursor) -> list[Effect]:
         if lane.sub is None:
             return []
         sub, lane.sub = lane.sub, None
         self._subs.pop(sub, None)
-        return [Stop(sub)]
+        return [StopSubscription(sub)]
 
     def close(self) -> list[Effect]:
         """The application wants no more."""
@@ -419,7 +419,7 @@ class ConsumerCore:
             effects += self._forget(lane)
         return effects
 
-    def _located(self, lane: Lane, error: TidelogError) -> TidelogError:
+    def _located(self, lane: PartitionCursor, error: TidelogError) -> TidelogError:
         return located(error, self._topic, lane.partition, lane.received.offset)
 
 

@@ -53,7 +53,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitPositions:
     """Effect: send this; the outcome comes back by ``on_committed``."""
 
     request: CommitOffsets
@@ -92,7 +92,7 @@ class Committed:
     error: TidelogError | None = None
 
 
-Effect = Ask | Commit | CommitDue | Assigned | Revoked | Lost | Committed
+Effect = Ask | CommitPositions | CommitDue | Assigned | Revoked | Lost | Committed
 
 
 class MemberCore:
@@ -301,7 +301,7 @@ class MemberCore:
             return [Committed()]
         parts = tuple(GroupPosition(*key, at.offset, at.leader_epoch) for key, at in news.items())
         self._commit = CommitOffsets(self.group, parts, self._join.member, self.generation, self._join.instance)
-        return [Commit(self._commit)]
+        return [CommitPositions(self._commit)]
 
     def on_committed(self, request: CommitOffsets, error: TidelogError | None, now: float) -> list[Effect]:
         """The outcome of a commit; that of one that was given up is ignored."""
@@ -331,7 +331,7 @@ class MemberCore:
         if not parts or self._commit.generation == self.generation:
             return self._commit_over(refuse("FENCED_GENERATION", f"the partitions are not owned in {self.group} now"))
         self._commit = replace(self._commit, generation=self.generation, positions=parts)
-        return [Commit(self._commit)]
+        return [CommitPositions(self._commit)]
 
     def _commit_over(self, error: TidelogError | None) -> list[Effect]:
         self._commit = None

@@ -46,8 +46,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from tidelog.batch.format import MAX_RECORDS, Fields
-from tidelog.client.core.batch import BATCH_OVERHEAD, Batch, Identity
-from tidelog.client.core.producer_lane import Lane
+from tidelog.client.core.batch import BATCH_OVERHEAD, Batch, TransactionIdentity
+from tidelog.client.core.partition_queue import PartitionQueue
 from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, pause_s, refuse
 from tidelog.types import PRODUCER_WINDOW, Buffer
@@ -77,7 +77,7 @@ class ProducerCore:
         options: ProducerOptions,
         next_id: Callable[[], int],
         max_batch_bytes: int = 1 << 20,
-        identity: Identity | None = None,
+        identity: TransactionIdentity | None = None,
     ) -> None:
         self.topic_id = topic_id
         self.buffered = 0
@@ -96,9 +96,9 @@ class ProducerCore:
         self._batch_bytes = min(options.batch_bytes, max_batch_bytes)
         self._identity = identity
         self._set_window(0)
-        self._lanes = [Lane(partition, identity) for partition in range(partitions)]
-        self._active: dict[int, Lane] = {}  # lanes with anything unsettled, oldest first
-        self._due: deque[Lane] = deque()  # lanes that ``take`` is to look at
+        self._lanes = [PartitionQueue(partition, identity) for partition in range(partitions)]
+        self._active: dict[int, PartitionQueue] = {}  # lanes with anything unsettled, oldest first
+        self._due: deque[PartitionQueue] = deque()  # lanes that ``take`` is to look at
         self._timers: list[tuple[float, int]] = []  # times at which partitions are due; only ``look_at`` is true
         self._unsettled: OrderedDict[Batch, None] = OrderedDict()  # by delivery timeout: all have the same
         self._sent: dict[int, Batch] = {}
@@ -186,7 +186,7 @@ class ProducerCore:
     def _has_room(size: int, parts: list[ProducePart]) -> bool:
         return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
-    def _is_full(self, lane: Lane) -> bool:
+    def _is_full(self, lane: PartitionQueue) -> bool:
         """What is on its way leaves the next batch no place. The window of an idempotent producer begins with the
         oldest batch that is not settled, also where others behind it are settled."""
         if not lane.in_flight:
@@ -198,13 +198,13 @@ class ProducerCore:
         places = sum(batch.places for batch in lane.in_flight) + (1 if following is None else following.places)
         return places > self._max_in_flight
 
-    def _due_at(self, lane: Lane, batch: Batch) -> float:
+    def _due_at(self, lane: PartitionQueue, batch: Batch) -> float:
         """When its open batch is to be sent: at once when it is alone or full."""
         if not lane.in_flight or batch.size > self._batch_bytes:
             return batch.opened_at
         return batch.opened_at + self._options.linger_s
 
-    def _next_of(self, lane: Lane, now: float) -> Batch | None:
+    def _next_of(self, lane: PartitionQueue, now: float) -> Batch | None:
         """Take the lane's next batch if it may be sent, and number it."""
         if lane.draining or now < lane.not_before or self._is_full(lane):
             return None
@@ -221,7 +221,7 @@ class ProducerCore:
             batch.ordinal, lane.numbered = lane.numbered, lane.numbered + 1
         return lane.queue.popleft()
 
-    def _look(self, lane: Lane) -> None:
+    def _look(self, lane: PartitionQueue) -> None:
         """Something happened to the lane: the next ``take`` looks at it."""
         lane.look_at = None
         if not lane.is_due:
@@ -236,7 +236,7 @@ class ProducerCore:
         if self._lanes[partition].look_at == at:
             self._look(self._lanes[partition])
 
-    def _wait(self, lane: Lane, now: float) -> None:
+    def _wait(self, lane: PartitionQueue, now: float) -> None:
         """Nothing of the lane may be sent now. What time alone changes is looked at again in time."""
         if lane.draining or self._is_full(lane):
             return
@@ -247,7 +247,7 @@ class ProducerCore:
             lane.look_at = at
             heapq.heappush(self._timers, (at, lane.partition))
 
-    def _has_id(self, lane: Lane, count: int) -> bool:
+    def _has_id(self, lane: PartitionQueue, count: int) -> bool:
         """Give the lane a producer id if it needs one and may change it now."""
         if lane.next_sequence + count > MAX_SEQUENCE:
             lane.spoiled = True
@@ -263,7 +263,7 @@ class ProducerCore:
         lane.spoiled = False
         return True
 
-    def _part(self, lane: Lane, batch: Batch, size: int, now: float) -> ProducePart:
+    def _part(self, lane: PartitionQueue, batch: Batch, size: int, now: float) -> ProducePart:
         number = self._next_id()
         self._sent[number] = batch
         batch.answer = None
@@ -310,7 +310,7 @@ class ProducerCore:
             self._end_drain(lane, now)
         return settled
 
-    def _throttle(self, lane: Lane, pause_s: float, now: float) -> None:
+    def _throttle(self, lane: PartitionQueue, pause_s: float, now: float) -> None:
         """The gateway asks to send nothing for the partition for so long."""
         self.throttled_acks += 1
         self.throttled_s += max(0.0, now + pause_s - max(lane.not_before, now))
@@ -323,7 +323,7 @@ class ProducerCore:
             return self._identity is None and not batch.uncertain
         return error.retriable
 
-    def _end_drain(self, lane: Lane, now: float) -> None:
+    def _end_drain(self, lane: PartitionQueue, now: float) -> None:
         """Every batch in flight has its answer: put what remains back to the front of the queue."""
         if not lane.draining or any(batch.answer is None for batch in lane.in_flight):
             return
@@ -348,7 +348,7 @@ class ProducerCore:
                     batch.number(0, None)
             lane.spoiled = True
 
-    def _give_up(self, lane: Lane, batch: Batch, error: TidelogError) -> Batch:
+    def _give_up(self, lane: PartitionQueue, batch: Batch, error: TidelogError) -> Batch:
         """The batch has failed for good; ``error`` says whether it may be in the log all the same."""
         if batch in lane.in_flight:
             lane.in_flight.remove(batch)
@@ -363,7 +363,7 @@ class ProducerCore:
         error.unknown_outcome = batch.uncertain
         return self._settle(lane, batch, error)
 
-    def _settle(self, lane: Lane, batch: Batch, error: TidelogError | None) -> Batch:
+    def _settle(self, lane: PartitionQueue, batch: Batch, error: TidelogError | None) -> Batch:
         lane.sealed_places -= batch.places if batch.count else 0
         batch.settle(error)
         self.buffered -= batch.size

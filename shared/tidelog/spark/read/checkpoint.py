@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tidelog.spark.errors import SourceError
-from tidelog.spark.read.data_loss import Extent
+from tidelog.spark.read.data_loss import PartitionExtent
 from tidelog.types import Position
 
 VERSION = 1
@@ -29,7 +29,7 @@ class Key(NamedTuple):
     topic_id: str
 
 
-def key_of(extent: Extent) -> Key:
+def key_of(extent: PartitionExtent) -> Key:
     """The partition that an extent is of."""
     return Key(extent.topic, extent.partition, extent.topic_id)
 
@@ -71,7 +71,7 @@ class CheckpointOffset:
         """Where a partition is read on."""
         return self.at.get(key, BEGIN)
 
-    def behind(self, extents: Iterable[Extent]) -> int:
+    def behind(self, extents: Iterable[PartitionExtent]) -> int:
         """Offsets that are in the log and above the mark."""
         return sum(max(0, extent.end - self.start_of(key_of(extent)).offset) for extent in extents)
 

@@ -12,7 +12,7 @@ from tidelog.spark.errors import SourceError, data_loss
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class PartitionExtent:
     """What is in a partition's log now: records from ``start`` up to ``end`` are committed and there."""
 
     topic: str
@@ -25,7 +25,9 @@ class Extent:
     compacted: bool = False
 
 
-def lost(extent: Extent, start: int, end: int, *, seen: bool, cut_at: int | None = None) -> SourceError | None:
+def lost(
+    extent: PartitionExtent, start: int, end: int, *, seen: bool, cut_at: int | None = None
+) -> SourceError | None:
     """The error for offsets ``start`` up to ``end`` if some of them are not in the log. ``seen``: an offset above the
     log's end was in the log once (a checkpoint names it). ``cut_at``: what was in the log from there on is not in it
     any more, though something else may be."""
@@ -36,7 +38,7 @@ def lost(extent: Extent, start: int, end: int, *, seen: bool, cut_at: int | None
 
 
 def _fates(
-    extent: Extent, start: int, end: int, seen: bool, cut_at: int | None
+    extent: PartitionExtent, start: int, end: int, seen: bool, cut_at: int | None
 ) -> Iterator[tuple[int, int, str, bool]]:
     """Stretches, in order: first, end, what became of it, whether that is a loss."""
     upper = extent.end if cut_at is None else min(cut_at, extent.end)

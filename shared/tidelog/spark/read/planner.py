@@ -12,7 +12,7 @@ from tidelog.errors import TidelogError
 from tidelog.spark.errors import SourceError, translated
 from tidelog.spark.option_parsers import AtTime, Offsets, Place
 from tidelog.spark.options import HowToConnect, ReadOptions
-from tidelog.spark.read.data_loss import Extent
+from tidelog.spark.read.data_loss import PartitionExtent
 from tidelog.spark.read.ranges import check_named
 from tidelog.types import INTERNAL_PREFIX
 
@@ -43,7 +43,7 @@ def in_words() -> Iterator[None]:
         raise translated(error) from error
 
 
-def extents(client: Log, options: ReadOptions) -> list[Extent]:
+def extents(client: Log, options: ReadOptions) -> list[PartitionExtent]:
     """Every partition that is to be read, by topic and partition."""
     with in_words():
         found = [(topic, _wanted(topic, options)) for topic in _topics(client, options)]
@@ -68,13 +68,13 @@ def _wanted(topic: TopicInfo, options: ReadOptions) -> Sequence[int]:
     return wanted
 
 
-def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[Extent]:
+def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[PartitionExtent]:
     """What is in these partitions now. Raises what the client raises."""
     starts = client.partitions.list_offsets(topic, "earliest", partitions)
     ends = client.partitions.list_offsets(topic, "latest", partitions)
     compacted = "compact" in topic.config.get("cleanup", "")
     return [
-        Extent(
+        PartitionExtent(
             topic.name,
             topic.topic_id,
             p,
@@ -87,7 +87,7 @@ def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list
     ]
 
 
-def offsets_at(client: Log, found: Sequence[Extent], place: Place, name: str, beyond: str) -> str | Offsets:
+def offsets_at(client: Log, found: Sequence[PartitionExtent], place: Place, name: str, beyond: str) -> str | Offsets:
     """Times as offsets; anything else as it is. ``beyond``: what a time after the last record means. Raises
     ``SourceError``."""
     if not isinstance(place, AtTime):

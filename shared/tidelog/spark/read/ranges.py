@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tidelog.spark.errors import SourceError
 from tidelog.spark.option_parsers import EARLIEST, LATEST, Offsets
-from tidelog.spark.read.data_loss import Extent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Range:
 
 
 def plan(
-    extents: Sequence[Extent], starting: str | Offsets, ending: str | Offsets, fail_on_data_loss: bool
+    extents: Sequence[PartitionExtent], starting: str | Offsets, ending: str | Offsets, fail_on_data_loss: bool
 ) -> list[Range]:
     """The ranges to read, in the order of the extents; empty ones are left out. Raises ``SourceError``:
     ``TIDELOG_OPTION`` when JSON offsets do not name exactly the partitions that are read or a start is above its
@@ -59,14 +59,14 @@ def plan(
     return ranges
 
 
-def resolve(offsets: str | Offsets, extent: Extent) -> int:
+def resolve(offsets: str | Offsets, extent: PartitionExtent) -> int:
     """The offset that is meant."""
     words = {"earliest": extent.start, "latest": extent.end, EARLIEST: extent.start, LATEST: extent.end}
     wanted = offsets if isinstance(offsets, str) else offsets[extent.topic][extent.partition]
     return words[wanted] if wanted in words else int(wanted)
 
 
-def check_named(name: str, offsets: str | Offsets, extents: Iterable[Extent]) -> None:
+def check_named(name: str, offsets: str | Offsets, extents: Iterable[PartitionExtent]) -> None:
     """Raises ``TIDELOG_OPTION`` unless exactly these partitions are named, where any are."""
     if isinstance(offsets, str):
         return

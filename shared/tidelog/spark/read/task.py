@@ -10,7 +10,7 @@ from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.spark.errors import SourceError, unreadable
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.read import planner as looking
-from tidelog.spark.read.data_loss import Extent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, lost
 from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
 
@@ -30,10 +30,10 @@ log = logging.getLogger("tidelog.spark")
 def read(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
     """The records of a range, in order. Raises ``SourceError``."""
     with looking.connect(options) as client, looking.in_words():
-        yield from _Reading(client, options, wanted).batches()
+        yield from _RangeRead(client, options, wanted).batches()
 
 
-class _Reading:
+class _RangeRead:
     """Where the task is in its range."""
 
     def __init__(self, client: Log, options: ReadOptions, wanted: Range) -> None:
@@ -111,7 +111,7 @@ class _Reading:
         after = max(self._at.offset, extent.start) if there else self._wanted.end
         self._at = Position(-1, min(after, self._wanted.end))
 
-    def _judge(self, extent: Extent, cut_at: int | None) -> None:
+    def _judge(self, extent: PartitionExtent, cut_at: int | None) -> None:
         start, end = self._at.offset, self._wanted.end
         told = lost(extent, start, end, seen=True, cut_at=cut_at)
         if told is not None:
@@ -119,7 +119,7 @@ class _Reading:
                 raise told
             log.warning("%s", told)
 
-    def _extent(self) -> Extent:
+    def _extent(self) -> PartitionExtent:
         wanted = self._wanted
         topic = self._client.topics.describe(wanted.topic)
         if topic.topic_id != wanted.topic_id:

@@ -16,7 +16,7 @@ from tidelog.types import Position
 from tidelog.wire.messages import TopicInfo
 
 
-class _Copy(NamedTuple):
+class _LogCopy(NamedTuple):
     """A batch of the producer in the log."""
 
     record_count: int
@@ -35,7 +35,7 @@ class LogCopies:
         self._since_ms = since_ms
         self._offset = -1
         """Read up to here; -1: nothing is read."""
-        self._found: dict[int, _Copy] = {}
+        self._found: dict[int, _LogCopy] = {}
         """By base sequence."""
 
     async def has(self, batch: bytes) -> bool | None:
@@ -46,7 +46,7 @@ class LogCopies:
             if not await self._read_more(header):
                 return None
         copy = self._found[header.base_sequence]
-        return copy == _Copy(header.record_count, header.crc32c)
+        return copy == _LogCopy(header.record_count, header.crc32c)
 
     async def _read_more(self, wanted: BatchHeader) -> bool:
         """False at the end of what is committed."""
@@ -60,5 +60,5 @@ class LogCopies:
             self._offset = header.end_offset
             if (header.producer_id, header.producer_epoch) == (wanted.producer_id, wanted.producer_epoch):
                 crc = THINNED.unpack_from(data, HEADER_BYTES)[0] if header.is_sparse else header.crc32c
-                self._found[header.base_sequence] = _Copy(header.record_count, crc)
+                self._found[header.base_sequence] = _LogCopy(header.record_count, crc)
         return bool(batches)

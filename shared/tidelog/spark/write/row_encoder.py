@@ -35,7 +35,7 @@ COLUMNS = {
 """What the sink takes, and as what."""
 
 
-class Target(NamedTuple):
+class WriteTarget(NamedTuple):
     """A partition that is written to."""
 
     topic: str
@@ -46,13 +46,13 @@ class Target(NamedTuple):
 class Numbered:
     """A batch ready to be sent."""
 
-    target: Target
+    target: WriteTarget
     data: bytes
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class TaskIdentity:
     """The producer of a task's batches."""
 
     id: int
@@ -84,12 +84,12 @@ class Reserved:
     ticket: str = field(default="", repr=False)
     """Of all of the ids."""
 
-    def of_task(self, task: int) -> Producer:
+    def of_task(self, task: int) -> TaskIdentity:
         """Return the producer of a task, one for all its attempts. Raises ``TIDELOG_OPTION`` if there are more tasks
         than ids."""
         if task >= MAX_TASKS:
             raise SourceError("TIDELOG_OPTION", f"an idempotent write has at most {MAX_TASKS} tasks: use coalesce()")
-        return Producer(self.first_id + task, 0, self.timestamp_ms, ticket=self.ticket)
+        return TaskIdentity(self.first_id + task, 0, self.timestamp_ms, ticket=self.ticket)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Numbering:
     """Makes batches of one task's rows. ``start`` says where records without key and partition begin, another for
     each task."""
 
-    def __init__(self, producer: Producer, codec: Codec, topic: str, start: int) -> None:
+    def __init__(self, producer: TaskIdentity, codec: Codec, topic: str, start: int) -> None:
         self._encode = partial(
             encode_batch,
             codec=codec,
@@ -137,9 +137,9 @@ class Numbering:
         self._start = start
         self._limits: dict[str, TopicLimits] = {}
         self._partitioners: dict[str, Partitioner] = {}
-        self._open: dict[Target, list[NewRecord]] = {}
-        self._sizes: dict[Target, int] = {}
-        self._sequences: dict[Target, int] = {}
+        self._open: dict[WriteTarget, list[NewRecord]] = {}
+        self._sizes: dict[WriteTarget, int] = {}
+        self._sequences: dict[WriteTarget, int] = {}
         self.rows = 0
 
     def topics_of(self, table: pa.RecordBatch) -> list[str]:
@@ -183,13 +183,13 @@ class Numbering:
             raise SourceError(
                 "TIDELOG_VALUE", f"{topic} has partitions 0 to {limits.partitions - 1}; a row names {partition}"
             )
-        target = Target(topic, partition)
+        target = WriteTarget(topic, partition)
         full = min(BATCH_BYTES, limits.max_batch_bytes)
         while target in self._open and (self._sizes[target] + size > full or len(self._open[target]) == MAX_RECORDS):
             yield self._close(target)
             if sticky:
                 partitioner.move_on()
-                target = Target(topic, partitioner.sticky)
+                target = WriteTarget(topic, partitioner.sticky)
         self._open.setdefault(target, []).append(record)
         self._sizes[target] = self._sizes.get(target, BATCH_OVERHEAD) + size
 
@@ -198,7 +198,7 @@ class Numbering:
         for target in sorted(self._open):
             yield self._close(target)
 
-    def _close(self, target: Target) -> Numbered:
+    def _close(self, target: WriteTarget) -> Numbered:
         records = self._open.pop(target)
         self._sizes.pop(target)
         sequence = self._sequences.get(target, 0)

@@ -19,7 +19,15 @@ from tidelog.spark.errors import SourceError
 from tidelog.spark.read import planner as looking
 from tidelog.spark.write.log_copies import LogCopies
 from tidelog.spark.write.options import WriteOptions
-from tidelog.spark.write.row_encoder import Numbered, Numbering, Producer, Reserved, Target, Task, TopicLimits
+from tidelog.spark.write.row_encoder import (
+    Numbered,
+    Numbering,
+    Reserved,
+    Task,
+    TaskIdentity,
+    TopicLimits,
+    WriteTarget,
+)
 from tidelog.sync.portal import Portal
 from tidelog.types import MAX_TASKS
 
@@ -48,7 +56,9 @@ def reserve(options: WriteOptions) -> Reserved:
         return Reserved(given.producer_id, wall_ms(), given.ticket)
 
 
-def write(options: WriteOptions, who: Task | Producer | None, start: int, tables: Iterator[pa.RecordBatch]) -> int:
+def write(
+    options: WriteOptions, who: Task | TaskIdentity | None, start: int, tables: Iterator[pa.RecordBatch]
+) -> int:
     """Write a task's rows and return their number when all are acknowledged. ``who``: the cluster is asked for the
     producer of this task; the producer is known; None: any new one. ``start``: where records without key and
     partition begin. Raises ``SourceError``."""
@@ -58,10 +68,10 @@ def write(options: WriteOptions, who: Task | Producer | None, start: int, tables
                 given = portal.run(
                     portal.log.task_producer, who.app, who.owner, who.batch, who.number, SEND_TIMEOUT_S
                 )
-            producer = Producer(given.producer_id, given.producer_epoch, given.timestamp_ms, ticket=given.ticket)
+            producer = TaskIdentity(given.producer_id, given.producer_epoch, given.timestamp_ms, ticket=given.ticket)
         elif who is None:
             new = portal.run(portal.log.producer_ids, 1)
-            producer = Producer(new.producer_id, 0, wall_ms(), ticket=new.ticket)
+            producer = TaskIdentity(new.producer_id, 0, wall_ms(), ticket=new.ticket)
         else:
             producer = who
         return _send(portal, options, producer, start, tables)
@@ -73,7 +83,7 @@ def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterat
         staging = portal.log.stage(app, name=name, timeout_s=options.transaction_timeout_ms / 1000)
         with portal.entered(staging) as transaction:
             _, id, epoch = transaction.identity
-            return _send(portal, options, Producer(id, epoch, wall_ms(), app), start, tables)
+            return _send(portal, options, TaskIdentity(id, epoch, wall_ms(), app), start, tables)
 
 
 def commit(options: WriteOptions, app: str, batch: int, names: list[str]) -> None:
@@ -117,7 +127,7 @@ def _connected(options: WriteOptions) -> Iterator[Portal]:
 
 
 def _send(
-    portal: Portal, options: WriteOptions, producer: Producer, start: int, tables: Iterator[pa.RecordBatch]
+    portal: Portal, options: WriteOptions, producer: TaskIdentity, start: int, tables: Iterator[pa.RecordBatch]
 ) -> int:
     numbering = Numbering(producer, options.compression, options.topic, start)
     sender = portal.log.sender(options.acks, producer.transaction)
@@ -143,13 +153,13 @@ class _Sending:
         self._sender = sender
         self._timestamp_ms = timestamp_ms
         self._topics: dict[str, TopicInfo] = {}
-        self._copies: dict[Target, LogCopies] = {}
-        self._lanes: dict[Target, trio.MemorySendChannel[Numbered]] = {}
+        self._copies: dict[WriteTarget, LogCopies] = {}
+        self._lanes: dict[WriteTarget, trio.MemorySendChannel[Numbered]] = {}
         self._running = 0
         self._over = trio.Event()
         self._error: SourceError | None = None
 
-    async def begin(self, producer: Producer) -> None:
+    async def begin(self, producer: TaskIdentity) -> None:
         self._log.use_producer(producer.id, producer.epoch, producer.ticket)
 
     async def look(self, topic: str) -> TopicLimits:

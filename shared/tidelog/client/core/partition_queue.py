@@ -1,13 +1,13 @@
-"""A producer's *lane*: the state of one partition. What becomes of its batches decides ``core/producer.py``."""
+"""The queue of a partition in a producer. ``core/producer.py`` decides what becomes of its batches."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from tidelog.client.core.batch import Batch, Identity
+from tidelog.client.core.batch import Batch, TransactionIdentity
 
 
-class Lane:
+class PartitionQueue:
     """The state of one partition in a producer: its open batch, its queue and what is in flight."""
 
     __slots__ = (
@@ -26,7 +26,7 @@ class Lane:
         "spoiled",
     )
 
-    def __init__(self, partition: int, identity: Identity | None) -> None:
+    def __init__(self, partition: int, identity: TransactionIdentity | None) -> None:
         self.partition = partition
         self.open: Batch | None = None
         self.queue: deque[Batch] = deque()
