@@ -178,9 +178,3 @@ def _plain(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
     return getattr(error, "strerror", None) or str(error)
-
-
-def shown_over(connection: object) -> tuple[Identity, ...] | None:
-    """Whom the certificate names that the other end of a connection has shown; None where none was asked for."""
-    identities: tuple[Identity, ...] | None = getattr(connection, "identities", None)
-    return identities

@@ -86,8 +86,8 @@ class FrameStream:
         self.on_wait: Callable[[], None] = lambda: None
         """Called when everything that has arrived was handed out, before ``receive`` waits for more."""
         self.identities: tuple[Identity, ...] | None = None
-        self.local_url = ""
         """Whom the peer's certificate names; None where none is asked for."""
+        self.local_url = ""
         self.heard_at = trio.current_time()
         """When the last bytes came from the peer (trio's clock)."""
         self.answered_at: float | None = None
