@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from producer_bench import Bench
 from tidelog.errors import TidelogError, refuse
+from tidelog.sansio.token_bucket import TokenBucket
 from tidelog.types import Quota
 from tidelog.wire.messages import CopyRead, Credit, ReadCopy
 from tidelog_gateway.clients.connections import View
 from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.limits.quotas import BURST_S, Bucket, Quotas
+from tidelog_gateway.limits.quotas import BURST_S, Quotas
 from tidelog_gateway.limits.rate_shares import KNOWN, Shares
 from tidelog_gateway.rights.authorizer import Authorizer, GuardSettings
 from tidelog_gateway.rights.own_transactions import OwnTransactions
@@ -28,7 +29,7 @@ def wait_of(quotas: Quotas, *rates: str, now: float, principal: str = "alice") -
 
 
 def test_a_bucket_gives_all_while_it_has_anything_and_nothing_while_in_debt() -> None:
-    bucket = Bucket(100, 100 * BURST_S, 0.0)
+    bucket = TokenBucket(100, BURST_S, 0.0)
     assert bucket.pause_s(0.0) == 0
     bucket.spend(250, 0.0)
     assert bucket.pause_s(0.0) == pytest.approx(1.51)
@@ -37,7 +38,7 @@ def test_a_bucket_gives_all_while_it_has_anything_and_nothing_while_in_debt() ->
 
 
 def test_a_bucket_that_rests_does_not_save_up() -> None:
-    bucket = Bucket(100, 0.0, 0.0)
+    bucket = TokenBucket(100, BURST_S, 0.0)
     bucket.spend(101, 1e6)
     assert bucket.pause_s(1e6) > 0
 
@@ -46,7 +47,7 @@ def test_a_bucket_that_rests_does_not_save_up() -> None:
 def test_nobody_gets_more_than_the_rate_but_for_a_burst_and_one_message(
     asks: list[tuple[float, int]], rate: int
 ) -> None:
-    bucket, now, got, largest = Bucket(rate, rate * BURST_S, 0.0), 0.0, 0, 0
+    bucket, now, got, largest = TokenBucket(rate, BURST_S, 0.0), 0.0, 0, 0
     for pause, size in asks:
         now += pause
         wait = bucket.pause_s(now)

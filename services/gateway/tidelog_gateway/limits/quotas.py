@@ -1,9 +1,7 @@
-"""What each principal may have of this gateway: token buckets, one for each rate.
+"""What each principal may have of this gateway: token buckets (``sansio.token_bucket``), one for each rate.
 
-A bucket holds what may be spent in ``BURST_S``; it fills at its rate. Whoever asks while there is anything in it gets
-all that it asked for, however much, and the bucket goes into debt: a message larger than a second's worth is not
-refused for ever. While a bucket is in debt its principal is told how long to wait (``QUOTA_EXCEEDED``, ``pause_ms``).
-In the long run nobody gets more than the rate.
+A principal that asks while there is anything in its bucket gets all that it asked for, however much. While the bucket
+is in debt the principal is told how long to wait (``QUOTA_EXCEEDED``, ``pause_ms``).
 
 Bytes that a client is sent are known when they have been sent: they are spent afterwards, and what the client asks
 for next waits.
@@ -18,6 +16,7 @@ from dataclasses import dataclass, field
 
 from tidelog.bounds import why_over
 from tidelog.errors import TidelogError, refuse
+from tidelog.sansio.token_bucket import TokenBucket
 from tidelog.types import Quota
 
 BURST_S = 1.0
@@ -28,32 +27,9 @@ RATES = ("bytes_in_s", "bytes_out_s", "requests_s")
 
 
 @dataclass(slots=True)
-class Bucket:
-    """A token bucket. ``rate`` is per second, ``level`` what was left at ``at``."""
-
-    rate: int
-    level: float
-    at: float
-
-    def spend(self, amount: int, now: float) -> None:
-        """Take so much out."""
-        self._fill(now)
-        self.level -= amount
-
-    def pause_s(self, now: float) -> float:
-        """How long until there is something in it; 0: there is."""
-        self._fill(now)
-        return 0.0 if self.level > 0 else (1.0 - self.level) / self.rate
-
-    def _fill(self, now: float) -> None:
-        self.level = min(self.rate * BURST_S, self.level + (now - self.at) * self.rate)
-        self.at = now
-
-
-@dataclass(slots=True)
 class _Account:
     quota: Quota
-    buckets: dict[str, Bucket] = field(default_factory=dict)
+    buckets: dict[str, TokenBucket] = field(default_factory=dict)
 
 
 class Quotas:
@@ -74,7 +50,7 @@ class Quotas:
                 account = _Account(quota)
                 for name in RATES:
                     if (rate := getattr(quota, name)) >= 0:
-                        account.buckets[name] = Bucket(rate, rate * BURST_S, now)
+                        account.buckets[name] = TokenBucket(rate, BURST_S, now)
             self._accounts[quota.principal] = account
 
     def bounds(self, principal: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog_gateway.limits.quotas import Bucket
+from tidelog.sansio.token_bucket import TokenBucket
 
 KNOWN = 1000
 """Most that are told apart; beyond, the one that was known longest begins anew."""
@@ -13,7 +13,7 @@ class Shares:
 
     def __init__(self, each_s: int) -> None:
         self._each_s = each_s
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[str, TokenBucket] = {}
 
     def take(self, who: str, now: float) -> bool:
         """Whether one more is within the share of ``who``; it counts then."""
@@ -21,7 +21,7 @@ class Shares:
         if bucket is None:
             while len(self._buckets) >= KNOWN:
                 del self._buckets[next(iter(self._buckets))]
-            bucket = self._buckets[who] = Bucket(self._each_s, self._each_s, now)
+            bucket = self._buckets[who] = TokenBucket(self._each_s, 1.0, now)
         if bucket.pause_s(now):
             return False
         bucket.spend(1, now)
