@@ -37,7 +37,17 @@ from tidelog.net.tls import CLIENT, check_peer
 from tidelog.net.transport import Accepting, Connection, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
 from tidelog.wire.proof import NONCE_BYTES, Prover
-from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Denied, Effect, Opened, Session, Transmit
+from tidelog.wire.session import (
+    PROTOCOL_VERSION,
+    Answered,
+    CloseLink,
+    Deliver,
+    Denied,
+    Effect,
+    Session,
+    SessionOpened,
+    Transmit,
+)
 
 __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "connect_link", "serve_links"]
 
@@ -200,7 +210,7 @@ class Link:
                     self._deliver(id, message)
                 case Answered(done, result):
                     done(result)
-                case Opened(peer):
+                case SessionOpened(peer):
                     self.peer = peer
                     self._opened.set()
                     if self._on_open is not None:
@@ -208,7 +218,7 @@ class Link:
                 case Denied(message, why):
                     if self._on_refused is not None:
                         self._on_refused(self, message, why)
-                case Close(code, reason, error):
+                case CloseLink(code, reason, error):
                     self.error = self.error or error
                     self.close(code, reason)
 

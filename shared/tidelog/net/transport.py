@@ -10,7 +10,7 @@ from typing import Protocol, TypedDict, Unpack
 
 import trio
 
-from tidelog.net.tls import Identity
+from tidelog.net.tls import NodeIdentity
 from tidelog.wire.messages import Payload
 from tidelog.wire.session import MAX_MESSAGE_BYTES, SUBPROTOCOL
 
@@ -65,7 +65,7 @@ class Connection(Protocol):
     """Address of the other side, for people."""
     local_url: str
     """Address at which this end accepted it; "" where this end connected."""
-    identities: tuple[Identity, ...] | None
+    identities: tuple[NodeIdentity, ...] | None
     """Whom the peer's certificate names; None where none was asked for."""
     on_wait: Callable[[], None]
     """``receive`` calls it when everything that has arrived was handed out, before it waits for more."""
@@ -108,7 +108,7 @@ class PlainConnection(Connection):
     def __init__(self, remote: str) -> None:
         self.remote = remote
         self.local_url = ""
-        self.identities: tuple[Identity, ...] | None = None
+        self.identities: tuple[NodeIdentity, ...] | None = None
         self.on_wait: Callable[[], None] = lambda: None
         self.on_urgent: Callable[[], None] = lambda: None
         self.heard_at = trio.current_time()
