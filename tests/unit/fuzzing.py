@@ -28,7 +28,7 @@ from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
 from tidelog.wire.messages import Done, Fetch, Hello, InitProducer, Message, Welcome
-from tidelog.wire.session import Answered, Close, Deliver, Opened, Session, Transmit
+from tidelog.wire.session import Answered, CloseLink, Deliver, Session, SessionOpened, Transmit
 
 ATOMS = (
     *(bytes((n,)) for n in (0x00, 0x17, 0x40, 0x60, 0x80, 0xA0, 0xF4, 0xF5, 0xF6, 0xF7, 0xFF)),
@@ -121,7 +121,7 @@ def accepting_session(data: st.DataObject) -> None:
         wire = data.draw(plain | encoded(hellos) | encoded(known.flatmap(instances)) | encoded())
         for effect in session.on_data(wire):
             match effect:
-                case Opened(peer):
+                case SessionOpened(peer):
                     assert role == "" and isinstance(peer, Hello) and peer.version == 1 and peer.role in ALLOWED
                     role = peer.role
                 case Deliver(id, message):
@@ -129,7 +129,7 @@ def accepting_session(data: st.DataObject) -> None:
                     assert id not in owed or id is None
                     owed |= set() if id is None else {id}
                     assert len(owed) <= WELCOME.max_in_flight
-                case Close():
+                case CloseLink():
                     return
         if owed and data.draw(st.booleans()):
             id = data.draw(st.sampled_from(sorted(owed)))
@@ -155,7 +155,7 @@ def connecting_session(data: st.DataObject) -> None:
     steps += session.on_tick(data.draw(st.sampled_from((1.0, 6.0))))
     steps += session.on_closed(Unreachable("gone"))
     for effect in steps:
-        assert isinstance(effect, Transmit | Deliver | Answered | Opened | Close)
+        assert isinstance(effect, Transmit | Deliver | Answered | SessionOpened | CloseLink)
         if isinstance(effect, Answered):
             ended[effect.token] = ended.get(effect.token, 0) + 1
     assert ended == dict.fromkeys(range(1, asked + 1), 1)

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import trio
 from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.net.link import Link, connect_link, serve_links
-from tidelog.net.transport import Accepting, Connection, Transport
+from tidelog.net.transport import Accepting, Connection, PlainConnection, Transport
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
     Heartbeat,
@@ -28,13 +28,13 @@ WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 24, 1000)
 ALLOWED = {"client": frozenset({"read", "credit", "watch", "unsubscribe", "heartbeat"})}
 
 
-class MemoryConnection:
+class MemoryConnection(PlainConnection):
     """One end of a pair of memory channels that hold ``room`` messages each."""
 
     def __init__(
         self, send: trio.MemorySendChannel[bytes], receive: trio.MemoryReceiveChannel[bytes], remote: str
     ) -> None:
-        self.remote = remote
+        super().__init__(remote)
         self.closed_with: tuple[int, str] | None = None
         self._send, self._receive = send, receive
 
@@ -46,6 +46,7 @@ class MemoryConnection:
 
     async def receive(self) -> bytes:
         try:
+            self.on_wait()
             return await self._receive.receive()
         except (trio.EndOfChannel, trio.ClosedResourceError) as error:
             raise Unreachable("the memory connection is closed") from error
@@ -60,6 +61,7 @@ class MemoryTransport:
     """One server within the process."""
 
     def __init__(self, room: float = math.inf) -> None:
+        self.secret = b""
         self.accepted: list[MemoryConnection] = []
         self._room = room
         self._arrivals, self._to_accept = trio.open_memory_channel[MemoryConnection](math.inf)

@@ -9,7 +9,7 @@ import cbor2
 import pytest
 from tidelog.acl import decide, digest_of, fault_of, id_of, new_token
 from tidelog.errors import TidelogError
-from tidelog.net.tls import Identity
+from tidelog.net.tls import NodeIdentity
 from tidelog.types import Access, Acl, Quota, Token
 from tidelog.wire.messages import (
     AddController,
@@ -167,19 +167,21 @@ def guard(*texts: str, tokens: tuple[Token, ...] = (), **settings: object) -> Au
 def test_a_client_is_whom_its_token_says_else_its_certificate_else_anonymous() -> None:
     made = new_token()
     one = guard(tokens=(Token(made.token_id, "alice", made.digest),))
-    shown = (Identity("client", "bob"),)
+    shown = (NodeIdentity("client", "bob"),)
     assert one.recognize(made.text, shown, 0) == ClientIdentity("alice", made.token_id, made.digest)
     assert one.recognize("", shown, 0) == ClientIdentity("bob")
-    assert one.recognize("", (Identity("replica", "r1"),), 0) == ClientIdentity("anonymous"), "a service is no client"
+    assert one.recognize("", (NodeIdentity("replica", "r1"),), 0) == ClientIdentity("anonymous"), (
+        "a service is no client"
+    )
     assert one.recognize("", None, 0) == ClientIdentity("anonymous")
 
 
 def test_strangers_are_refused_where_clients_must_say_who_they_are() -> None:
     strict = guard(authentication=True)
-    for shown in (None, (), (Identity("replica", "r1"),)):
+    for shown in (None, (), (NodeIdentity("replica", "r1"),)):
         refused = strict.recognize("", shown, 0)
         assert isinstance(refused, TidelogError) and refused.code == "UNAUTHENTICATED"
-    assert strict.recognize("", (Identity("client", "bob"),), 0) == ClientIdentity("bob")
+    assert strict.recognize("", (NodeIdentity("client", "bob"),), 0) == ClientIdentity("bob")
 
 
 def test_a_token_that_is_not_good_is_refused_even_where_strangers_are_not() -> None:
@@ -187,7 +189,7 @@ def test_a_token_that_is_not_good_is_refused_even_where_strangers_are_not() -> N
     one = guard(tokens=(Token(made.token_id, "alice", made.digest, 0, 1000),))
     assert isinstance(one.recognize(made.text, None, 999), ClientIdentity)
     for text, now in ((made.text, 1000), (made.text[:-1] + "_", 0), (new_token().text, 0), ("x", 0)):
-        refused = one.recognize(text, (Identity("client", "bob"),), now)
+        refused = one.recognize(text, (NodeIdentity("client", "bob"),), now)
         assert isinstance(refused, TidelogError) and refused.code == "UNAUTHENTICATED"
         assert text not in refused.message or text == "x"
 

@@ -295,9 +295,6 @@ async def test_who_asks_much_and_reads_nothing_is_dropped_all_the_same(autojump_
 @pytest.mark.usefixtures("small_outbox")
 async def test_who_is_not_listened_to_does_not_count_as_silent(autojump_clock: MockClock) -> None:
     class Deaf(MemoryConnection):
-        heard_at = 0.0
-        answered_at: float | None = None
-
         def ping(self) -> None:
             self.answered_at = None
 
@@ -332,8 +329,6 @@ async def test_who_is_not_listened_to_does_not_count_as_silent(autojump_clock: M
 async def test_a_silent_peer_is_pinged_then_dropped(autojump_clock: MockClock) -> None:
     class Silent(MemoryConnection):
         pings = 0
-        heard_at = 0.0
-        answered_at: float | None = None
 
         def ping(self) -> None:
             self.pings += 1

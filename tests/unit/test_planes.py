@@ -13,7 +13,7 @@ from tidelog.errors import TidelogError
 from tidelog.wire import codec
 from tidelog.wire.codec import OPS
 from tidelog.wire.messages import Hello, Welcome
-from tidelog.wire.session import POLICY_VIOLATION, Close, Deliver, Session, Transmit
+from tidelog.wire.session import POLICY_VIOLATION, CloseLink, Deliver, Session, Transmit
 from tidelog_controller.server import ALLOWED as AT_CONTROLLER
 from tidelog_gateway.server import CLIENT_OPS
 from tidelog_replica.server import ALLOWED as AT_REPLICA
@@ -35,7 +35,7 @@ def said(port: str, role: str, op: str | None) -> str:
     ``closed``, or ``no entry``. ``op`` None: of the hello."""
     session = Session(0.0, welcome=lambda hello: WELCOME, allowed=PORTS[port])
     effects = session.on_data(codec.encode(Hello(1, role, "x"), id=0)[0])
-    if any(isinstance(effect, Close) for effect in effects):
+    if any(isinstance(effect, CloseLink) for effect in effects):
         return "no entry"
     if op is None:
         return "welcome"
@@ -44,7 +44,7 @@ def said(port: str, role: str, op: str | None) -> str:
     *_, effect = session.on_data(codec.encode(message, id=7 if kind.ANSWER else None)[0])
     if isinstance(effect, Deliver):
         return "delivered"
-    if isinstance(effect, Close):
+    if isinstance(effect, CloseLink):
         assert effect.code == POLICY_VIOLATION
         return "closed"
     assert isinstance(effect, Transmit)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 from tidelog.net.dev_certificates import open_authority
-from tidelog.net.tls import Identity, TlsOptions
+from tidelog.net.tls import NodeIdentity, TlsOptions
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.probe import main
 from tidelog_controller.config import ControllerConfig
@@ -47,7 +47,7 @@ async def test_a_service_that_lives_but_is_not_ready_says_why(
 async def test_it_shows_the_certificate_of_the_service(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     now = datetime.now(UTC)
     authority = open_authority(tmp_path / "certs", now, timedelta(days=1))
-    tls = authority.issue("c1", [Identity("controller", "c1")], ["c1.example"], now, timedelta(days=1))
+    tls = authority.issue("c1", [NodeIdentity("controller", "c1")], ["c1.example"], now, timedelta(days=1))
     stranger = open_authority(tmp_path / "others", now, timedelta(days=1))
     async with controller(tmp_path, tls) as port:
         known = {"TIDELOG_PORT": port, "TIDELOG_TLS_CA": tls.ca}

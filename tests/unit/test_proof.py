@@ -32,7 +32,7 @@ from tidelog.wire.messages import (
     Welcome,
 )
 from tidelog.wire.proof import NONCE_BYTES, Prover
-from tidelog.wire.session import Close, Denied, Effect, Opened, Session, Transmit
+from tidelog.wire.session import CloseLink, Denied, Effect, Session, SessionOpened, Transmit
 from tidelog_controller.config import ControllerConfig
 from two_services import two_services
 
@@ -85,11 +85,11 @@ def shake(one: Session, other: Session, hello: Hello = HELLO) -> tuple[list[Effe
 
 
 def is_open(effects: list[Effect]) -> bool:
-    return any(isinstance(effect, Opened) for effect in effects)
+    return any(isinstance(effect, SessionOpened) for effect in effects)
 
 
 def reason(effects: list[Effect]) -> str:
-    (found,) = [effect for effect in effects if isinstance(effect, Close)]
+    (found,) = [effect for effect in effects if isinstance(effect, CloseLink)]
     return found.reason
 
 
@@ -134,7 +134,7 @@ def test_nothing_is_heard_before_the_proof() -> None:
         other = accepting()
         give(connecting().greet(HELLO), other)
         effects = other.on_data(sent([Transmit(*codec.encode(message, id=3 if message.ANSWER else None))])[0])
-        assert not is_open(effects) and [type(e) for e in effects] == [Denied, Close]
+        assert not is_open(effects) and [type(e) for e in effects] == [Denied, CloseLink]
 
 
 def test_a_hello_of_another_service_is_not_covered_by_a_proof() -> None:

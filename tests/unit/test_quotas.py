@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 from producer_bench import Bench
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
@@ -13,7 +11,7 @@ from tidelog.wire.messages import CopyRead, Credit, ReadCopy
 from tidelog_gateway.clients.connections import ClientView
 from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.limits.quotas import BURST_S, Bucket, Quotas
+from tidelog_gateway.limits.quotas import Quotas
 from tidelog_gateway.limits.rate_shares import KNOWN, RateShares
 from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings
 from tidelog_gateway.rights.own_transactions import OwnTransactions
@@ -25,37 +23,6 @@ def wait_of(quotas: Quotas, *rates: str, now: float, principal: str = "alice") -
     refusal = quotas.refuse_over_quota(principal, rates, now)
     assert refusal is None or (refusal.code == "QUOTA_EXCEEDED" and refusal.retriable)
     return 0 if refusal is None else int(refusal.detail["pause_ms"])
-
-
-def test_a_bucket_gives_all_while_it_has_anything_and_nothing_while_in_debt() -> None:
-    bucket = Bucket(100, 100 * BURST_S, 0.0)
-    assert bucket.pause_s(0.0) == 0
-    bucket.spend(250, 0.0)
-    assert bucket.pause_s(0.0) == pytest.approx(1.51)
-    assert bucket.pause_s(1.5) > 0
-    assert bucket.pause_s(1.52) == 0
-
-
-def test_a_bucket_that_rests_does_not_save_up() -> None:
-    bucket = Bucket(100, 0.0, 0.0)
-    bucket.spend(101, 1e6)
-    assert bucket.pause_s(1e6) > 0
-
-
-@given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 5000)), max_size=60), st.integers(1, 1000))
-def test_nobody_gets_more_than_the_rate_but_for_a_burst_and_one_message(
-    asks: list[tuple[float, int]], rate: int
-) -> None:
-    bucket, now, got, largest = Bucket(rate, rate * BURST_S, 0.0), 0.0, 0, 0
-    for pause, size in asks:
-        now += pause
-        wait = bucket.pause_s(now)
-        if not wait:
-            bucket.spend(size, now)
-            got, largest = got + size, max(largest, size)
-        else:
-            assert bucket.pause_s(now + wait + 1e-6) == 0, "who waits as told has it"
-    assert got <= rate * (now + BURST_S) + largest + 1e-3
 
 
 def test_each_rate_is_for_itself_and_the_longest_wait_is_told() -> None:

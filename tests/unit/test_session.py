@@ -18,7 +18,17 @@ from tidelog.wire.messages import (
     Watch,
     Welcome,
 )
-from tidelog.wire.session import HELLO_TIMEOUT_S, Answered, Close, Deliver, Denied, Effect, Opened, Session, Transmit
+from tidelog.wire.session import (
+    HELLO_TIMEOUT_S,
+    Answered,
+    CloseLink,
+    Deliver,
+    Denied,
+    Effect,
+    Session,
+    SessionOpened,
+    Transmit,
+)
 
 HELLO = Hello(1, "client", "me")
 WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 24, 3)
@@ -61,8 +71,8 @@ def raw(session: Session, **header: object) -> list[Effect]:
 def test_both_ends_open_and_know_each_other() -> None:
     client, server = Session(0.0), accepting()
     at_server = carry(client.greet(HELLO), server)
-    assert kinds(at_server) == [Transmit, Opened] and server.peer == HELLO
-    assert carry(at_server, client) == [Opened(WELCOME)] and client.peer == WELCOME
+    assert kinds(at_server) == [Transmit, SessionOpened] and server.peer == HELLO
+    assert carry(at_server, client) == [SessionOpened(WELCOME)] and client.peer == WELCOME
     assert client.deadline() is None and server.deadline() is None
 
 
@@ -165,7 +175,7 @@ def test_a_request_number_in_use_closes() -> None:
     client, server = opened()
     carry(client.ask(InitProducer(), "a", 1.0, 0.0)[1], server)
     (close,) = raw(server, op="init_producer", id=1)
-    assert isinstance(close, Close) and close.code == 1002 and "in use" in close.reason
+    assert isinstance(close, CloseLink) and close.code == 1002 and "in use" in close.reason
 
 
 def test_unknown_and_forbidden_ops() -> None:
@@ -175,7 +185,7 @@ def test_unknown_and_forbidden_ops() -> None:
     assert error_sent(raw(server, op="heartbeat", id=1, node="r1", broker_epoch=1)) == "FORBIDDEN"
     assert error_sent(raw(server, op="hello", id=1, version=1, role="replica", node="x")) == "FORBIDDEN"
     *_, close = raw(server, op="notify", parts=[])
-    assert isinstance(close, Close) and close.code == 1008
+    assert isinstance(close, CloseLink) and close.code == 1008
 
 
 def test_what_is_forbidden_is_told_on_this_side_too() -> None:
@@ -204,10 +214,10 @@ def test_each_role_may_what_it_may() -> None:
 def test_a_refused_hello_is_answered_and_closed(hello: Hello, answer: Welcome | TidelogError, code: str) -> None:
     client, server = Session(0.0), accepting(answer)
     effects = carry(client.greet(hello), server)
-    assert kinds(effects) == [Denied, Transmit, Close] and server.peer is None
+    assert kinds(effects) == [Denied, Transmit, CloseLink] and server.peer is None
     assert isinstance(effects[0], Denied) and (effects[0].message, effects[0].error.code) == (hello, code)
     (close,) = carry(effects, client)
-    assert isinstance(close, Close) and close.error is not None and close.error.code == code
+    assert isinstance(close, CloseLink) and close.error is not None and close.error.code == code
 
 
 @pytest.mark.parametrize(
@@ -215,19 +225,22 @@ def test_a_refused_hello_is_answered_and_closed(hello: Hello, answer: Welcome | 
 )
 def test_nothing_comes_before_hello(header: dict[str, object]) -> None:
     (close,) = raw(accepting(), **header)
-    assert isinstance(close, Close) and (close.code, close.reason) == (1002, "the first message must be hello")
+    assert isinstance(close, CloseLink) and (close.code, close.reason) == (
+        1002,
+        "the first message must be hello",
+    )
 
 
 def test_nothing_comes_before_welcome() -> None:
     for header in ({"op": "credit", "sub": 1, "bytes": 1}, {"re": 1}, {"op": "watch", "id": 1}):
         (close,) = raw(Session(0.0), **header)
-        assert isinstance(close, Close) and close.code == 1002
+        assert isinstance(close, CloseLink) and close.code == 1002
 
 
 def test_a_server_of_another_version_is_left() -> None:
     client = Session(0.0)
     (close,) = client.on_data(codec.encode(Welcome(2, "c", "g", "gateway", 1, 1), re=0)[0])
-    assert isinstance(close, Close) and "version 2" in close.reason
+    assert isinstance(close, CloseLink) and "version 2" in close.reason
 
 
 @pytest.mark.parametrize("session", [Session(10.0), accepting(now=10.0)], ids=["connecting", "accepting"])
@@ -235,7 +248,7 @@ def test_greeting_has_a_deadline(session: Session) -> None:
     due = session.deadline()
     assert due == 10.0 + HELLO_TIMEOUT_S and session.on_tick(due - 0.1) == []
     (close,) = session.on_tick(due)
-    assert isinstance(close, Close) and isinstance(close.error, TimedOut)
+    assert isinstance(close, CloseLink) and isinstance(close.error, TimedOut)
     assert session.deadline() is None
 
 
@@ -247,9 +260,9 @@ def test_nothing_can_be_asked_before_welcome() -> None:
 def test_garbage_closes_with_its_code() -> None:
     _, server = opened()
     (close,) = server.on_data(b"\xff")
-    assert isinstance(close, Close) and close.code == 1007
+    assert isinstance(close, CloseLink) and close.code == 1007
     (close,) = server.on_data(cbor2.dumps({"op": "credit"}))
-    assert isinstance(close, Close) and close.code == 1002 and "missing sub, bytes" in close.reason
+    assert isinstance(close, CloseLink) and close.code == 1002 and "missing sub, bytes" in close.reason
 
 
 def test_the_connecting_end_serves_too() -> None:

@@ -14,14 +14,16 @@ from cryptography import x509
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.net.dev_certificates import Authority, open_authority
 from tidelog.net.link import connect_link, serve_links
-from tidelog.net.tls import Identity, TlsFiles, TlsOptions, identities_of
+from tidelog.net.tls import NodeIdentity, TlsFiles, TlsOptions, identities_of
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import DescribeQuorum, Hello, Message, QuorumAnswer, Welcome
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
-R1, R2, C1, G1 = (Identity(*name.split("/")) for name in ("replica/r1", "replica/r2", "controller/c1", "gateway/g1"))
-ALICE = Identity("client", "alice")
+R1, R2, C1, G1 = (
+    NodeIdentity(*name.split("/")) for name in ("replica/r1", "replica/r2", "controller/c1", "gateway/g1")
+)
+ALICE = NodeIdentity("client", "alice")
 HERE = ("127.0.0.1", "localhost")
 NOBODY = TlsOptions()
 
@@ -69,7 +71,7 @@ async def asked(url: str, files: TlsOptions, hello: Hello) -> Message:
             return await link.call(DescribeQuorum(), 5)
 
 
-def hello(who: Identity) -> Hello:
+def hello(who: NodeIdentity) -> Hello:
     return Hello(1, who.role, who.node)
 
 
@@ -80,7 +82,7 @@ def server(ca: Authority) -> TlsOptions:
 
 @pytest.mark.parametrize("who", [R1, G1, ALICE])
 async def test_a_certificate_of_the_cluster_opens_the_port_to_whom_it_names(
-    ca: Authority, server: TlsOptions, who: Identity
+    ca: Authority, server: TlsOptions, who: NodeIdentity
 ) -> None:
     async with serving(server) as url:
         assert url.startswith("wss://127.0.0.1:")
@@ -107,7 +109,7 @@ async def test_any_other_certificate_does_not(
         "expired": ca.issue("x", [R1], (), NOW, -DAY),
         "stranger": replace(other_ca.issue("x", [R1], (), NOW, DAY), ca=str(ca.ca)),
         "other node": ca.issue("r2", [R2], (), NOW, DAY),
-        "other role": ca.issue("cr", [Identity("controller", "r1")], (), NOW, DAY),
+        "other role": ca.issue("cr", [NodeIdentity("controller", "r1")], (), NOW, DAY),
         "client": ca.issue("a", [ALICE], (), NOW, DAY),
         "nameless": ca.issue("n", [], HERE, NOW, DAY),
     }[case]
@@ -134,8 +136,8 @@ async def test_a_server_must_show_one_that_fits_too(
         "expired": ca.issue("s1", [C1], HERE, NOW, -DAY),
         "stranger": replace(other_ca.issue("s2", [C1], HERE, NOW, DAY), ca=str(ca.ca)),
         "other host": ca.issue("s3", [C1], ["tide.example"], NOW, DAY),
-        "other node": ca.issue("s4", [Identity("controller", "c2")], HERE, NOW, DAY),
-        "other role": ca.issue("s5", [Identity("replica", "c1")], HERE, NOW, DAY),
+        "other node": ca.issue("s4", [NodeIdentity("controller", "c2")], HERE, NOW, DAY),
+        "other role": ca.issue("s5", [NodeIdentity("replica", "c1")], HERE, NOW, DAY),
     }[case]
     async with serving(files) as url:
         with pytest.raises(TidelogError, match=words):
@@ -165,7 +167,7 @@ async def test_files_that_change_are_read_again_when_they_go_together(tmp_path: 
     shown = ca.issue("r1", [R1], (), NOW, DAY)
     async with serving(files) as url:
         async with connect_link(WebSocketTransport(tls=TlsFiles(shown)), url, hello(R1)) as link:
-            ca.issue("s", [Identity("controller", "c2")], HERE, NOW, DAY)
+            ca.issue("s", [NodeIdentity("controller", "c2")], HERE, NOW, DAY)
             with pytest.raises(TidelogError, match="of controller/c2"):
                 await asked(url, shown, hello(R1))
             assert await link.call(DescribeQuorum(), 5), "open connections go on"

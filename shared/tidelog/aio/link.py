@@ -27,11 +27,11 @@ from tidelog.wire.session import (
     MAX_MESSAGE_BYTES,
     SUBPROTOCOL,
     Answered,
-    Close,
+    CloseLink,
     Deliver,
     Effect,
-    Opened,
     Session,
+    SessionOpened,
     Transmit,
 )
 
@@ -50,7 +50,7 @@ NEEDS_TLS = 426
 WRONG_DATA = 1003
 
 
-class Link:
+class AsyncioLink:
     """One open connection. Made by ``connect_link``."""
 
     def __init__(self, url: str, websocket: ClientConnection, handler: Handler) -> None:
@@ -153,9 +153,9 @@ class Link:
                         self._handler(self, id, message)
                 case Answered(done, result):
                     done(result)
-                case Opened():
+                case SessionOpened():
                     self._opened.set()
-                case Close(code, reason, error):
+                case CloseLink(code, reason, error):
                     self.error = self.error or error
                     self.close(code, reason)
 
@@ -236,11 +236,11 @@ class Link:
 
 
 @asynccontextmanager
-async def connect_link(url: str, tls: TlsFiles, hello: Hello, handler: Handler) -> AsyncIterator[Link]:
+async def connect_link(url: str, tls: TlsFiles, hello: Hello, handler: Handler) -> AsyncIterator[AsyncioLink]:
     """An open link to ``url``, closed at the end of the block, which is not cancelled when the link breaks: its calls
     raise ``Unreachable``, and ``wait_closed`` returns. Raises ``Unreachable`` when there is no connection, or what
     hello was refused with."""
-    link = Link(url, await _open(url, tls), handler)
+    link = AsyncioLink(url, await _open(url, tls), handler)
     running = asyncio.create_task(link.run(hello))
     try:
         await link.wait_open()

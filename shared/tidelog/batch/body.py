@@ -19,7 +19,7 @@ import zstandard
 
 from tidelog.errors import CorruptBatch, ProtocolError
 from tidelog.types import Buffer
-from tidelog.wire.cbor import count_items
+from tidelog.wire.cbor import array_head, count_items
 
 Codec = Literal["none", "zstd", "lz4"]
 CODECS: tuple[Codec, ...] = ("none", "zstd", "lz4")
@@ -222,7 +222,7 @@ def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
     byte string or null), sound or not. Then ``load`` decides. Raises ``CorruptBatch`` for the other columns."""
     if not body or not 0xA1 <= body[0] <= 0xA4:
         return None
-    start = b"%c%b%b" % (body[0], _COLUMN_V, _array_head(count))
+    start = b"%c%b%b" % (body[0], _COLUMN_V, array_head(count))
     if body[: len(start)] != start:
         return None
     end = _end_of_values(body, len(start), count)
@@ -234,14 +234,6 @@ def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
     if "v" in columns:
         raise CorruptBatch("batch body has column v twice")
     return columns
-
-
-def _array_head(count: int) -> bytes:
-    """The head of a CBOR array of ``count`` items, in its shortest form (RFC 8949, section 3)."""
-    if count < 24:
-        return bytes([0x80 + count])
-    size = 1 if count < 1 << 8 else 2 if count < 1 << 16 else 4
-    return bytes([0x98 + size.bit_length() - 1]) + count.to_bytes(size, "big")
 
 
 def _end_of_values(body: Buffer, at: int, count: int) -> int:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tidelog.errors import ConfigError
-from tidelog.net.tls import URI, Identity, TlsOptions
+from tidelog.net.tls import URI, NodeIdentity, TlsOptions
 
 EARLIER = timedelta(minutes=5)
 """Certificates hold from so long before they were made on: clocks differ."""
@@ -43,7 +43,12 @@ class Authority:
         return TlsOptions(str(self.ca), str(self.folder / f"{name}.pem"), str(self.folder / f"{name}.key"))
 
     def issue(
-        self, name: str, identities: Iterable[Identity], hosts: Iterable[str], now: datetime, lasts: timedelta
+        self,
+        name: str,
+        identities: Iterable[NodeIdentity],
+        hosts: Iterable[str],
+        now: datetime,
+        lasts: timedelta,
     ) -> TlsOptions:
         """Make (or make anew) the certificate ``name``, for these identities at these hosts, good for both ends of a
         connection. A negative time makes one that has expired."""

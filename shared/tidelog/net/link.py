@@ -12,12 +12,8 @@ drop the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and what
 With ``flow_control`` the reader stops when half of that is queued, until there is room again: a peer that asks for
 more than its connection carries is slowed down by TCP. One that reads nothing at all is dropped by the timer.
 
-A transport may have a ``secret``: services prove to each other that they have it (``wire.proof``). A connection may
-have more than the seam demands, too, and the link uses it: ``local_url``, the address at which it was accepted;
-``send_many``; what ``Pinging`` has;
-``send_now`` and ``can_send_now``; ``on_wait``, to be called when all that has arrived is handed out;
-``on_urgent``, to be called when it has frames of its own to send with the next ``send_many``; ``identities``, whom
-the peer's certificate names (``tls``): a service must be who it says.
+Where the transport has a ``secret`` services prove to each other that they have it (``wire.proof``). Where the peer
+has shown a certificate, a service must be one of those that the certificate names (``tls``).
 
 A link ends once: when either task ends, when ``close`` was called and the outbox is sent (at most
 ``CLOSE_TIMEOUT_S``), or when the caller is cancelled. Then every waiting call ends ``UNREACHABLE``.
@@ -37,11 +33,21 @@ import trio
 from tidelog.errors import ProtocolError, TidelogError, Unreachable, without_frames
 from tidelog.net.failure_detector import FailureDetector, Patience
 from tidelog.net.send_queue import ACCEPTED_TURN_S, CONNECTED_TURN_S, OUTBOX_BYTES, SendQueue, Turn, burst
-from tidelog.net.tls import CLIENT, check_peer, shown_over
-from tidelog.net.transport import Accepting, Connection, Pinging, Transport
+from tidelog.net.tls import CLIENT, check_peer
+from tidelog.net.transport import Accepting, Connection, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
 from tidelog.wire.proof import NONCE_BYTES, Prover
-from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Denied, Effect, Opened, Session, Transmit
+from tidelog.wire.session import (
+    PROTOCOL_VERSION,
+    Answered,
+    CloseLink,
+    Deliver,
+    Denied,
+    Effect,
+    Session,
+    SessionOpened,
+    Transmit,
+)
 
 __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "connect_link", "serve_links"]
 
@@ -89,7 +95,7 @@ class Link:
         self.peer: Hello | Welcome
         """Who is on the other side (set when the link opens)."""
         self.remote = connection.remote
-        self.identities = shown_over(connection)
+        self.identities = connection.identities
         """Whom the peer's certificate names; None where none is asked for."""
         self.error: TidelogError | None = None
         """Why the link ended."""
@@ -204,7 +210,7 @@ class Link:
                     self._deliver(id, message)
                 case Answered(done, result):
                     done(result)
-                case Opened(peer):
+                case SessionOpened(peer):
                     self.peer = peer
                     self._opened.set()
                     if self._on_open is not None:
@@ -212,7 +218,7 @@ class Link:
                 case Denied(message, why):
                     if self._on_refused is not None:
                         self._on_refused(self, message, why)
-                case Close(code, reason, error):
+                case CloseLink(code, reason, error):
                     self.error = self.error or error
                     self.close(code, reason)
 
@@ -256,8 +262,7 @@ class Link:
     async def run(self) -> None:
         """Until the connection has ended and is closed. A fault of ours (an exception of a handler or callback) is
         raised, after the connection was closed with 1011; what the network or the peer does is not."""
-        if hasattr(self._connection, "on_urgent"):
-            self._connection.on_urgent = self._outbox.wake
+        self._connection.on_urgent = self._outbox.wake
         ending = (GOING_AWAY, "going away")
         try:
             with self._scope:
@@ -291,13 +296,11 @@ class Link:
     async def _run_reader(self) -> None:
         receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform
         turn = Turn(ACCEPTED_TURN_S if self._session.accepts else CONNECTED_TURN_S)
-        begin = turn.count  # without an end of what has arrived nothing is collected
-        if hasattr(self._connection, "on_wait"):
-            self._connection.on_wait, begin = turn.end, turn.begin
+        self._connection.on_wait = turn.end
         try:
             while True:
                 data = await receive()
-                begin()
+                turn.begin()
                 perform(on_data(data))
                 if self._flow_control and self._outbox.is_filling:
                     turn.end()
@@ -322,8 +325,7 @@ class Link:
         while not self._outbox.has_room and self._close is None:
             await self._outbox.wait_room()
         self._stopped = False
-        if isinstance(self._connection, Pinging):
-            self._connection.heard_at = self._connection.answered_at = trio.current_time()
+        self._connection.heard_at = self._connection.answered_at = trio.current_time()
 
     async def _run_writer(self, scope: trio.CancelScope) -> None:
         outbox = self._outbox
@@ -340,8 +342,7 @@ class Link:
         scope.cancel()
 
     async def _run_timer(self) -> None:
-        detector = self._detector
-        connection = self._connection if isinstance(self._connection, Pinging) else None
+        detector, connection = self._detector, self._connection
         planned = math.inf
         while True:
             now = trio.current_time()
@@ -356,7 +357,7 @@ class Link:
                 if now >= sending_since + SEND_TIMEOUT_S:
                     self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read", unknown_outcome=True))
             planned = now + detector.ping_every_s
-            if connection is not None and not self._stopped:
+            if not self._stopped:
                 verdict = detector.judge(now, late_s, connection.heard_at, connection.answered_at)
                 if verdict == "ping":
                     connection.ping()
@@ -380,8 +381,7 @@ async def connect_link(
     ``Unreachable`` when there is no connection, what hello was refused with, or, unless it is a client that says
     hello, why the server is not who it says."""
     connection = await transport.connect(url)
-    identities = shown_over(connection)
-    trust = None if hello.role == CLIENT else lambda welcome: check_peer(welcome, identities)
+    trust = None if hello.role == CLIENT else lambda welcome: check_peer(welcome, connection.identities)
     prover = None if hello.role == CLIENT else _prover(transport, (url,))
     session = Session(trio.current_time(), trust=trust, prover=prover)
     link = Link(connection, session, handler, patience=patience)
@@ -409,7 +409,7 @@ async def serve_links(
     handler: Handler,
     *,
     allowed: Mapping[str, frozenset[str]],
-    authenticate: Authenticate = lambda hello, connection: check_peer(hello, shown_over(connection)),
+    authenticate: Authenticate = lambda hello, connection: check_peer(hello, connection.identities),
     on_open: Callable[[Link], None] | None = None,
     on_close: Callable[[Link], None] | None = None,
     on_refused: OnRefused | None = None,
@@ -428,8 +428,7 @@ async def serve_links(
         def admit(hello: Hello) -> Welcome | TidelogError:
             return authenticate(hello, connection) or welcome(hello)
 
-        here = getattr(connection, "local_url", "")
-        prover = None if own_urls is None else _prover(transport, (here, *own_urls))
+        prover = None if own_urls is None else _prover(transport, (connection.local_url, *own_urls))
         session = Session(trio.current_time(), welcome=admit, allowed=allowed, prover=prover)
         link = Link(connection, session, handler, on_open, on_close, on_refused, flow_control=flow_control)
         await link.run()
@@ -438,5 +437,4 @@ async def serve_links(
 
 
 def _prover(transport: Transport, urls: Collection[str]) -> Prover | None:
-    secret = getattr(transport, "secret", b"")
-    return Prover(secret, secrets.token_bytes(NONCE_BYTES), urls) if secret else None
+    return Prover(transport.secret, secrets.token_bytes(NONCE_BYTES), urls) if transport.secret else None

@@ -16,9 +16,8 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import trio
 
@@ -120,9 +119,6 @@ class SendQueue:
         self.sending_since: float | None = None
         """When the writer began the send that it is in (trio's clock)."""
         self._connection = connection
-        self._send_many: Callable[[Sequence[Outgoing]], Awaitable[None]] | None
-        self._send_many = getattr(connection, "send_many", None)
-        self._direct: Any = connection if hasattr(connection, "send_now") else None
         self._messages: deque[Outgoing] = deque()
         self._bytes = 0
         self._in_burst = False
@@ -154,7 +150,7 @@ class SendQueue:
         self._bytes += size
         self.taken_bytes += size
         self._messages.append((head, payload))
-        if _burst.outboxes is None or self._direct is None:
+        if _burst.outboxes is None:
             self._work.set()
         elif not self._in_burst:
             self._in_burst = True
@@ -166,10 +162,10 @@ class SendQueue:
     def flush(self) -> None:
         """The burst is over: send what is queued, without the writer where that is possible."""
         self._in_burst = False
-        if self._direct is not None and self.sending_since is None and self._direct.can_send_now:
+        if self.sending_since is None and self._connection.can_send_now:
             batch, size = self._take()
             self._give_room(size)
-            if self._direct.send_now(batch) and not self._messages:
+            if self._connection.send_now(batch) and not self._messages:
                 return
         self._work.set()
 
@@ -177,11 +173,7 @@ class SendQueue:
         """The writer's turn: send some of what is queued. Raises ``Unreachable``."""
         batch, size = self._take()
         self.sending_since = trio.current_time()
-        if self._send_many is not None:
-            await self._send_many(batch)
-        else:
-            for head, payload in batch:
-                await self._connection.send(head, payload)
+        await self._connection.send_many(batch)
         self.sending_since = None
         self._give_room(size)
 

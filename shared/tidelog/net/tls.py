@@ -41,7 +41,7 @@ class TlsOptions:
             raise ConfigError("a certificate and its key go together: give both, or neither")
 
 
-class Identity(NamedTuple):
+class NodeIdentity(NamedTuple):
     """Somebody whom a certificate names."""
 
     role: str
@@ -128,23 +128,23 @@ class TlsFiles:
         return ", ".join(filter(None, (self._options.ca, self._options.cert, self._options.key)))
 
 
-def identities_of(certificate: Mapping[str, Any] | None) -> tuple[Identity, ...]:
+def identities_of(certificate: Mapping[str, Any] | None) -> tuple[NodeIdentity, ...]:
     """Whom a certificate (as ``SSLObject.getpeercert`` gives it) names; nobody without one."""
     if not certificate:
         return ()
     uris = [text for kind, text in certificate.get("subjectAltName", ()) if kind == "URI" and text.startswith(URI)]
     if uris:
         named = [uri.removeprefix(URI).partition("/") for uri in uris]
-        return tuple([Identity(role, node) for role, slash, node in named if slash and role and node])
+        return tuple([NodeIdentity(role, node) for role, slash, node in named if slash and role and node])
     subject = {kind: text for names in certificate.get("subject", ()) for kind, text in names}
     role, node = subject.get("organizationalUnitName"), subject.get("commonName")
-    return (Identity(role, node),) if role and node else ()
+    return (NodeIdentity(role, node),) if role and node else ()
 
 
-def check_peer(peer: Hello | Welcome, identities: tuple[Identity, ...] | None) -> TidelogError | None:
+def check_peer(peer: Hello | Welcome, identities: tuple[NodeIdentity, ...] | None) -> TidelogError | None:
     """Why the other end is not who it says, as far as it is a service: its certificate names somebody else. None
     where it is; also where there are no certificates (``identities`` is None). Whoever is a client may have any."""
-    if identities is None or peer.role == CLIENT or Identity(peer.role, peer.node) in identities:
+    if identities is None or peer.role == CLIENT or NodeIdentity(peer.role, peer.node) in identities:
         return None
     if not identities:
         return refuse(
@@ -178,9 +178,3 @@ def _plain(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
     return getattr(error, "strerror", None) or str(error)
-
-
-def shown_over(connection: object) -> tuple[Identity, ...] | None:
-    """Whom the certificate names that the other end of a connection has shown; None where none was asked for."""
-    identities: tuple[Identity, ...] | None = getattr(connection, "identities", None)
-    return identities

@@ -3,13 +3,14 @@ one."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Protocol, TypedDict, Unpack
 
 import trio
 
+from tidelog.net.tls import NodeIdentity
 from tidelog.wire.messages import Payload
 from tidelog.wire.session import MAX_MESSAGE_BYTES, SUBPROTOCOL
 
@@ -21,7 +22,7 @@ __all__ = [
     "Connection",
     "Page",
     "Pages",
-    "Pinging",
+    "PlainConnection",
     "Transport",
 ]
 
@@ -58,38 +59,85 @@ class Accepting(TypedDict, total=False):
 
 
 class Connection(Protocol):
-    """One open connection that carries whole binary messages, in order, both ways."""
+    """One open connection that carries whole binary messages, in order, both ways. Times are of trio's clock."""
 
     remote: str
     """Address of the other side, for people."""
-
-    async def send(self, head: bytes, payload: Payload = b"") -> None:
-        """Send one message: ``head`` followed by ``payload``. Waits while the peer does not read.
-        Raises ``Unreachable`` when the connection is closed or breaks. One task sends at a time."""
-
-    async def receive(self) -> bytes:
-        """The next message. Raises ``Unreachable`` when the connection ends, ``ProtocolError`` on a text frame or
-        an oversized message (the connection is then closed with the right code)."""
-
-    async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Close it with a WebSocket close code (RFC 6455 §7.4); bounded in time."""
-
-
-@runtime_checkable
-class Pinging(Protocol):
-    """A connection that can ask the other side for a sign of life. Times are those of trio's clock."""
-
+    local_url: str
+    """Address at which this end accepted it; "" where this end connected."""
+    identities: tuple[NodeIdentity, ...] | None
+    """Whom the peer's certificate names; None where none was asked for."""
+    on_wait: Callable[[], None]
+    """``receive`` calls it when everything that has arrived was handed out, before it waits for more."""
+    on_urgent: Callable[[], None]
+    """Called when the connection has frames of its own to send with the next ``send_many``."""
     heard_at: float
     """When something came last."""
     answered_at: float | None
     """When something came first after the last ping; None: nothing has."""
 
+    async def send(self, head: bytes, payload: Payload = b"") -> None:
+        """Send one message: ``head`` followed by ``payload``. Waits while the peer does not read.
+        Raises ``Unreachable`` when the connection is closed or breaks. One task sends at a time."""
+
+    async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
+        """Send several messages, in order, as ``send`` does; first what ``send_now`` left."""
+
+    @property
+    def can_send_now(self) -> bool:
+        """Whether ``send_now`` may be called."""
+
+    def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
+        """Send as much as goes without waiting. False: something is left for ``send_many``."""
+
+    async def receive(self) -> bytes:
+        """The next message. Raises ``Unreachable`` when the connection ends, ``ProtocolError`` on a text frame or
+        an oversized message (the connection is then closed with the right code)."""
+
     def ping(self) -> None:
-        """Ask, without waiting."""
+        """Ask the other side for a sign of life, without waiting."""
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Close it with a WebSocket close code (RFC 6455 §7.4); bounded in time."""
+
+
+class PlainConnection(Connection):
+    """The plain way of what a connection may do better: it sends one message at a time, and takes every ping for
+    answered. A subclass adds ``send``, ``receive`` and ``aclose``."""
+
+    def __init__(self, remote: str) -> None:
+        self.remote = remote
+        self.local_url = ""
+        self.identities: tuple[NodeIdentity, ...] | None = None
+        self.on_wait: Callable[[], None] = lambda: None
+        self.on_urgent: Callable[[], None] = lambda: None
+        self.heard_at = trio.current_time()
+        self.answered_at: float | None = None
+
+    async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
+        """Send the messages one after the other."""
+        for head, payload in messages:
+            await self.send(head, payload)
+
+    @property
+    def can_send_now(self) -> bool:
+        """False: every send may have to wait."""
+        return False
+
+    def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
+        """Not to be called, since ``can_send_now`` is False."""
+        raise RuntimeError("this connection cannot send without waiting")
+
+    def ping(self) -> None:
+        """Count the ping as answered."""
+        self.heard_at = self.answered_at = trio.current_time()
 
 
 class Transport(Protocol):
     """Opens and accepts connections."""
+
+    secret: bytes
+    """With it services prove to each other that they are of one cluster (``wire.proof``); b"" where there is none."""
 
     async def connect(self, url: str) -> Connection:
         """Connect to ``ws://host:port``. Raises ``Unreachable`` when that fails. The caller closes it."""

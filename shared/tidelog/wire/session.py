@@ -13,7 +13,7 @@ Theory. A session is *greeting*, then *open*, then *closed*.
 - Closed: every pending request has ended ``UNREACHABLE``; inputs do nothing.
 
 What the peer does wrong is answered, where the protocol has an answer (unknown op, forbidden op), or closes the
-connection with a reason (``Close``). An unknown one-way message is ignored: the peer may be newer than we are.
+connection with a reason (``CloseLink``). An unknown one-way message is ignored: the peer may be newer than we are.
 
 The deadline kept for the pending requests is a lower bound: the earliest ever set since the last look. A tick too
 early costs a look at what is pending and happens at most once per timeout; no heap is kept in order for that.
@@ -74,14 +74,14 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class SessionOpened:
     """Greeting is over; the other side is ``peer``."""
 
     peer: Hello | Welcome
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class CloseLink:
     """Send what was transmitted before, then close with this WebSocket code. ``error`` is what a connecting end
     should be told when it never opened."""
 
@@ -90,11 +90,11 @@ class Close:
     error: TidelogError | None = None
 
 
-Effect = Transmit | Deliver | Denied | Answered | Opened | Close
+Effect = Transmit | Deliver | Denied | Answered | SessionOpened | CloseLink
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingCall:
     answer: type[Message]
     deadline: float
     token: Any
@@ -124,7 +124,7 @@ class Session:
         self._allowed: frozenset[str] | None = frozenset()
         self._limits = codec.STRANGER if welcome else codec.ANSWERS
         self._max_in_flight = max_in_flight
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingCall] = {}
         self._owed: set[int] = set()
         self._prover = prover
         self._greeted: tuple[Hello, Welcome | None] | None = None
@@ -153,7 +153,7 @@ class Session:
         self._next_id += 1
         deadline = now + timeout_s
         transmit = Transmit(*codec.encode(request, id=id))
-        self._pending[id] = _Pending(request.ANSWER, deadline, token)
+        self._pending[id] = _PendingCall(request.ANSWER, deadline, token)
         if self._earliest is None or deadline < self._earliest:
             self._earliest = deadline
         return id, [transmit]
@@ -207,7 +207,7 @@ class Session:
     def fail(self, error: ProtocolError) -> list[Effect]:
         """The peer broke the protocol: close."""
         code = error.detail.get("close_code", CLOSE_PROTOCOL)
-        return [Close(int(code), error.message, without_frames(error))]
+        return [CloseLink(int(code), error.message, without_frames(error))]
 
     def on_closed(self, error: TidelogError) -> list[Effect]:
         """The connection is gone: everything pending ends with an unknown outcome."""
@@ -228,7 +228,7 @@ class Session:
     def _on_greeting(self, decoded: codec.Decoded) -> list[Effect]:
         if self._welcome is None:
             if decoded.error is not None and decoded.re == 0:
-                return [Close(1000, "", decoded.error)]
+                return [CloseLink(1000, "", decoded.error)]
             if not isinstance(decoded.message, Welcome):
                 raise ProtocolError("the first message was no welcome")
             if decoded.message.version != PROTOCOL_VERSION:
@@ -240,7 +240,7 @@ class Session:
                 distrust = self._prover.refuse_welcome(self._greeted[0], decoded.message)
                 proof = [Transmit(*codec.encode(self._prover.prove(self._greeted[0], decoded.message)))]
             if distrust is not None:
-                return [Close(POLICY_VIOLATION, distrust.message, distrust)]
+                return [CloseLink(POLICY_VIOLATION, distrust.message, distrust)]
             self._max_in_flight = min(self._max_in_flight, decoded.message.max_in_flight)
             self._allowed = None
             return [*proof, *self._open(decoded.message)]
@@ -252,7 +252,7 @@ class Session:
         answer = self._decide(hello, self._welcome)
         if isinstance(answer, TidelogError):
             told = Transmit(codec.encode_error(decoded.id, answer))
-            return [Denied(hello, answer), told, Close(POLICY_VIOLATION, answer.message, answer)]
+            return [Denied(hello, answer), told, CloseLink(POLICY_VIOLATION, answer.message, answer)]
         if self._prover is not None:
             answer = self._prover.answer(hello, answer)
             self._greeted = hello, answer
@@ -264,7 +264,7 @@ class Session:
         proof = message.proof if isinstance(message, Prove) else b""
         refusal = self._prover.refuse_proof(hello, welcome, proof)
         if refusal is not None:
-            return [Denied(hello, refusal), Close(POLICY_VIOLATION, refusal.message, refusal)]
+            return [Denied(hello, refusal), CloseLink(POLICY_VIOLATION, refusal.message, refusal)]
         return self._let_in(hello, welcome)
 
     def _let_in(self, hello: Hello, welcome: Welcome) -> list[Effect]:
@@ -284,7 +284,7 @@ class Session:
     def _open(self, peer: Hello | Welcome) -> list[Effect]:
         self.peer = peer
         self._hello_deadline = None
-        return [Opened(peer)]
+        return [SessionOpened(peer)]
 
     def _on_answer(self, re: int, message: Message | None, error: TidelogError | None) -> list[Effect]:
         pending = self._pending.pop(re, None)
@@ -301,7 +301,7 @@ class Session:
             error = refuse("FORBIDDEN", f"{decoded.op} is not allowed to a {getattr(self.peer, 'role', 'peer')}")
             refused: list[Effect] = [] if decoded.message is None else [Denied(decoded.message, error)]
             if id is None:
-                return [*refused, Close(POLICY_VIOLATION, error.message, error)]
+                return [*refused, CloseLink(POLICY_VIOLATION, error.message, error)]
             return [*refused, Transmit(codec.encode_error(id, error))]
         if decoded.message is None:
             if id is None:
@@ -325,7 +325,7 @@ class Session:
         if self._hello_deadline is not None and now >= self._hello_deadline:
             self._hello_deadline = None
             text = f"no {'hello' if self._welcome else 'welcome'} within {HELLO_TIMEOUT_S:g} s"
-            return [Close(POLICY_VIOLATION, text, TimedOut(text))]
+            return [CloseLink(POLICY_VIOLATION, text, TimedOut(text))]
         if self._earliest is None or now < self._earliest:
             return []
         late = [(id, p) for id, p in self._pending.items() if p.deadline <= now]

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from tidelog.errors import TidelogError
 from tidelog.printable import escaped
+from tidelog.sansio.token_bucket import TokenBucket
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import Hello, HistoryEntry, Message, ReportLeader
 
@@ -85,7 +86,7 @@ class Refusals:
         self.ready: deque[Refusal] = deque()
         self._repeated: dict[tuple[str, ...], _Repeated] = {}
         self._others: Refusal | None = None
-        self._room, self._room_at = float(BURST), -math.inf
+        self._room = TokenBucket(1 / REFILL_S, BURST * REFILL_S, -math.inf)
         self._recent: dict[TopicPartition, deque[HistoryEntry]] = {}
 
     def clear(self) -> None:
@@ -113,7 +114,7 @@ class Refusals:
         """When ``on_tick`` has something to do."""
         due = min((one.due for one in self._repeated.values()), default=math.inf)
         waits = self._others is None or len(self.ready) >= READY
-        return min(due, math.inf if waits else self._refilled_at)
+        return min(due, math.inf if waits else self._room.token_at)
 
     def on_tick(self, now: float) -> None:
         """What was counted is told, where its time has come; what was not asked for again is forgotten."""
@@ -144,18 +145,12 @@ class Refusals:
         """Those that were about a partition, oldest first."""
         return tuple(self._recent.get(key, ()))
 
-    @property
-    def _refilled_at(self) -> float:
-        """When there is room for a record."""
-        return self._room_at if self._room >= 1 else self._room_at + (1 - self._room) * REFILL_S
-
     def _take_room(self, now: float) -> bool:
-        if self._room_at > -math.inf:
-            self._room = min(BURST, self._room + (now - self._room_at) / REFILL_S)
-        self._room_at = now
-        if self._room < 1 - 1e-9 or len(self.ready) >= READY:
+        """Whether there is room for a record; it is taken then."""
+        self._room.fill(now)
+        if self._room.tokens < 1 - 1e-9 or len(self.ready) >= READY:
             return False
-        self._room = max(0.0, self._room - 1)
+        self._room.spend(min(1.0, self._room.tokens), now)
         return True
 
     def _remember(self, refusal: Refusal, state: MetadataState) -> None:

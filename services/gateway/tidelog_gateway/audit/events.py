@@ -27,10 +27,10 @@ from typing import Any
 
 from tidelog.batch.format import NewRecord
 from tidelog.errors import TidelogError, refuse
+from tidelog.sansio.token_bucket import TokenBucket
 from tidelog.wire.messages import LeaveGroup, Message
 
 from tidelog_gateway.audit.merged_events import AuditEvent, MergedEvents
-from tidelog_gateway.limits.quotas import Bucket
 from tidelog_gateway.limits.rate_shares import RateShares
 
 MOST = 5000
@@ -196,7 +196,7 @@ class _FailureBudget:
     """A rate of events, of which each principal gets at most a ``PART``."""
 
     def __init__(self, most_s: int, now: float) -> None:
-        self._bucket = Bucket(most_s, most_s, now)
+        self._bucket = TokenBucket(most_s, 1.0, now)
         self._shares = RateShares(max(1, most_s // PART))
 
     def try_spend(self, principal: str, now: float) -> bool:

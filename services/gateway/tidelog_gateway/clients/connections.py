@@ -15,7 +15,6 @@ import structlog
 import trio
 from tidelog.errors import TidelogError, refuse
 from tidelog.net.link import Link
-from tidelog.net.tls import shown_over
 from tidelog.net.transport import Connection
 from tidelog.sansio.counters import count
 from tidelog.wire.messages import (
@@ -184,7 +183,7 @@ class ClientConnections:
             refusal = refuse("MALFORMED", fault)
             self._log_refusal("client_refused", self._refusals, connection.remote, refusal)
             return refusal
-        client = self._authorizer.recognize(hello.token, shown_over(connection), self._wall_ms())
+        client = self._authorizer.recognize(hello.token, connection.identities, self._wall_ms())
         if isinstance(client, TidelogError):
             self._log_refusal("authentication_failed", self._failures, connection.remote, client)
             who = {"remote": connection.remote, "name": hello.node[:64]}

@@ -1,4 +1,4 @@
-"""Quotas of principals at this gateway: token buckets, one for each rate.
+"""Quotas of principals at this gateway: token buckets (``sansio.token_bucket``), one for each rate.
 
 A bucket holds what may be spent in ``BURST_S``; it fills at its rate. A request that finds a bucket not empty gets
 all that it asks for, and the bucket may go into debt: so a message larger than a second's worth is not refused for
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from tidelog.bounds import why_over
 from tidelog.errors import TidelogError, refuse
+from tidelog.sansio.token_bucket import TokenBucket
 from tidelog.types import Quota
 
 BURST_S = 1.0
@@ -28,32 +29,9 @@ RATES = ("bytes_in_s", "bytes_out_s", "requests_s")
 
 
 @dataclass(slots=True)
-class Bucket:
-    """A token bucket. ``rate`` is per second, ``level`` what was left at ``at``."""
-
-    rate: int
-    level: float
-    at: float
-
-    def spend(self, amount: int, now: float) -> None:
-        """Take ``amount`` out of the bucket, which may go into debt."""
-        self._fill(now)
-        self.level -= amount
-
-    def pause_s(self, now: float) -> float:
-        """Seconds until the bucket is not empty; 0: it is not empty now."""
-        self._fill(now)
-        return 0.0 if self.level > 0 else (1.0 - self.level) / self.rate
-
-    def _fill(self, now: float) -> None:
-        self.level = min(self.rate * BURST_S, self.level + (now - self.at) * self.rate)
-        self.at = now
-
-
-@dataclass(slots=True)
 class _QuotaAccount:
     quota: Quota
-    buckets: dict[str, Bucket] = field(default_factory=dict)
+    buckets: dict[str, TokenBucket] = field(default_factory=dict)
 
 
 class Quotas:
@@ -74,7 +52,7 @@ class Quotas:
                 account = _QuotaAccount(quota)
                 for name in RATES:
                     if (rate := getattr(quota, name)) >= 0:
-                        account.buckets[name] = Bucket(rate, rate * BURST_S, now)
+                        account.buckets[name] = TokenBucket(rate, BURST_S, now)
             self._accounts[quota.principal] = account
 
     def has_quota(self, principal: str) -> bool:

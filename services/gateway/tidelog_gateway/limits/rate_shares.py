@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog_gateway.limits.quotas import Bucket
+from tidelog.sansio.token_bucket import TokenBucket
 
 KNOWN = 1000
 """Most causers with a bucket; beyond this the oldest bucket is dropped."""
@@ -13,7 +13,7 @@ class RateShares:
 
     def __init__(self, each_s: int) -> None:
         self._each_s = each_s
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[str, TokenBucket] = {}
 
     def try_spend(self, who: str, now: float) -> bool:
         """Count an event that ``who`` causes if it is within the share. Return whether it is."""
@@ -21,7 +21,7 @@ class RateShares:
         if bucket is None:
             while len(self._buckets) >= KNOWN:
                 del self._buckets[next(iter(self._buckets))]
-            bucket = self._buckets[who] = Bucket(self._each_s, self._each_s, now)
+            bucket = self._buckets[who] = TokenBucket(self._each_s, 1.0, now)
         if bucket.pause_s(now):
             return False
         bucket.spend(1, now)

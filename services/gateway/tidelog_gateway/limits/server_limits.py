@@ -31,7 +31,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidelog_gateway.limits.quotas import BURST_S, Bucket
+from tidelog.sansio.token_bucket import TokenBucket
+
+from tidelog_gateway.limits.quotas import BURST_S
 
 INTERVAL_S = 1.0
 """An interval ends with the first acks that come so long after its first ack; while nothing is in flight it ends by
@@ -53,7 +55,7 @@ class _TenantAccount:
     """Bytes that one tenant, or all connections without a name together, has sent since the limit was last set, and
     whether it had to wait."""
 
-    bucket: Bucket
+    bucket: TokenBucket
     spent: int = 0
     waited: bool = False
     resumes_at: float = 0.0
@@ -182,7 +184,7 @@ class ServerLimit:
             account = self._accounts.get(key)
             if account is None:
                 rate = self._rate(key)
-                account = self._accounts[key] = _TenantAccount(Bucket(rate, rate * BURST_S, now))
+                account = self._accounts[key] = _TenantAccount(TokenBucket(rate, BURST_S, now))
             account.bucket.spend(size, now)
             account.spent += size
 
@@ -207,8 +209,7 @@ class ServerLimit:
             if not account.spent and not account.waited and not account.bucket.pause_s(now):
                 del accounts[tenant]
                 continue
-            account.bucket.spend(0, now)  # fills it at the rate until now
-            account.bucket.rate = self._rate(tenant)
+            account.bucket.set_rate(self._rate(tenant), now)
             account.spent, account.waited = 0, False
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from tidelog.acl import ANONYMOUS, CLUSTER, decide, digest_of, heirs_of, id_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import NEWEST, SECURITY
-from tidelog.net.tls import CLIENT, Identity
+from tidelog.net.tls import CLIENT, NodeIdentity
 from tidelog.printable import MAX_NAME_BYTES, fault_of_text
 from tidelog.types import Access, Token
 from tidelog.wire.messages import CommitOffsets, JoinGroup, Message, Metadata
@@ -79,7 +79,7 @@ class Authorizer:
     # --- who -------------------------------------------------------------------------------------------------
 
     def recognize(
-        self, token: str, identities: Iterable[Identity] | None, wall_ms: int
+        self, token: str, identities: Iterable[NodeIdentity] | None, wall_ms: int
     ) -> ClientIdentity | TidelogError:
         """Return the client with this token ("": none) and these names in its certificate, or ``UNAUTHENTICATED``."""
         if token:

@@ -1,4 +1,4 @@
-"""How fast this server may copy what it is behind with: a token bucket.
+"""How fast this server may copy what it is behind with: a token bucket (``sansio.token_bucket``).
 
 A replica that is not in sync is of no use to anybody yet; the disks, processors and links that it copies with are the
 same that carry the live traffic. So what it fetches is paid for in tokens, one a byte, which come in at a fixed rate
@@ -7,6 +7,8 @@ comes.
 """
 
 from __future__ import annotations
+
+from tidelog.sansio.token_bucket import TokenBucket
 
 BURST_S = 0.05
 PAUSE_MIN_S = 0.001
@@ -20,26 +22,20 @@ class Throttle:
 
     def __init__(self, rate: int, now: float) -> None:
         self._rate = rate
-        self._tokens = rate * BURST_S
-        self._at = now
+        self._bucket = TokenBucket(rate, BURST_S, now)
 
     def open_at(self, now: float) -> float:
         """From when on more may be asked for; not later than ``now``: at once."""
-        self._fill(now)
-        if not self._rate or self._tokens > 0:
+        self._bucket.fill(now)
+        if not self._rate or self._bucket.tokens > 0:
             return now
-        return now + max(PAUSE_MIN_S, -self._tokens / self._rate)
+        return now + max(PAUSE_MIN_S, -self._bucket.tokens / self._rate)
 
     def limit(self, size: int) -> int:
         """How much of ``size`` bytes may be asked for, where it is open at all."""
-        return min(size, max(BITE_MIN_BYTES, int(self._tokens))) if self._rate else size
+        return min(size, max(BITE_MIN_BYTES, int(self._bucket.tokens))) if self._rate else size
 
     def spend(self, size: int, now: float) -> None:
         """So many bytes have come."""
         if self._rate:
-            self._fill(now)
-            self._tokens -= size
-
-    def _fill(self, now: float) -> None:
-        self._tokens = min(self._rate * BURST_S, self._tokens + (now - self._at) * self._rate)
-        self._at = now
+            self._bucket.spend(size, now)

@@ -52,6 +52,7 @@ import cbor2
 from tidelog.batch.format import MAX_OFFSET, BatchHeader
 from tidelog.errors import ProtocolError
 from tidelog.types import PRODUCER_WINDOW, REPORTED_IDS_END, Buffer, share_of
+from tidelog.wire.cbor import array_head
 
 from tidelog_replica.replication.transaction_index import TransactionIndex
 
@@ -250,13 +251,13 @@ class ProducerState:
         release reads the first of these two CBOR items and passes over what follows. Row by row: encoding ten
         thousand at once would keep every other thread waiting for a tenth of a second."""
         known = self._producers
-        parts = [_array_head(len(known) + (not self.transactions.is_idle))]
+        parts = [array_head(len(known) + (not self.transactions.is_idle))]
         parts += (cbor2.dumps((id, p.epoch, tuple(each[:3] for each in p.batches))) for id, p in known.items())
         if not self.transactions.is_idle:
             parts.append(cbor2.dumps(self.transactions.to_map()))
-        parts += (_CRCS_HEAD, _array_head(len(known)))
+        parts += (_CRCS_HEAD, array_head(len(known)))
         parts += (cbor2.dumps(tuple(each.crc32c for each in p.batches)) for p in known.values())
-        parts += (_KINDS_HEAD, _array_head(len(known)))
+        parts += (_KINDS_HEAD, array_head(len(known)))
         parts += (cbor2.dumps(tuple(each.transactional for each in p.batches)) for p in known.values())
         return b"".join(parts)
 
@@ -323,13 +324,6 @@ _CRCS_HEAD = b"\xa2" + cbor2.dumps("crcs")
 """A CBOR map of two pairs begins, and the key of the first,"""
 _KINDS_HEAD = cbor2.dumps("transactional")
 """and the key of the second."""
-
-
-def _array_head(length: int) -> bytes:
-    """How CBOR begins an array of so many items (RFC 8949, section 3.1)."""
-    if length < 24:
-        return bytes((0x80 | length,))
-    return bytes((0x98, length)) if length < 256 else b"\x99" + length.to_bytes(2, "big")
 
 
 def _is_number(value: object, limit: int) -> bool:

@@ -11,7 +11,7 @@ import click
 
 from tidelog.cli.output import say
 from tidelog.errors import ConfigError
-from tidelog.net.tls import CLIENT, Identity
+from tidelog.net.tls import CLIENT, NodeIdentity
 
 if TYPE_CHECKING:
     from tidelog.net.dev_certificates import Authority
@@ -31,7 +31,7 @@ def open_authority(folder: Path, days: int) -> Authority:
     return certs.open_authority(folder, datetime.now(UTC), timedelta(days=days))
 
 
-def issue(authority: Authority, identity: Identity, hosts: tuple[str, ...], days: int) -> Path:
+def issue(authority: Authority, identity: NodeIdentity, hosts: tuple[str, ...], days: int) -> Path:
     """Make the certificate of one service or client; returns where it is."""
     lasts = timedelta(days=days)
     files = authority.issue(f"{identity.role}-{identity.node}", [identity], hosts, datetime.now(UTC), lasts)
@@ -59,7 +59,7 @@ def certs(folder: Path, nodes: tuple[str, ...], clients: tuple[str, ...], hosts:
 
     For development and tests: the authority's key lies beside the certificates. Where it matters let your own
     authority sign certificates with the same alternative names: the host, and URI:tidelog:ROLE/NODE."""
-    wanted = [_service(text) for text in nodes] + [Identity(CLIENT, _name(text)) for text in clients]
+    wanted = [_service(text) for text in nodes] + [NodeIdentity(CLIENT, _name(text)) for text in clients]
     authority = open_authority(folder, days)
     say(f"{authority.ca}")
     for identity in wanted:
@@ -69,11 +69,11 @@ def certs(folder: Path, nodes: tuple[str, ...], clients: tuple[str, ...], hosts:
         say("Name whom certificates are for: --node replica/r1, --client billing", err=True)
 
 
-def _service(text: str) -> Identity:
+def _service(text: str) -> NodeIdentity:
     role, slash, node = text.partition("/")
     if not slash or role not in ROLES:
         raise click.BadParameter(f"{text!r} is not ROLE/NODE, with a role of {', '.join(ROLES)}", param_hint="--node")
-    return Identity(role, _name(node))
+    return NodeIdentity(role, _name(node))
 
 
 def _name(text: str) -> str:

@@ -31,7 +31,7 @@ from tidelog.cli.admin.certs import LOCAL, issue, open_authority
 from tidelog.cli.local.processes import Process
 from tidelog.cli.local.readiness import LOOK_S, NO_FILES, live_servers, wait_ready
 from tidelog.errors import ConfigError
-from tidelog.net.tls import CLIENT, Identity, TlsOptions
+from tidelog.net.tls import CLIENT, NodeIdentity, TlsOptions
 from tidelog.private import DIRECTORY_MODE, make_file, own_directory, write_file
 from tidelog.runtime.prefork import ProcessSpec, fork_all, stat
 
@@ -126,8 +126,8 @@ class LocalCluster:
         if tls:
             authority = open_authority(folder / CERTS, CERT_DAYS)
             for process in processes:
-                issue(authority, Identity(process.role, process.id), LOCAL, CERT_DAYS)
-            issue(authority, Identity(CLIENT, ADMIN), (), CERT_DAYS)
+                issue(authority, NodeIdentity(process.role, process.id), LOCAL, CERT_DAYS)
+            issue(authority, NodeIdentity(CLIENT, ADMIN), (), CERT_DAYS)
             own_directory(folder / CERTS)
         write_file(folder / SECRET, secrets.token_hex(32).encode())
         made = cls(folder, f"local-{os.urandom(4).hex()}", 0, processes)

@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from tidelog.errors import ProtocolError, Unreachable
-from tidelog.net.tls import Identity
+from tidelog.net.tls import NodeIdentity
 from tidelog.net.websocket.backlog import Backlog
 from tidelog.net.websocket.frame_format import (
     BINARY,
@@ -85,9 +85,9 @@ class FrameStream:
         self.on_urgent: Callable[[], None] = lambda: None
         self.on_wait: Callable[[], None] = lambda: None
         """Called when everything that has arrived was handed out, before ``receive`` waits for more."""
-        self.identities: tuple[Identity, ...] | None = None
-        self.local_url = ""
+        self.identities: tuple[NodeIdentity, ...] | None = None
         """Whom the peer's certificate names; None where none is asked for."""
+        self.local_url = ""
         self.heard_at = trio.current_time()
         """When the last bytes came from the peer (trio's clock)."""
         self.answered_at: float | None = None
