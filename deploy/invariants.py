@@ -53,7 +53,7 @@ HEAD = """\
 Generated from the code by `make pages`. *Invariants* must hold after every step of every process;
 the simulation and the models check them. *Rules* are what the product does so that they hold. A
 *mutant* is the code with one rule broken on purpose, and some test must fail then
-([reliability.md](reliability.md#mutants)). The terms are explained in
+([mutants](lab/mutants.md)). The terms are explained in
 [vocabulary.md](vocabulary.md).
 
 - *Kept by*: the modules with the code of the rule: those that its mutants change. For invariants

@@ -1,4 +1,4 @@
-"""What clients see of a local cluster, with ``tidelog bench``: the rows of docs/performance.md.
+"""What clients see of a local cluster, with ``tidelog bench``: the rows of docs/lab/clients.md.
 
 .venv/bin/python deploy/bench/clients.py [--seconds 10] [--only plain] [--compare tokens] [--rounds 6] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""Proof by machine of the replication protocol, by four engines; ``docs/reliability.md`` says what each one sees.
+"""Proof by machine of the replication protocol, by four engines; ``docs/lab/models.md`` says what each one sees.
 
 replication.pml, spin.py   a small model of the design, all its states (SPIN)
 search.py                  the real cores, all states of a small scope, breadth first

@@ -25,7 +25,7 @@ from mutants.engines import (
     try_walk,
     unit_tests,
 )
-from mutants.results import Record, load, save, write_page
+from mutants.results import Record, load, save, write_pages
 from mutants.rules import Mutant
 
 SEEDS = 20
@@ -115,11 +115,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS, help="most seeds of the simulation per mutant")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--shrink", action="store_true", help="also see how few faults are enough")
-    parser.add_argument("--write", action="store_true", help="keep the records, and write docs/reliability.md")
-    parser.add_argument("--page", action="store_true", help="run nothing: write docs/reliability.md from the records")
+    parser.add_argument("--write", action="store_true", help="keep the records, and write docs/lab")
+    parser.add_argument("--page", action="store_true", help="run nothing: write docs/lab from the records")
     arguments = parser.parse_args()
     if arguments.page:
-        write_page(load())
+        write_pages(load())
         return 0
     names = arguments.names or list(MUTANTS)
     records = load() if arguments.write else {}
@@ -140,7 +140,7 @@ def main() -> int:
                 by += f", paper {record.paper or 'none'}"
             print(f"{'noticed' if record.noticed else 'MISSED '} {name}: {by} ({took:.0f} s)", flush=True)
     if arguments.write:
-        write_page(records)
+        write_pages(records)
     print(f"{len(names) - missed} of {len(names)} mutants noticed")
     return 1 if missed else 0
 

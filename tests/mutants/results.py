@@ -1,4 +1,4 @@
-"""What was seen when the mutants were run: records, and the table of ``docs/reliability.md`` made from them."""
+"""What was seen when the mutants were run: records, and the tables of ``docs/lab`` made from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mutants import MUTANTS
 from mutants.engines import scenarios
 
 RECORDS = Path(__file__).resolve().with_name("records.json")
-PAGE = RECORDS.parent.parent.parent / "docs" / "reliability.md"
+LAB = RECORDS.parent.parent.parent / "docs" / "lab"
 BEGIN, END = "<!-- mutants: written by python -m mutants --write -->", "<!-- end of mutants -->"
 RAFT_BEGIN = "<!-- mutants of Raft: written by python -m mutants --write -->"
 RAFT_END = "<!-- end of mutants of Raft -->"
@@ -163,19 +163,17 @@ def scenario_table() -> str:
     return "\n".join([seen, "", *lines])
 
 
-def sections(records: dict[str, Record]) -> list[tuple[str, str, str]]:
-    """What stands between which marks of the page."""
+def sections(records: dict[str, Record]) -> list[tuple[Path, str, str, str]]:
+    """The tables: page, mark before the table, table, mark after it."""
     return [
-        (SCENARIOS_BEGIN, scenario_table(), SCENARIOS_END),
-        (BEGIN, table(records), END),
-        (RAFT_BEGIN, raft_table(records), RAFT_END),
+        (LAB / "scenarios.md", SCENARIOS_BEGIN, scenario_table(), SCENARIOS_END),
+        (LAB / "mutants.md", BEGIN, table(records), END),
+        (LAB / "mutants.md", RAFT_BEGIN, raft_table(records), RAFT_END),
     ]
 
 
-def write_page(records: dict[str, Record]) -> None:
-    """Put the tables where they stand in the page."""
-    text = PAGE.read_text()
-    for begin, content, end in sections(records):
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}"
-    PAGE.write_text(text)
+def write_pages(records: dict[str, Record]) -> None:
+    """Put each table where it stands in its page."""
+    for page, begin, content, end in sections(records):
+        before, rest = page.read_text().split(begin)
+        page.write_text(f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}")

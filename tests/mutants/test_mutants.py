@@ -10,7 +10,7 @@ from crash_points.recording import missing
 
 from mutants import MUTANTS
 from mutants.engines import Notice, paper, scenarios, try_power_losses, try_scenario, try_seed, try_walk, unit_tests
-from mutants.results import PAGE, Record, load, sections
+from mutants.results import Record, load, sections
 from mutants.rules import Mutant
 
 SEEDS = WALKS = 20
@@ -45,9 +45,8 @@ def test_a_broken_rule_is_noticed(mutant: Mutant):
     assert notice(mutant) is not None, f"nothing notices {mutant.name}: {mutant.broken}"
 
 
-def test_the_records_are_of_these_mutants_and_the_page_says_what_is_there():
+def test_the_records_are_of_these_mutants_and_the_pages_say_what_is_there():
     assert list(RECORDS) == list(MUTANTS), "python -m mutants --write"
     assert all(record.noticed for record in RECORDS.values())
-    text = PAGE.read_text()
-    for begin, content, end in sections(RECORDS):
-        assert text.split(begin)[1].split(end)[0].strip() == content, "python -m mutants --page"
+    for page, begin, content, end in sections(RECORDS):
+        assert page.read_text().split(begin)[1].split(end)[0].strip() == content, "python -m mutants --page"

@@ -6,7 +6,7 @@ trio-websocket over streams in memory. ``--capture FILE`` plays what happened to
 with ``--seed`` or ``--seeds``.
 
 ``--seeds own`` is the range of this commit, of which ``make test`` runs the first. ``--record`` adds what a range
-came to, on a revision without changes, to ``record.csv``. ``--page`` writes the table of ``docs/reliability.md``.
+came to, on a revision without changes, to ``record.csv``. ``--page`` writes the table of ``docs/lab/simulation.md``.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--record", type=Path, nargs="?", const=RECORD, metavar="FILE", help="add what the range came to, as CSV"
     )
-    parser.add_argument("--page", action="store_true", help="run nothing: write the table of docs/reliability.md")
+    parser.add_argument("--page", action="store_true", help="run nothing: write the table of docs/lab/simulation.md")
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="where failures leave case and trace")
     parser.add_argument("--no-shrink", action="store_true", help="leave failures as long as they are")
     return parser.parse_args()

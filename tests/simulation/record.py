@@ -1,4 +1,4 @@
-"""What seeds came to, revision by revision: rows of ``record.csv``, and the table of ``docs/reliability.md``.
+"""What seeds came to, revision by revision: rows of ``record.csv``, and the table of ``docs/lab/simulation.md``.
 
 A row is one run of a range of seeds on one revision without changes. Rows of one ``source`` (``revision.py``) add up:
 they are runs of the same code. No two rows of a source have a seed in common, so that no seed counts twice.
@@ -14,7 +14,7 @@ from pathlib import Path
 from simulation.revision import RECORD, ROOT, Revision
 from simulation.runner import Tally
 
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "lab" / "simulation.md"
 BEGIN, END = "<!-- seeds: written by python -m simulation --page -->", "<!-- end of seeds -->"
 DOUBT = 0.05
 """The true rate is above a told bound with this probability at most."""

@@ -1,4 +1,4 @@
-"""What is measured, and with what. What is equal and what cannot be stands in docs/performance.md.
+"""What is measured, and with what. What is equal and what cannot be stands in docs/lab/peers.md.
 
 Clients keep their defaults, but for what ``OPTIONS`` says under a case's ``options``:
 
