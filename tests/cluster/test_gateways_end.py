@@ -89,8 +89,8 @@ async def test_a_full_gateway_sends_clients_to_the_next(tmp_path: Path) -> None:
                 async with tidelog.connect(full, connect_timeout_s=0.2):
                     raise AssertionError("there is room for two")
             async with tidelog.connect([full, cluster.gateway]) as second:
-                assert len((await second.status()).servers) == 1
-            assert len((await first.status()).servers) == 1
+                assert len((await second.cluster.status()).servers) == 1
+            assert len((await first.cluster.status()).servers) == 1
         with trio.fail_after(10):
             async with tidelog.connect(full):
                 """There is room again."""
