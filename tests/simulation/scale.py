@@ -176,7 +176,7 @@ class Scale(Cluster):
 
     def fail_over(self) -> Cost:
         """A server dies: until all that it led is led by others, and none of these waits for it."""
-        lost = "r1"
+        lost = next(self._states()).leader
         with self.counted() as cost:
             self.processes[lost].stop(power=False)
             self._wait(lambda: all(lost not in p.isr and p.leader != lost for p in self._states()))

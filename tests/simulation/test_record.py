@@ -124,7 +124,7 @@ def test_the_page_says_what_was_recorded():
 
 def test_a_range_tells_its_rate():
     command = [sys.executable, "-m", "simulation", "--seeds", "3:4", "--duration", "1", "--jobs", "1"]
-    done = subprocess.run(command, cwd=PAGE.parent.parent / "tests", capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True)
     assert "messages, seeds 3:4: 1 seeds, 0 failed, rate 0.000%" in done.stdout
 
 

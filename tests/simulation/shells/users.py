@@ -56,14 +56,14 @@ class Sender:
         self._rng = rng
         self._partitions = partitions
         self._sent = 0
-        self._incarnations = 0
+        self._lives = 0
 
     async def run(self) -> None:
         """A new producer after every send that did not succeed: an earlier one may land late."""
         NODE.set(self.name)
         options = tidelog.ProducerOptions(delivery_timeout_s=6.0, request_timeout_s=2.0)
         while not self.stopped:
-            self._incarnations += 1
+            self._lives += 1
             self._sent += 1
             try:
                 async with tidelog.connect(GATEWAY_URL) as log, log.producer(TOPIC, options) as producer:
