@@ -112,6 +112,7 @@ def run_range(
     byte_level: bool = False,
     transactions: bool = False,
     majority: bool = False,
+    foreign: bool = False,
 ) -> Tally:
     """All of them, with a progress bar, or a line now and then where there is no terminal; failures at once with the
     command that replays them. Ctrl-C ends it: what has run until then counts."""
@@ -120,7 +121,8 @@ def run_range(
     flags = " --bytes" if byte_level else "" if duration == DURATION else f" --duration {duration}"
     flags += " --transactions" if transactions else ""
     flags += " --majority" if majority else ""
-    plain = partial(run_seed, duration=duration, transactions=transactions, majority=majority)
+    flags += " --foreign" if foreign else ""
+    plain = partial(run_seed, duration=duration, transactions=transactions, majority=majority, foreign=foreign)
     run = run_bytes if byte_level else plain
     terminal = sys.stdout.isatty()
     with Progress(*columns, transient=not terminal) as progress, suppress(KeyboardInterrupt):
@@ -179,6 +181,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--majority", action="store_true", help="the majority of the controllers is lost for a while in every seed"
     )
+    parser.add_argument(
+        "--foreign", action="store_true", help="in every seed a client lies in every field that it writes"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a summary of the counts")
     parser.add_argument(
         "--record", type=Path, nargs="?", const=RECORD, metavar="FILE", help="add what the range came to, as CSV"
@@ -217,19 +222,25 @@ def main() -> int:
 
 def drawn_case(arguments: argparse.Namespace, seed: int) -> Case:
     """The run of a seed as the command line wants it."""
-    return Case(seed, arguments.duration, transactions=arguments.transactions, majority=arguments.majority)
+    return Case(
+        seed,
+        arguments.duration,
+        transactions=arguments.transactions,
+        majority=arguments.majority,
+        foreign=arguments.foreign,
+    )
 
 
 def run_all(arguments: argparse.Namespace, seeds: range) -> int:
     """Run a range, tell what it came to, shrink what failed."""
     this, today = revision(), datetime.now(UTC).date().isoformat()
     mode = "bytes" if arguments.bytes else "transactions" if arguments.transactions else "messages"
-    mode = "majority" if arguments.majority else mode
+    mode = "majority" if arguments.majority else "foreign" if arguments.foreign else mode
     if arguments.record is not None and (why := refusal(arguments.record, mode, seeds)):
         print(f"nothing is run, since it could not be recorded: {why}")
         return 2
     where, before = (arguments.jobs, arguments.out), os.times()
-    flags = arguments.bytes, arguments.transactions, arguments.majority
+    flags = arguments.bytes, arguments.transactions, arguments.majority, arguments.foreign
     tally = run_range(seeds, arguments.duration, *where, *flags)
     report(tally)
     cpu_s = sum(os.times()[:4]) - sum(before[:4])  # of the processes of the pool, too: it is over

@@ -34,17 +34,19 @@ class Case:
     """Also where the seed draws none."""
     majority: bool = False
     """The majority of the controllers is lost for a while, also where the seed draws that not."""
+    foreign: bool = False
+    """A foreign client lies in every field, also where the seed draws none."""
 
     def options(self) -> Options:
         """What the cluster is told."""
         drawn = Options.draw(self.seed, self.duration)
-        transactions = drawn.transactions or self.transactions
+        transactions, foreign = drawn.transactions or self.transactions, drawn.foreign or self.foreign
         if self.majority:
             # a server that restarts meanwhile serves nobody, and neither does a cluster that is founded late
             pause_s = drawn.swarm.mean_pause if self.seed % 2 else 1.0
             swarm = replace(drawn.swarm, founding=0, majorities=2, mean_pause=pause_s)
             drawn = replace(drawn, swarm=swarm)
-        return replace(drawn, strikes=self.strikes, only=self.clients, transactions=transactions)
+        return replace(drawn, strikes=self.strikes, only=self.clients, transactions=transactions, foreign=foreign)
 
     def save(self, path: Path) -> None:
         """Write the case as JSON."""
@@ -114,9 +116,15 @@ def run_case(case: Case, trace: Callable[[str], None] | None = None) -> Result:
     return Result(case, fault, cluster.counts, cluster.loop.steps, cluster.loop.now, struck)
 
 
-def run_seed(seed: int, duration: float = DURATION, transactions: bool = False, majority: bool = False) -> Result:
+def run_seed(
+    seed: int,
+    duration: float = DURATION,
+    transactions: bool = False,
+    majority: bool = False,
+    foreign: bool = False,
+) -> Result:
     """The whole run of a seed."""
-    return run_case(Case(seed, duration, transactions=transactions, majority=majority))
+    return run_case(Case(seed, duration, transactions=transactions, majority=majority, foreign=foreign))
 
 
 def run_bytes(seed: int, trace: Callable[[str], None] | None = None) -> Result:
