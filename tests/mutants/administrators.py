@@ -16,7 +16,11 @@ from tidelog_gateway.rights import authorizer as guard
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 34"
-ONCE, AUDIT, RIGHTS = ("test_once",), ("test_journal",), ("test_security_operation",)
+ONCE, AUDIT, RIGHTS = (
+    ("unit.controller.metadata.test_client_sessions",),
+    ("unit.gateway.audit.test_events",),
+    ("unit.controller.metadata.rules.test_security_operation",),
+)
 
 
 @breaks(
@@ -58,7 +62,12 @@ def write_digests_at_every_level(patch: Patch) -> None:
     patch.setattr(controller, "REQUEST_DIGESTS", 0)
 
 
-@breaks(SOURCE, "A number that was forgotten is not done again.", tests=("test_machine",), units_only=True)
+@breaks(
+    SOURCE,
+    "A number that was forgotten is not done again.",
+    tests=("unit.controller.metadata.test_state_machine",),
+    units_only=True,
+)
 def forget_which_numbers_were_forgotten(patch: Patch) -> None:
     """A number that is not in the table is new."""
     find = ClientSessions.find

@@ -62,7 +62,7 @@ def act_on_what_a_former_life_was_told(patch: Patch) -> None:
 @breaks(
     "rule 1",
     "A life that registers again has lost nothing since it registered first.",
-    tests=("test_controller_requests",),
+    tests=("unit.controller.test_controller_requests",),
     units_only=True,
 )
 def count_a_repeated_registration_as_a_loss(patch: Patch) -> None:

@@ -23,7 +23,12 @@ from tidelog_replica.storage.segment import Segment
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 39"
-OIDC, DOOR, AUDIT, LISTENING = ("test_oidc",), ("test_door",), ("test_journal",), ("test_listening",)
+OIDC, DOOR, AUDIT, LISTENING = (
+    ("unit.gateway.rights.test_oidc",),
+    ("unit.gateway.clients.test_connections",),
+    ("unit.gateway.audit.test_events",),
+    ("unit.tidelog.runtime.test_listen_config",),
+)
 
 
 @breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True, where=("tidelog_gateway.rights.oidc",))
@@ -193,7 +198,12 @@ def take_localhost_with_a_secret(patch: Patch) -> None:
     patch.setattr(listening, "_is_localhost", lambda url: False)
 
 
-@breaks("security", "The timeline holds words of strangers printable.", tests=("test_refusals",), units_only=True)
+@breaks(
+    "security",
+    "The timeline holds words of strangers printable.",
+    tests=("unit.controller.active.test_refusal_log",),
+    units_only=True,
+)
 def tell_words_of_strangers_as_they_are(patch: Patch) -> None:
     """They are cut, and not escaped."""
     patch.setattr(refusals, "_words", lambda text: text[: refusals.TEXT])
@@ -217,13 +227,23 @@ def do_what_cannot_be_told(patch: Patch) -> None:
     patch.setattr(Audit, "refuse_if_full", lambda *_: None)
 
 
-@breaks("security", "A timestamp of the future makes no segment young.", tests=("test_retention",), units_only=True)
+@breaks(
+    "security",
+    "A timestamp of the future makes no segment young.",
+    tests=("unit.replica.storage.test_retention",),
+    units_only=True,
+)
 def believe_timestamps_of_the_future(patch: Patch) -> None:
     """A segment is as young as its newest record says."""
     patch.setattr(Segment, "newest_ms", lambda self: self.max_timestamp)
 
 
-@breaks("security", "Without TLS a name that is not listed proves nothing.", tests=("test_hosts",), units_only=True)
+@breaks(
+    "security",
+    "Without TLS a name that is not listed proves nothing.",
+    tests=("unit.tidelog.net.test_host_names",),
+    units_only=True,
+)
 def show_metrics_under_any_name(patch: Patch) -> None:
     """The header Host is not looked at."""
     patch.setattr(Origins, "knows", lambda self, host: True)

@@ -64,7 +64,9 @@ def vote_for_anybody(patch: Patch) -> None:
     patch.setattr(Raft, "_on_request_vote", vote)
 
 
-@breaks("founding", "A controller without a configuration gives no vote.", tests=("unit.test_founding",))
+@breaks(
+    "founding", "A controller without a configuration gives no vote.", tests=("unit.controller.raft.test_bootstrap",)
+)
 def vote_without_a_configuration(patch: Patch) -> None:
     """It votes for the founder, which leads before a majority knows who votes."""
     fit = Raft._is_fit
@@ -75,7 +77,11 @@ def vote_without_a_configuration(patch: Patch) -> None:
     patch.setattr(Raft, "_is_fit", ignore)
 
 
-@breaks("founding", "A cluster is founded when all know the same empty stores.", tests=("unit.test_founding",))
+@breaks(
+    "founding",
+    "A cluster is founded when all know the same empty stores.",
+    tests=("unit.controller.raft.test_bootstrap",),
+)
 def found_a_cluster_with_whoever_was_met(patch: Patch) -> None:
     """Each other one has heard of this store, whatever it knows of the rest."""
 

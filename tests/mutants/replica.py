@@ -238,7 +238,7 @@ def tell_the_end_too_early(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A gap is certain only when no replica that may lead next holds what this leader lacks.",
-    tests=("test_node_failover",),
+    tests=("unit.replica.test_node_failover",),
     units_only=True,
 )
 def call_a_gap_certain_too_early(patch: Patch) -> None:
@@ -259,7 +259,7 @@ def ignore_the_epochs_of_readers(patch: Patch) -> None:
 
 
 LEASE = "decision 26"
-LEASE_TESTS = ("test_leadership", "test_vouching")
+LEASE_TESTS = ("unit.replica.assignment.test_leadership", "unit.replica.replication.test_read_index")
 
 
 @breaks(LEASE, "A leader without a session serves clients only while its voters confirm it.", tests=LEASE_TESTS)
@@ -435,7 +435,9 @@ def ack_when_the_isr_gets_too_small(patch: Patch) -> None:
 
 
 @breaks(
-    "rule 9", "A follower is as fresh as a proof says when it has reached that proof's HW.", tests=("test_follower",)
+    "rule 9",
+    "A follower is as fresh as a proof says when it has reached that proof's HW.",
+    tests=("unit.replica.replication.test_follower",),
 )
 def believe_a_proof_at_once(patch: Patch) -> None:
     """It is that fresh when the proof comes."""
@@ -446,7 +448,9 @@ def believe_a_proof_at_once(patch: Patch) -> None:
     patch.setattr(FollowerState, "on_proof", believe)
 
 
-@breaks("leases", "A session lasts from when the heartbeat was sent that was answered.", tests=("test_node",))
+@breaks(
+    "leases", "A session lasts from when the heartbeat was sent that was answered.", tests=("unit.replica.test_node",)
+)
 def count_the_session_from_the_answer(patch: Patch) -> None:
     """It lasts from when the answer came."""
     on_heartbeat = BrokerSession._on_heartbeat
@@ -457,7 +461,11 @@ def count_the_session_from_the_answer(patch: Patch) -> None:
     patch.setattr(BrokerSession, "_on_heartbeat", count)
 
 
-@breaks("leases", "A session lasts from when the registration was sent that was answered.", tests=("test_node",))
+@breaks(
+    "leases",
+    "A session lasts from when the registration was sent that was answered.",
+    tests=("unit.replica.test_node",),
+)
 def count_the_first_session_from_the_answer(patch: Patch) -> None:
     """It lasts from when the answer came."""
     on_registered = BrokerSession._on_registered

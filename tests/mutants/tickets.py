@@ -13,7 +13,10 @@ from tidelog_gateway.rights.producer_tickets import ProducerTickets
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 22"
-GATEWAY, KEYS = ("test_producer_tickets", "test_router"), ("test_ticket_keys",)
+GATEWAY, KEYS = (
+    ("unit.gateway.rights.test_producer_tickets", "unit.gateway.produce.test_router"),
+    ("unit.controller.metadata.rules.test_ticket_keys",),
+)
 
 
 @breaks(SOURCE, "A ticket is verified before its id is written under.", tests=GATEWAY)

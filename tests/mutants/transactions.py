@@ -89,7 +89,7 @@ def tell_one_leader_only(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A new coordinator commits what was decided: of a staged name only the transaction that the decision names.",
-    tests=("test_staging",),
+    tests=("unit.replica.coordinators.transactions.test_staged_transactions",),
 )
 def commit_whatever_has_the_name(patch: Patch) -> None:
     """Every transaction of that name is committed, also one that began when the decided one was at its end."""
@@ -108,7 +108,7 @@ def commit_whatever_has_the_name(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A transaction that is decided comes to its end before another of the same name begins.",
-    tests=("test_staging",),
+    tests=("unit.replica.coordinators.transactions.test_staged_transactions",),
 )
 def begin_before_the_end(patch: Patch) -> None:
     """The next one takes its place at once; who has not heard of the decision never does."""
@@ -124,7 +124,11 @@ def begin_before_the_end(patch: Patch) -> None:
     patch.setattr(Coordinator, "_begin", at_once)
 
 
-@breaks("KIP-890", "A marker ends the transaction of its own epoch, or an older one.", tests=("test_stable",))
+@breaks(
+    "KIP-890",
+    "A marker ends the transaction of its own epoch, or an older one.",
+    tests=("unit.replica.storage.test_last_stable_offset",),
+)
 def end_a_transaction_by_an_older_marker(patch: Patch) -> None:
     """A marker ends whatever is open of its producer."""
     record = TransactionIndex.record
@@ -138,7 +142,11 @@ def end_a_transaction_by_an_older_marker(patch: Patch) -> None:
     patch.setattr(TransactionIndex, "record", end)
 
 
-@breaks("KIP-890", "A leader writes no marker of an epoch that its log has passed.", tests=("test_transacting",))
+@breaks(
+    "KIP-890",
+    "A leader writes no marker of an epoch that its log has passed.",
+    tests=("unit.replica.coordinators.transactions.test_service",),
+)
 def write_late_markers(patch: Patch) -> None:
     """It writes every marker that it is told of."""
     mark = marking.TransactionMarkers._mark
@@ -153,7 +161,11 @@ def write_late_markers(patch: Patch) -> None:
     patch.setattr(marking.TransactionMarkers, "_mark", write)
 
 
-@breaks("KIP-890", "A marker settles the positions of its own epoch, or an older one.", tests=("test_transacting",))
+@breaks(
+    "KIP-890",
+    "A marker settles the positions of its own epoch, or an older one.",
+    tests=("unit.replica.coordinators.transactions.test_service",),
+)
 def settle_positions_by_an_older_marker(patch: Patch) -> None:
     """It settles whatever positions its producer has."""
     settle = groups.Coordinator._settle
@@ -165,7 +177,7 @@ def settle_positions_by_an_older_marker(patch: Patch) -> None:
 @breaks(
     "KIP-890",
     "A leader's word that it has a marker counts for the transaction of that marker's epoch.",
-    tests=("test_transacting",),
+    tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def believe_the_leader_of_an_older_marker(patch: Patch) -> None:
     """It counts for whatever transaction the producer is in by then."""
@@ -181,7 +193,7 @@ def believe_the_leader_of_an_older_marker(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A marker ends the transaction that is open, whatever else its producer id has written.",
-    tests=("test_stable",),
+    tests=("unit.replica.storage.test_last_stable_offset",),
 )
 def let_a_later_epoch_keep_a_marker_out(patch: Patch) -> None:
     """A leader takes a later epoch in its log for the marker, also that of a plain batch."""
@@ -203,7 +215,7 @@ def call_a_commit_visible_at_the_time_out(patch: Patch) -> None:
 @breaks(
     "decision 24",
     "Positions become part of a transaction on the word of the coordinator of the application that is named.",
-    tests=("test_transacting",),
+    tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def take_positions_of_a_known_producer_without_asking(patch: Patch) -> None:
     """Where the group has positions of that producer and epoch nobody is asked."""
@@ -224,7 +236,7 @@ def take_positions_of_a_known_producer_without_asking(patch: Patch) -> None:
 @breaks(
     "decision 24",
     "A marker takes the meaning of an enrolment away, whoever else asks under that producer id.",
-    tests=("test_transacting",),
+    tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def let_requests_share_an_enrolment(patch: Patch) -> None:
     """Requests that name one producer id are one."""
@@ -235,7 +247,11 @@ def let_requests_share_an_enrolment(patch: Patch) -> None:
     patch.setattr(coordinating, "_Enrolment", Enrolment)
 
 
-@breaks("decision 24", "Positions of a transaction take the right to its application.", tests=("test_access",))
+@breaks(
+    "decision 24",
+    "Positions of a transaction take the right to its application.",
+    tests=("unit.controller.metadata.rules.test_access",),
+)
 def take_positions_without_the_right_to_the_application(patch: Patch) -> None:
     """The right to the group is enough."""
     patch.setattr(Authorizer, "refuse_application", lambda self, principal, app: None)
@@ -244,7 +260,7 @@ def take_positions_without_the_right_to_the_application(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A transaction without open markers is over only when its decision is committed.",
-    tests=("test_transaction_ends",),
+    tests=("unit.replica.coordinators.transactions.test_transaction_ends",),
 )
 def end_before_the_decision_is_committed(patch: Patch) -> None:
     """It is over when no marker is left."""
