@@ -17,7 +17,6 @@ import json
 import math
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -26,7 +25,7 @@ from pathlib import Path
 import click
 import tidelog
 import trio
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster
 from tidelog.feature_levels import service_hello
 from tidelog.net.transport import MAX_MESSAGE_BYTES
 from tidelog.wire import codec
@@ -36,8 +35,8 @@ from support.hostile_wire import HANDSHAKES, MESSAGES, frame, frames_for, openin
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.bystander import Bystander
-from bench.harness.processes import end_with_sigterm, forget_peak, resident_mb
-from bench.partitions import cpu_s
+from bench.harness.cluster import new_cluster
+from bench.harness.processes import cpu_s, end_with_sigterm, forget_peak, resident_mb
 
 ROLES = {"g1": "client", "c1": "gateway", "r1": "replica"}
 TOPIC = "attacks"
@@ -182,16 +181,11 @@ def table(costs: list[Cost]) -> str:
 def main(rounds: int, nodes: tuple[str, ...], only: str, json_file: Path | None) -> None:
     """Run the attacks, and print what they cost."""
     end_with_sigterm()
-    with tempfile.TemporaryDirectory(prefix="tidelog-attacks-") as folder:
-        port = free_base_port(5)
-        cluster = LocalCluster.create(Path(folder), controllers=1, replicas=3, gateways=1, base_port=port)
+    with new_cluster() as cluster:
         cluster.forget_secret()  # the attacks are those of services that are taken over, too
-        try:
-            cluster.start()
-            trio.run(cluster.wait_ready)
-            costs = trio.run(measure, cluster, list(nodes or ROLES), rounds, only)
-        finally:
-            cluster.stop()
+        cluster.start()
+        trio.run(cluster.wait_ready)
+        costs = trio.run(measure, cluster, list(nodes or ROLES), rounds, only)
     print(table(costs))
     if json_file is not None:
         json_file.write_text(json.dumps([asdict(cost) for cost in costs], indent=1))

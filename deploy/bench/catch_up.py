@@ -18,17 +18,17 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 import click
 import tidelog
 import trio
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster
 from tidelog.client.log import Log
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.bystander import Bystander
+from bench.harness.cluster import running_cluster
 from bench.harness.processes import end_with_sigterm
 
 TOPIC, HISTORY = "healthy", "history"
@@ -108,19 +108,11 @@ async def _consume_elsewhere(url: str, consumers: int, seconds: float, rates: li
 def main(consumers: int, rounds: int, seconds: float, megabytes: int) -> None:
     """Start a cluster, print a row for each round, and stop it."""
     end_with_sigterm()
-    with tempfile.TemporaryDirectory(prefix="tidelog-catching-up-") as folder:
-        cluster = LocalCluster.create(
-            Path(folder), controllers=1, replicas=3, gateways=1, base_port=free_base_port(5)
-        )
-        print("| p50 alone | beside | p99 alone | beside | slowest alone | beside | ratio of p99 | MB/s |")
-        print("|---|---|---|---|---|---|---|---|")
-        try:
-            cluster.start()
-            trio.run(cluster.wait_ready)
-            failed = trio.run(measure, cluster, consumers, rounds, seconds, megabytes)
-            broken = Path(cluster.get("g1").log).read_text().count('"peer_failed"')
-        finally:
-            cluster.stop()
+    print("| p50 alone | beside | p99 alone | beside | slowest alone | beside | ratio of p99 | MB/s |")
+    print("|---|---|---|---|---|---|---|---|")
+    with running_cluster() as cluster:
+        failed = trio.run(measure, cluster, consumers, rounds, seconds, megabytes)
+        broken = Path(cluster.get("g1").log).read_text().count('"peer_failed"')
     print(f"links that broke: {broken}, records without an ack: {failed}")
 
 

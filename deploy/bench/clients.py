@@ -31,8 +31,7 @@ import trio
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench.harness.processes import end_with_sigterm, forget_peak, resident_mb
-from bench.partitions import cpu_s
+from bench.harness.processes import cpu_s, end_with_sigterm, forget_peak, resident_mb
 from bench.regression.verdict import Figure
 
 FLUSH_OS = ("--config", "flush=os")

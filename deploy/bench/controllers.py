@@ -52,8 +52,7 @@ from tidelog.wire.messages import (
 from tidelog.wire.metadata_image import apply_update
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench.harness.processes import end_with_sigterm
-from bench.partitions import cpu_s, resident_bytes
+from bench.harness.processes import cpu_s, end_with_sigterm, resident_bytes
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000

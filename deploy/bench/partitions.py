@@ -11,7 +11,6 @@ idle CPU that of ten seconds in which nobody asks for anything.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -25,23 +24,12 @@ from rich.console import Console
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import cpu_s, end_with_sigterm, resident_bytes
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000
 IDLE_S = 10.0
 OPENED = b'"logs_opened"'
-
-
-def resident_bytes(pid: int) -> int:
-    """Physical memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def cpu_s(pid: int) -> float:
-    """CPU time that a process has used, with threads that have ended. The number of its clock is made as
-    ``clock_getcpuclockid`` makes it."""
-    return time.clock_gettime(~pid << 3 | 2)
 
 
 def descriptors(pid: int) -> int:

@@ -18,10 +18,8 @@ Real processes, loopback, as ``throughput.py``; figures of one run are to be com
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
@@ -33,11 +31,12 @@ import tidelog
 import trio
 from rich.console import Console
 from rich.table import Table
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster
 from tidelog.cli.local.processes import Process
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import throughput
+from bench.harness.cluster import new_cluster
 from bench.harness.processes import end_with_sigterm
 
 BATCH_BYTES = 128 << 10
@@ -347,18 +346,11 @@ def main(mb: int, names: tuple[str, ...], data: Path | None, json_file: Path | N
     """Measure catch-up, recovery, follower reads and idling; every case on a new cluster of 1 controller, 3 replica
     servers and 1 gateway."""
     end_with_sigterm()
-    if data is not None:
-        data.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     CONSOLE.print(throughput.machine())
     for name in names or CASES:
-        folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=data))
-        cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
-        try:
+        with new_cluster(data) as cluster:
             found = trio.run(run, cluster, CASES[name], mb * 1_000_000)
-        finally:
-            cluster.stop()
-            shutil.rmtree(folder)
         CONSOLE.print(table(found))
         rows += found
     if json_file:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field
 from itertools import count
@@ -25,7 +24,7 @@ import click
 import tidelog
 import trio
 from tidelog.batch.format import NewRecord, encode_batch
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import service_hello
@@ -55,8 +54,8 @@ from tidelog.wire.messages import (
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.bystander import Bystander
-from bench.harness.processes import end_with_sigterm, forget_peak, resident_mb
-from bench.partitions import cpu_s
+from bench.harness.cluster import running_cluster
+from bench.harness.processes import cpu_s, end_with_sigterm, forget_peak, resident_mb
 
 TOPIC = "healthy"
 IDLE = "topic-0"
@@ -259,17 +258,10 @@ def _line(row: Row) -> str:
 def main(seconds: float, topics: int, groups: int, only: str, json_file: Path | None) -> None:
     """Measure requests at their bounds, and print the rows."""
     end_with_sigterm()
-    with tempfile.TemporaryDirectory(prefix="tidelog-requests-") as folder:
-        port = free_base_port(5)
-        cluster = LocalCluster.create(Path(folder), controllers=1, replicas=3, gateways=1, base_port=port)
-        print("| attack | answered | refused | CPU s: gateway / replica / controller | MB | p50 ms | p99 | slowest |")
-        print("|---|---|---|---|---|---|---|---|")
-        try:
-            cluster.start()
-            trio.run(cluster.wait_ready)
-            rows = trio.run(measure, cluster, seconds, topics, groups, only)
-        finally:
-            cluster.stop()
+    print("| attack | answered | refused | CPU s: gateway / replica / controller | MB | p50 ms | p99 | slowest |")
+    print("|---|---|---|---|---|---|---|---|")
+    with running_cluster() as cluster:
+        rows = trio.run(measure, cluster, seconds, topics, groups, only)
     if json_file is not None:
         json_file.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 

@@ -36,11 +36,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from rich.console import Console
 from rich.table import Table
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.spark.declaration import parse
 from tidelog.spark.pipeline import session
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.cluster import create
 from bench.harness.processes import end_with_sigterm
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
@@ -195,9 +195,7 @@ def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
     """Measure Spark's source and sink on a cluster of 1 controller, 3 replica servers and 1 gateway."""
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-spark-"))
-    cluster = LocalCluster.create(
-        folder / "cluster", controllers=1, replicas=3, gateways=1, base_port=free_base_port(5)
-    )
+    cluster = create(folder / "cluster")
     try:
         cluster.start()
         trio.run(cluster.wait_ready)

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -30,13 +28,14 @@ import tidelog
 import trio
 from rich.console import Console
 from tidelog.batch.format import NewRecord, encode_batch
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster
 from tidelog.client.log import Log
 from tidelog.net.link import PROTOCOL_VERSION, connect_link
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Hello, Metadata, MetadataAnswer, Produce, Produced, ProducePart
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.cluster import new_cluster
 from bench.harness.processes import end_with_sigterm
 from bench.harness.rows import CONSOLE, Row, machine, middle, percentile, show, table
 
@@ -333,16 +332,9 @@ def main(
     chosen = {name: case for name, case in cases(smoke).items() if not names or name in names}
     if smoke:
         seconds = min(seconds, 1.0)
-    if data is not None:
-        data.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=data))
-    cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
     fill_bytes = (8 << 20) if smoke else (256 << 20)
-    try:
+    with new_cluster(data) as cluster:
         start_s, resident_mb, rows = trio.run(run, cluster, chosen, flushes, seconds, rounds, fill_bytes)
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder)
     Console(highlight=False, width=max(CONSOLE.width, 190)).print(table(rows))
     if json_file:
         report = {

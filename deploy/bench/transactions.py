@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,11 +26,12 @@ import tidelog
 import trio
 from rich.console import Console
 from rich.table import Table
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster
 from tidelog.client.log import Log
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import throughput
+from bench.harness.cluster import running_cluster
 from bench.harness.processes import end_with_sigterm
 
 WIDTHS = (1, 3, 10)
@@ -192,16 +192,8 @@ def main(seconds: float, flushes: tuple[str, ...], cases: tuple[str, ...], json_
     rows: list[Row] = []
     for flush in flushes:
         for name in cases or tuple(CASES):
-            with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
-                cluster = LocalCluster.create(
-                    Path(folder), controllers=1, replicas=3, gateways=1, base_port=free_base_port(5)
-                )
-                try:
-                    cluster.start()
-                    trio.run(cluster.wait_ready)
-                    rows += trio.run(CASES[name], cluster, flush, seconds)
-                finally:
-                    cluster.stop()
+            with running_cluster() as cluster:
+                rows += trio.run(CASES[name], cluster, flush, seconds)
     report(rows)
     if json_file:
         json_file.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")

@@ -18,9 +18,7 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -34,9 +32,10 @@ from rich.console import Console
 from rich.table import Table
 from tidelog.batch.body import Codec
 from tidelog.batch.format import NewRecord, encode_batch
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.cluster import new_cluster
 from bench.harness.processes import end_with_sigterm
 from bench.harness.rows import CONSOLE, machine
 from bench.throughput import PARTITIONS, send_batches
@@ -192,13 +191,8 @@ def table(results: dict[str, tuple[list[Sample], list[Sample]]]) -> Table:
 def main(rounds: int, seconds: float, flush: str, names: tuple[str, ...], anew: bool, json_file: Path | None) -> None:
     """Measure what the gateway's check of batches costs: a topic with it beside a topic without it."""
     end_with_sigterm()
-    folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-"))
-    cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
-    try:
+    with new_cluster() as cluster:
         results = trio.run(run, cluster, list(names or SHAPES), flush, rounds, seconds, anew)
-    finally:
-        cluster.stop()
-        shutil.rmtree(folder)
     built = "encoded anew" if anew else "built before"
     load = os.getloadavg()[0]
     CONSOLE.print(f"batches {built}, flush {flush}, {rounds} rounds of {seconds:g} s; load {load:.1f}; {machine()}")

@@ -1,8 +1,10 @@
-"""The processes of a benchmark: their memory, as Linux tells it, and their end."""
+"""The processes of a benchmark: their memory and CPU time, as Linux tells them, and their end."""
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from pathlib import Path
 
 
@@ -10,6 +12,17 @@ def resident_mb(pid: int, which: str = "VmRSS") -> float:
     """``VmRSS``, or ``VmHWM``: the highest since ``forget_peak``."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(which)) * 1024 / 1e6
+
+
+def resident_bytes(pid: int) -> int:
+    """Physical memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time that a process has used, with threads that have ended. The number of its clock is made as
+    ``clock_getcpuclockid`` makes it."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def forget_peak(pid: int) -> None:

@@ -31,9 +31,10 @@ from pathlib import Path
 import click
 import tidelog
 import trio
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.harness.cluster import create
 from bench.harness.processes import end_with_sigterm
 from bench.harness.rows import Row, cpu_text, machine, show
 from bench.throughput import Bench, cases
@@ -248,9 +249,7 @@ def main(name: str, flush: str, seconds: float, rate: int, report: Path) -> None
     """Record a profile under load and write the report."""
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-flame-"))
-    cluster = LocalCluster.create(
-        folder / "cluster", controllers=1, replicas=3, gateways=1, base_port=free_base_port(5)
-    )
+    cluster = create(folder / "cluster")
     try:
         cluster.start()
         trio.run(cluster.wait_ready)

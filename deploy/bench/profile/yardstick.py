@@ -35,10 +35,11 @@ import trio
 from rich.console import Console
 from rich.table import Table
 from tidelog.batch.format import NewRecord, encode_batch
-from tidelog.cli.local.local_cluster import HOST, LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import HOST
 from tidelog.cli.local.processes import Process
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.harness.cluster import create
 from bench.harness.processes import end_with_sigterm
 from bench.harness.rows import CONSOLE, Row, cpu_roles, cpu_unit, machine, middle, percentile, show
 from bench.regression.check import one_case
@@ -232,9 +233,7 @@ def table(found: dict[str, tuple[Row, Row]]) -> Table:
 
 def measure(folder: Path, names: list[str], rounds: int, seconds: float) -> dict[str, tuple[Row, Row]]:
     """Each case on both, in turn; the median rounds."""
-    cluster = LocalCluster.create(
-        folder / "cluster", controllers=1, replicas=3, gateways=1, base_port=free_base_port(5)
-    )
+    cluster = create(folder / "cluster")
     rows: dict[str, tuple[list[Row], list[Row]]] = {name: ([], []) for name in names}
     with chain(folder / "yardstick") as made:
         try:

@@ -36,9 +36,9 @@ import tidelog
 import trio
 from rich.console import Console
 from rich.table import Table
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.harness.cluster import create
 from bench.harness.processes import end_with_sigterm
 from bench.harness.rows import CONSOLE, Row, cpu_cost, cpu_unit, machine
 from bench.regression.verdict import FEWEST, Figure
@@ -66,7 +66,7 @@ async def one_case(bench: Bench, name: str, number: int) -> Row:
 
 def side(folder: Path, flush: str, seconds: float) -> None:
     """One side, a process with its own source: a cluster, and the cases that are asked for, a line each."""
-    cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
+    cluster = create(folder)
     try:
         cluster.start()
         trio.run(cluster.wait_ready)

@@ -21,9 +21,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -35,11 +33,12 @@ from pathlib import Path
 import click
 import tidelog
 import trio
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster
 from tidelog.runtime.open_file_limit import raise_open_files
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import replicas, throughput
+from bench.harness.cluster import new_cluster
 from bench.harness.processes import end_with_sigterm
 from bench.scaling.clients import connections, subscriptions
 from bench.scaling.load import LOAD_COLUMNS, LOAD_PANELS, PATIENT, Load, Run, send
@@ -245,23 +244,17 @@ def main(
     """Measure how throughput and memory grow, and print the tables."""
     end_with_sigterm()
     raise_open_files()
-    if data is not None:
-        data.mkdir(parents=True, exist_ok=True)
     click.echo(f"{throughput.machine()}\n")
     tables: list[Table] = []
     failed: list[str] = []
     for name in names or CASES:
-        folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=data))
-        cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
-        run = Run(cluster, 1.0 if quick else seconds, quick)
-        try:
-            found = trio.run(started, cluster, partial(CASES[name], run))
-        except (tidelog.TidelogError, trio.TooSlowError) as error:
-            click.echo(f"{name} failed: {error!r}\n")
-            failed, found = [*failed, name], run.tables
-        finally:
-            cluster.stop()
-            shutil.rmtree(folder)
+        with new_cluster(data) as cluster:
+            run = Run(cluster, 1.0 if quick else seconds, quick)
+            try:
+                found = trio.run(started, cluster, partial(CASES[name], run))
+            except (tidelog.TidelogError, trio.TooSlowError) as error:
+                click.echo(f"{name} failed: {error!r}\n")
+                failed, found = [*failed, name], run.tables
         for table in found:
             click.echo(f"{table.markdown()}\n{table.draw(out)}\n")
         tables += found
