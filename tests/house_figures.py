@@ -63,7 +63,7 @@ def sizes(trees: dict[Path, ast.Module]) -> None:
     folders = Counter(path.parent for path in modules)
     for folder, count in folders.most_common(3):
         print(f"  {count} modules in {folder.relative_to(ROOT)}")
-    tests = Counter(path.parent for path in (ROOT / "tests").rglob("*.py"))
+    tests = Counter(path.parent for path in (ROOT / "tests").rglob("*.py") if path.name != "__init__.py")
     folder, count = tests.most_common(1)[0]
     print(f"  {count} files in {folder.relative_to(ROOT)}")
 

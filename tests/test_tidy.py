@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ CORES = [
 ]
 
 ROOM_MODULES = 18
+TEST_FILES = 30
+"""In a folder of the tests."""
+UNIT_TESTS = {
+    "controller": "services/controller/tidelog_controller",
+    "deploy": "deploy",
+    "gateway": "services/gateway/tidelog_gateway",
+    "replica": "services/replica/tidelog_replica",
+    "tidelog": "shared/tidelog",
+}
+"""Where the modules are that the folders of ``tests/unit`` test."""
 MODULE_LINES = 700
 FUNCTION_LINES = 70
 LONGER: dict[str, str] = {}
@@ -112,6 +123,19 @@ def test_rooms_are_small_enough_to_know_and_say_what_they_are_for() -> None:
         assert ast.get_docstring(ast.parse((room / "__init__.py").read_text())), f"{name(room)} says what it is for"
         count = sum(path.name != "__init__.py" for path in modules)
         assert count <= ROOM_MODULES, f"{name(room)} has {count} modules"
+
+
+def test_folders_of_tests_are_small_enough_to_know() -> None:
+    folders = Counter(path.parent for path in (ROOT / "tests").rglob("*.py") if path.name != "__init__.py")
+    assert not {name(folder): count for folder, count in folders.items() if count > TEST_FILES}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "unit").rglob("test_*.py")), ids=name)
+def test_a_unit_test_lies_where_its_module_does_or_says_what_it_tests(path: Path) -> None:
+    place, *folders = path.parent.relative_to(ROOT / "tests" / "unit").parts
+    module = ROOT.joinpath(UNIT_TESTS[place], *folders, path.stem.removeprefix("test_"))
+    says = re.search(r"\bTests\s+``", (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0])
+    assert module.with_suffix(".py").exists() or module.is_dir() or says, f"{name(module)}.py is not there"
 
 
 def test_modules_are_named_by_nouns() -> None:
