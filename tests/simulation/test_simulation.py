@@ -62,6 +62,7 @@ KNOWN_SEEDS = (
     52000311,  # a partition that the cleaner found damaged stayed offline until something else touched it
     57005544,  # a doubtful tail took batches of an epoch that had ended in its log, whose epoch file was damaged
     57006799,  # a server stayed full for a minute, since an error of the disk had prevented its reserve
+    59000914,  # the model: a batch that rotted before any other replica had it was cut when all had said so
     9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out
 )
 """Seeds that failed because of the product or of the model, in runs of the usual length. They are run for ever."""

@@ -36,6 +36,9 @@ class ControllerInvariants(Checks):
         self.lost_copies: set[tuple[str, TopicPartition]] = set()
         """Copies that a server has said to be damaged, and that nobody counts on since: it may cut them or begin anew
         until it has opened them again."""
+        self.settled_tails: set[tuple[str, TopicPartition]] = set()
+        """Copies whose doubtful tail the controllers have settled: a server may cut what no other replica has, until
+        it has opened them again."""
         self._states: dict[int, MetadataState] = {}
         self._raft_leaders: dict[int, str] = {}
         self._raft_start = 0
@@ -231,6 +234,8 @@ class ControllerInvariants(Checks):
             if entry.epoch > was.epoch and ("data_lost" in causes or "tail_given_up" in causes):
                 self.cluster.count("copies said to be lost")
                 self.lost_copies.add((entry.evidence["node"], key))
+            elif entry.epoch > was.epoch and entry.cause == "tail_settled":
+                self.settled_tails.add((entry.evidence["node"], key))
 
     def _check_members_named(self, where: str, now: PartitionState) -> None:
         """ISR and ELR are replicas, and apart; a leader is in the ISR."""

@@ -276,8 +276,9 @@ class Invariants(Members):
 
     def _opened(self, process: SimProcess, key: TopicPartition, view: View) -> Held:
         """Recovery returns a prefix of what was there, with everything that was flushed (R4), unless the copy was
-        damaged and the controllers have noted that before anything of it went, or nobody counted on it. Behind it a
-        leader may have put the first batch of its epoch already."""
+        damaged and the controllers have noted that before anything of it went, or nobody counted on it. A rotten tail
+        that no other replica has may be cut down to what is committed. Behind it a leader may have put the first
+        batch of its epoch already."""
         log = view.log
         told, chain = log.read_high_watermark(), self._chain_from(process.name, key, log)
         held = Held(chain, log, log.epochs, process.core.partitions[key], told=told)
@@ -286,8 +287,12 @@ class Invariants(Members):
         before = self._before_crash.pop((process.name, key), None)
         lost = (process.name, key) in self.lost_copies
         self.lost_copies.discard((process.name, key))
+        settled = (process.name, key) in self.settled_tails and self.cluster.replica(process.name).disk.rots
+        self.settled_tails.discard((process.name, key))
         if before is not None and (process.name, key) not in self.given_up:
             chain, kept = before.chain, 0 if lost or self._cut_unnoticed(process, key) else before.kept
+            if settled:
+                kept = min(kept, self._common_end(key, chain))
             text = f"R4 {process.name} {key}: recovered to {log.end}"
             end, last = held.chain.before_control(view.leader_epoch)
             found = end if view.leads else log.end
