@@ -74,7 +74,7 @@ def take_any_number_of_applications(patch: Patch) -> None:
     patch.setattr(TransactionCoordinator, "_check_room", lambda self, app, principal: None)
 
 
-@breaks(SOURCE, "An application that is forgotten counts for nobody.", tests=TESTS, units_only=True)
+@breaks(SOURCE, "An application that is forgotten counts for no principal.", tests=TESTS, units_only=True)
 def count_forgotten_applications(patch: Patch) -> None:
     """It goes on counting."""
     patch.setattr(applications.Applications, "release", lambda self, app: None)
@@ -167,7 +167,7 @@ def ask_controllers_for_all_at_once(patch: Patch) -> None:
     units_only=True,
 )
 def let_one_principal_fill_a_gateway(patch: Patch) -> None:
-    """Who comes first gets all."""
+    """The first caller gets everything."""
 
     class First(FairShare):
         def fits(self, tenant, amount=1):

@@ -97,7 +97,7 @@ def forget_the_elr(patch: Patch) -> None:
     patch.setattr(leadership, "_eligible", lambda *arguments: ())
 
 
-@breaks("KIP-966", "Who may have lost what it had is neither in the ISR nor eligible.")
+@breaks("KIP-966", "A replica that may have lost records is neither in the ISR nor eligible.")
 def keep_unclean_members_eligible(patch: Patch) -> None:
     """A server that restarted uncleanly keeps its place, whatever its flush policy promised."""
 
@@ -108,7 +108,7 @@ def keep_unclean_members_eligible(patch: Patch) -> None:
 
 
 def registers(patch: Patch, change) -> None:
-    """What the controller is told at a registration goes through ``change(state, command)``."""
+    """What a server reports at its registration goes through ``change(state, command)``."""
     register = metadata._register
     patch.setattr(
         metadata, "_register", lambda draft, command, index: register(draft, change(draft.state, command), index)
@@ -152,9 +152,9 @@ def elect_the_dead(patch: Patch) -> None:
     patch.setattr(leadership, "_first_live", first)
 
 
-@breaks("Liftbridge", "Only who is in sync with a leader can report it.")
+@breaks("Liftbridge", "Only a replica in sync with a leader can report it.")
 def believe_any_report(patch: Patch) -> None:
-    """Whoever says so counts."""
+    """Any sender of such a report counts."""
     counts = FailureDetection._counts
 
     def count(self, state, partition, report, part, now):

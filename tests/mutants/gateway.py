@@ -58,7 +58,7 @@ def keep_uncommitted_reads(patch: Patch) -> None:
     tests=("unit.gateway.produce.test_router",),
 )
 def forget_a_superseded_try(patch: Patch) -> None:
-    """An error at the end of its time says that it was not written."""
+    """An error at the end of its time means that it was not written."""
     supersede = Router._supersede
 
     def forget(self, queued, now):
@@ -71,7 +71,7 @@ def forget_a_superseded_try(patch: Patch) -> None:
 
 @breaks(
     "KIP-354",
-    "What the gateway keeps of a partition is served for a bounded time, since nobody tells it of a compaction.",
+    "What the gateway keeps of a partition is served for a bounded time: no message reports a compaction to it.",
     tests=("unit.gateway.consume.test_shared_reads",),
 )
 def keep_the_tail_for_ever(patch: Patch) -> None:
@@ -216,7 +216,7 @@ def take_members_of_any_topic(patch: Patch) -> None:
 
 @breaks(
     "decision 37",
-    "Positions are committed and told only of topics that the principal has a right to.",
+    "Positions are committed and returned only for topics that the principal has a right to.",
     tests=("unit.gateway.rights.test_named_fields",),
     units_only=True,
 )
@@ -232,7 +232,7 @@ def take_positions_of_any_topic(patch: Patch) -> None:
     units_only=True,
 )
 def tell_of_every_topic(patch: Patch) -> None:
-    """It tells all that the coordinator told."""
+    """It reports all that the coordinator reported."""
     patch.setattr(seeing, "_is_allowed", lambda share, viewer, allows: True)
 
 
@@ -254,12 +254,12 @@ def _take_anyhow(self, tenant, amount=1):
 
 @breaks(
     "dynamic thresholds",
-    "Nobody has more of a shared bound than he leaves free.",
+    "No principal has more of a shared bound than it leaves free.",
     tests=("unit.gateway.consume.test_read_window",),
     units_only=True,
 )
 def share_until_all_is_taken(patch: Patch) -> None:
-    """Who comes first may have everything."""
+    """The first caller may have everything."""
     patch.setattr(
         FairShare,
         "try_hold",
@@ -305,7 +305,7 @@ def serve_one_connection_first(patch: Patch) -> None:
 
 @breaks(
     "max-min fairness",
-    "A large read of one who has nothing on its way is not overtaken by small ones.",
+    "A large read of a client that has nothing on its way is not overtaken by small ones.",
     tests=("unit.gateway.consume.test_read_window",),
     units_only=True,
 )
@@ -333,7 +333,7 @@ def bring_news_without_a_bound(patch: Patch) -> None:
 
 @breaks(
     "dynamic thresholds",
-    "All clients who wait for the same thing cost the server one long poll.",
+    "All clients that wait for the same thing cost the server one long poll.",
     tests=("unit.gateway.consume.test_polls", "unit.gateway.consume.test_shared_reads"),
     units_only=True,
 )
@@ -350,7 +350,7 @@ def wait_alone(patch: Patch) -> None:
 
 @breaks(
     "KIP-392",
-    "Who waits at the leader of an earlier epoch is called when there is another.",
+    "A request that waits at the leader of an earlier epoch is answered when there is another leader.",
     tests=("unit.gateway.consume.test_polls",),
     units_only=True,
 )
@@ -388,7 +388,7 @@ def give_up_waits(patch: Patch) -> None:
 
 @breaks(
     "TCP",
-    "Who asks for more than the link carries is slowed down before too much is queued for him.",
+    "A client that asks for more than its link carries is slowed down before too much is queued for it.",
     tests=("unit.tidelog.net.test_flow_control",),
     units_only=True,
 )
@@ -426,12 +426,12 @@ def take_a_name_as_often_as_it_is_given(patch: Patch) -> None:
 
 @breaks(
     "KIP-207",
-    "An answer is never older than its question: who asks while one is worked out shares the next.",
+    "An answer is never older than its question: a request that comes while one is worked out shares the next.",
     tests=("unit.gateway.test_shared_requests",),
     units_only=True,
 )
 def share_an_answer_that_was_begun_before(patch: Patch) -> None:
-    """Who asks meanwhile gets the answer that is under way."""
+    """A request that comes meanwhile gets the answer that is under way."""
 
     async def run(self, question):
         shared = self._next[question]
@@ -445,12 +445,12 @@ def share_an_answer_that_was_begun_before(patch: Patch) -> None:
 
 @breaks(
     "KIP-207",
-    "An offset that is told was looked up after it was asked for.",
+    "An offset that is returned was looked up after the request came.",
     tests=("unit.gateway.test_shared_requests",),
     units_only=True,
 )
 def join_a_look_up_under_way(patch: Patch) -> None:
-    """Who asks later gets what is looked up already."""
+    """A later request gets what is looked up already."""
     want = Lookups.want
 
     def join(self, one, key, server):
@@ -476,7 +476,7 @@ def look_up_without_end(patch: Patch) -> None:
 
 @breaks(
     "KIP-219",
-    "A refused look-up says nothing of the server's other partitions.",
+    "A refused look-up means nothing for the server's other partitions.",
     tests=("unit.gateway.test_shared_requests",),
     units_only=True,
 )
@@ -508,7 +508,7 @@ def leave_off_where_a_step_fails(patch: Patch) -> None:
     units_only=True,
 )
 def seat_who_came_first(patch: Patch) -> None:
-    """Who came first goes first, however many of one principal there are."""
+    """The first request goes first, however many of one principal there are."""
     call = Seats._assign
 
     def first(self):
@@ -607,7 +607,7 @@ def hold_what_the_topic_allows(patch: Patch) -> None:
     units_only=True,
 )
 def ask_whole_for_those_who_are_gone(patch: Patch) -> None:
-    """Nobody forgets who wanted it."""
+    """Nothing forgets the callers that wanted it."""
     on_link_closed = Reads.on_link_closed
 
     def keep(self, reader):
@@ -631,7 +631,7 @@ def keep_whole_messages(patch: Patch) -> None:
 
 @breaks(
     "KIP-219",
-    "The log names each who asks for much, once a minute.",
+    "The log names each principal that asks for much, once a minute.",
     tests=("unit.gateway.test_request_costs",),
     units_only=True,
 )

@@ -1,4 +1,4 @@
-"""Rules against who has an account on the machine or a connection, broken."""
+"""Rules against local users and against clients with a connection, broken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCE = "decision 38"
 
 @breaks(SOURCE, "Gateways take printable texts only.", tests=("unit.tidelog.test_printable",), units_only=True)
 def take_any_text(patch: Patch) -> None:
-    """What a client says of itself is not looked at."""
+    """What a client declares of itself is not looked at."""
     patch.setattr(texts, "fault_of_text", lambda *_: "")
 
 
@@ -47,12 +47,15 @@ def make_files_for_the_group(patch: Patch) -> None:
 
 @breaks(SOURCE, "A server proves that it has the secret.", tests=("unit.tidelog.wire.test_proof",), units_only=True)
 def trust_any_server(patch: Patch) -> None:
-    """Whoever answers is taken for a server of the cluster."""
+    """Any peer that answers is taken for a server of the cluster."""
     patch.setattr(Prover, "refuse_welcome", lambda *_: None)
 
 
 @breaks(
-    SOURCE, "Who connects proves that it has the secret.", tests=("unit.tidelog.wire.test_proof",), units_only=True
+    SOURCE,
+    "A peer that connects proves that it has the secret.",
+    tests=("unit.tidelog.wire.test_proof",),
+    units_only=True,
 )
 def let_anybody_in(patch: Patch) -> None:
     """Any third message will do."""

@@ -53,7 +53,9 @@ def finish_a_batch_that_was_not_read(patch: Patch) -> None:
     patch.setattr(GroupConsumer, "_stop_before", keep)
 
 
-@breaks(SOURCE, "After the error a consumer stands before the batch until it is told where to go on.", tests=TESTS)
+@breaks(
+    SOURCE, "After the error a consumer stays before the batch until the program says where to go on.", tests=TESTS
+)
 def go_on_behind_the_error(patch: Patch) -> None:
     """The next record comes from behind the batch."""
     patch.setattr(ConsumerCore, "fail", lambda self, fetched, error: [])

@@ -37,7 +37,7 @@ def take_other_bytes_for_a_copy(patch: Patch) -> None:
 
 @breaks("KIP-98", "A batch whose CRC is not known is never taken for a copy.")
 def take_an_unknown_crc_for_a_match(patch: Patch) -> None:
-    """Where a state of an earlier release tells no CRC, sequence and count are enough."""
+    """Where a state of an earlier release has no CRC, sequence and count are enough."""
     _match(patch, lambda written, header: written.crc32c is None)
 
 

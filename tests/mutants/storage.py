@@ -138,7 +138,7 @@ def mark_ahead_of_the_sync(patch: Patch) -> None:
 
 @breaks("storage", "A bad batch below the written HW is corruption, however old the recovery point is.")
 def cut_below_the_high_watermark(patch: Patch) -> None:
-    """Only the recovery point tells what was durable."""
+    """Only the recovery point shows what was durable."""
     patch.setattr(HighWatermarkCheckpoint, "high_watermark", property(lambda self: 0))
 
 
@@ -218,7 +218,7 @@ def lower_the_high_watermark_first(patch: Patch) -> None:
 
 @breaks(
     "R2",
-    "A batch that is read from the disk is of the leader epoch that the log says.",
+    "A batch that is read from the disk is of the leader epoch that the log has for its offset.",
     tests=("unit.replica.storage.recovery.test_damage",),
 )
 def read_batches_of_any_epoch(patch: Patch) -> None:
@@ -226,9 +226,9 @@ def read_batches_of_any_epoch(patch: Patch) -> None:
     patch.setattr(SegmentList, "_check_epochs", lambda self, segment, batches: None)
 
 
-@breaks("D3", "What memory tells of the producers at an earlier offset has nothing that was written later.")
+@breaks("D3", "The producer state in memory for an earlier offset has nothing that was written later.")
 def remember_what_came_later(patch: Patch) -> None:
-    """Where no snapshot tells it, the state at the log end passes for that at the earlier offset."""
+    """Where no snapshot has it, the state at the log end passes for that at the earlier offset."""
     patch.setattr(ProducerState, "before", lambda self, offset: self.copy())
 
 
@@ -294,7 +294,7 @@ def scrub_full_segments_only(patch: Patch) -> None:
 
 @breaks(
     "majority",
-    "A copy is the odd one only by a majority of all replicas that say the same.",
+    "A copy counts as the odd one only if a majority of all replicas agree.",
     tests=("unit.replica.copies.test_checks",),
 )
 def believe_any_other_copy(patch: Patch) -> None:
@@ -314,7 +314,7 @@ def believe_any_other_copy(patch: Patch) -> None:
     tests=("unit.replica.copies.test_checks",),
 )
 def give_up_what_is_needed(patch: Patch) -> None:
-    """It is given up whoever else is in sync."""
+    """It is given up, whichever others are in sync."""
     patch.setattr(copy_checks, "why_kept", lambda *_: None)
 
 
@@ -324,7 +324,7 @@ def give_up_what_is_needed(patch: Patch) -> None:
     tests=("unit.replica.copies.test_checks",),
 )
 def compare_across_leader_epochs(patch: Patch) -> None:
-    """What a copy says under another leader counts, and before it is known to agree with its own."""
+    """What a copy reports under another leader counts, and before it is known to agree with its own."""
     patch.setattr(Partition, "agreed_epoch", property(lambda self: -1 if self.role is None else 0))
 
 

@@ -57,7 +57,7 @@ def leave_the_epoch_out_of_tickets(patch: Patch) -> None:
 
 @breaks(SOURCE, "A ticket covers the principal.", tests=GATEWAY)
 def leave_the_principal_out_of_tickets(patch: Patch) -> None:
-    """A ticket is good for whoever has it."""
+    """A ticket is good for any client that has it."""
     mac = tickets._mac
     patch.setattr(tickets, "_mac", lambda key, ids, epoch, principal: mac(key, ids, epoch, ""))
 
@@ -83,7 +83,7 @@ def keep_the_ids_of_a_connection_that_ended(patch: Patch) -> None:
     patch.setattr(ProducerTickets, "on_link_closed", lambda *_: None)
 
 
-@breaks(SOURCE, "The keys of tickets are told to gateways only.", tests=KEYS)
+@breaks(SOURCE, "The keys of tickets are sent to gateways only.", tests=KEYS)
 def tell_everybody_the_keys(patch: Patch) -> None:
     """Every watcher of the metadata is told."""
     patch.setattr(Features, "is_gateway", lambda *_: True)

@@ -31,14 +31,14 @@ def believe_a_marker_at_once(patch: Patch) -> None:
     patch.setattr(TransactionIndex, "last_stable_offset", last_stable_offset)
 
 
-@breaks("KIP-98", "A leader says that it has a marker when that is committed.")
+@breaks("KIP-98", "A leader reports a marker as written when it is committed.")
 def answer_a_marker_at_once(patch: Patch) -> None:
-    """It says so when it has appended it."""
+    """It reports that when it has appended it."""
     waiting = marking._Waiting
     patch.setattr(marking, "_Waiting", lambda end, *rest: waiting(0, *rest))
 
 
-@breaks("KIP-98", "Nobody is answered before what the coordinator wrote is committed.")
+@breaks("KIP-98", "No request is answered before what the coordinator wrote is committed.")
 def tell_a_decision_at_once(patch: Patch) -> None:
     """Answers wait for no commit."""
     waiting = coordinated.Waiting
@@ -68,13 +68,13 @@ def go_on_in_the_same_epoch(patch: Patch) -> None:
     patch.setattr(ProducerState, "record", record_no_end)
 
 
-@breaks("KIP-890", "A leader takes the first batch of a transaction when the coordinator says that it is open.")
+@breaks("KIP-890", "A leader takes the first batch of a transaction when the coordinator confirms that it is open.")
 def take_a_batch_without_asking(patch: Patch) -> None:
     """It asks nobody, and so the partition is no part of the transaction."""
     patch.setattr(TransactionGate, "holds", lambda self, source, part, batch, header: False)
 
 
-@breaks("KIP-98", "A decision is told to every leader whose partition is part of the transaction.")
+@breaks("KIP-98", "A decision is reported to every leader whose partition is part of the transaction.")
 def tell_one_leader_only(patch: Patch) -> None:
     """The first one hears of it."""
     decide = Coordinator._decide
@@ -111,7 +111,7 @@ def commit_whatever_has_the_name(patch: Patch) -> None:
     tests=("unit.replica.coordinators.transactions.test_staged_transactions",),
 )
 def begin_before_the_end(patch: Patch) -> None:
-    """The next one takes its place at once; who has not heard of the decision never does."""
+    """The next one takes its place at once; a participant that has not heard of the decision never does."""
     patch.setattr(TransactionCoordinatorService, "_must_wait", lambda self, message, now: False)
     begin = Coordinator._begin
 
@@ -148,7 +148,7 @@ def end_a_transaction_by_an_older_marker(patch: Patch) -> None:
     tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def write_late_markers(patch: Patch) -> None:
-    """It writes every marker that it is told of."""
+    """It writes every marker that is reported to it."""
     mark = marking.TransactionMarkers._mark
 
     def write(self, source, id, message, partition, leading, now):
@@ -235,7 +235,7 @@ def take_positions_of_a_known_producer_without_asking(patch: Patch) -> None:
 
 @breaks(
     "decision 24",
-    "A marker takes the meaning of an enrolment away, whoever else asks under that producer id.",
+    "A marker takes the meaning of an enrolment away for all that use that producer id.",
     tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def let_requests_share_an_enrolment(patch: Patch) -> None:
