@@ -151,7 +151,7 @@ def running(setup: Setup) -> Iterator[Measured]:
 
 
 def rows(setup: Setup, arguments: tuple[str, ...], report: dict[str, Any]) -> Iterator[str]:
-    """Lines of the table. Delays in ms; what the servers had is told once."""
+    """Lines of the table. Delays in ms; the servers' figures stand once."""
     costs = [str(report[name]) for name in ("gateway_cpu_s", "replicas_cpu_s", "gateway_mb")]
     flush = arguments[-1].partition("=")[2]
     for figures in report["rows"]:

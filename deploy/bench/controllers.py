@@ -61,7 +61,7 @@ TIMEOUT_S = 60.0
 
 
 class Watcher:
-    """A gateway, or a replica server, as far as the controllers can tell."""
+    """A gateway, or a replica server, as the controllers see it."""
 
     def __init__(self, cluster: LocalCluster, role: str, node: NodeId, *, keep: bool) -> None:
         self.node = node
@@ -151,7 +151,7 @@ class Bench:
             nursery.cancel_scope.cancel()
 
     async def _active(self, *, but: NodeId = "") -> NodeId:
-        """Who is the active controller, when somebody other than ``but`` is."""
+        """The active controller, as soon as it is another one than ``but``."""
         while True:
             try:
                 answer = await self.gateway.controller.call(DescribeQuorum(), TIMEOUT_S)

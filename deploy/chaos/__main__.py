@@ -149,8 +149,9 @@ def main(
     report.write_text(render(outcome, _command(), seed, lacking, old))
     for text in outcome.faults[:20]:
         CONSOLE.print(text, markup=False)
-    told = f"{len(outcome.strikes)} faults, {sum(map(len, outcome.meter.acks.values()))} records acknowledged by all"
-    CONSOLE.print(f"{told}, {len(outcome.faults) or 'no'} findings; see {report}")
+    acknowledged = sum(map(len, outcome.meter.acks.values()))
+    summary = f"{len(outcome.strikes)} faults, {acknowledged} records acknowledged by all"
+    CONSOLE.print(f"{summary}, {len(outcome.faults) or 'no'} findings; see {report}")
     sys.exit(1 if outcome.faults else 0)
 
 

@@ -63,7 +63,7 @@ class Outcome:
     meter: Meter
     strikes: list[Struck] = field(default_factory=list)
     ended: list[tuple[float, str, str]] = field(default_factory=list)
-    """Processes that ended without being asked to: when, who, the last line of the log."""
+    """Processes that ended unasked: when, which, the last line of the log."""
     comparison: Comparison = field(default_factory=Comparison)
     copied: Copied | None = None
     """What the Spark query did, where there was one."""
@@ -83,10 +83,10 @@ class Drive:
         workload: Workload,
         copier: Copier | None,
         outcome: Outcome,
-        tell: Callable[[Struck], None],
+        on_strike: Callable[[Struck], None],
     ) -> None:
         self.cluster = cluster
-        self.tell = tell
+        self.on_strike = on_strike
         self.workload = workload
         self.copier = copier
         self.outcome = outcome
@@ -240,7 +240,7 @@ class Drive:
             struck.began = struck.began or now()
             struck.ended = struck.ended or now()
             struck.healed = now()
-        self.tell(struck)
+        self.on_strike(struck)
 
     async def _compare(self, stage: Stage) -> None:
         """Looked at again while a scrubber may still find and repair what was damaged; then with all servers dead."""

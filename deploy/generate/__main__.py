@@ -54,7 +54,7 @@ TOPIC_SETTINGS = {
     for name, help in {
         "commit_rule": "What is committed: `isr`: durable on every in-sync replica; `quorum`: durable on a majority "
         "of the replicas; `leader`: durable on the leader, copies follow (a failover may lose records).",
-        "unclean_election": "`true`: where nobody is left who holds everything committed, another replica may lead; "
+        "unclean_election": "`true`: where no replica is left that holds everything committed, another one may lead; "
         "records may be lost.",
         "min_insync_replicas": "An `all` produce is refused, and nothing commits, while fewer replicas are in sync.",
         "flush": "`fsync`: durable before it counts; `interval`: at intervals; `os`: when the system likes.",
@@ -126,7 +126,7 @@ def errors() -> str:
 def codes_module() -> str:
     """The table of errors for the JavaScript client."""
     lines = [
-        "/** Every error code and what it tells its receiver. Generated from the code by `make pages`. */",
+        "/** Every error code and its meaning. Generated from the code by `make pages`. */",
         "export const CODES = {",
     ]
     for code, meaning in CODES.items():

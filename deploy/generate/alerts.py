@@ -124,7 +124,7 @@ ALERTS = (
         "0m",
         "warning",
         "{{ $labels.instance }} set damaged segments aside",
-        "Look for errors of the medium. What the server does by itself is told in docs/operations.md, Damage.",
+        "Look for errors of the medium. docs/operations.md, Damage, describes what the server does by itself.",
     ),
     Alert(
         "TidelogLogsDamaged",
@@ -189,7 +189,7 @@ ALERTS = (
         "15m",
         "warning",
         "{{ $value }} replica servers lag in all that they have to do with others",
-        "They are chosen last as leaders. tidelog_server_lag_seconds tells which.",
+        "They are chosen last as leaders. tidelog_server_lag_seconds shows which.",
     ),
     Alert(
         "TidelogProduceErrors",

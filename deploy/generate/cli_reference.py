@@ -24,7 +24,7 @@ COMPLETION = (
     "```\n\n"
     "It asks the gateway that `--gateway` or `TIDELOG_GATEWAY` names, and gives up after 1.5 s."
 )
-ACCESS = "Where it says *gateway options*: how the command reaches the cluster, and whom it says it is."
+ACCESS = "Where it says *gateway options*: how the command reaches the cluster, and how it authenticates."
 SAID = re.compile(r"  \[default: (.*)\]$")
 PLAIN = {"integer", "integer range", "float", "float range", "text", "boolean", "file", "path", "directory"}
 

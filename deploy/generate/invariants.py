@@ -72,7 +72,7 @@ RULES_HEAD = """\
 ## Numbered rules
 
 Small model checks showed that each of them is needed: without it acknowledged records are lost
-within 5 to 14 steps, or a reader is told an end that is too old. The sentences are in
+within 5 to 14 steps, or a reader gets an end that is too old. The sentences are in
 [tests/mutants/rules.py](../tests/mutants/rules.py). (What docstrings call "rule 1 of the producer"
 is in [protocol.md](protocol.md).)"""
 OTHERS_HEAD = """\

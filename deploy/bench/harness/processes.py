@@ -1,4 +1,4 @@
-"""The processes of a benchmark: their memory and CPU time, as Linux tells them, and their end."""
+"""The processes of a benchmark: their memory and CPU time, as Linux reports them, and their end."""
 
 from __future__ import annotations
 

@@ -104,14 +104,14 @@ class Round:
 
     def _order(self, case: Case, **more: Any) -> Order:
         fields = ("do", "partitions", "size", "seconds", "records", "subscribers", "rate")
-        told = {name: getattr(case, name) for name in fields} | more
+        row = {name: getattr(case, name) for name in fields} | more
         return Order(
             client=self.product.client,
             addresses=self.product.addresses,
             topic=case.topic or case.name,
             settings=self.product.settings,
             options=case.options_of(self.product.client),
-            **told,
+            **row,
         )
 
     @contextmanager

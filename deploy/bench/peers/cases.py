@@ -48,7 +48,7 @@ class Case:
         return not self.options or self.options in ("prompt",) or client in OPTIONS[self.options]
 
     def options_of(self, client: str) -> dict[str, Any]:
-        """What that client is told."""
+        """The orders that the client gets."""
         return OPTIONS[self.options].get(client, {}) if self.options else {}
 
 

@@ -156,6 +156,6 @@ def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -
 
 def leader(order: Order) -> str:
     """The address of the broker that leads the topic's only partition."""
-    told = _admin(order).list_topics(order.topic, timeout=10)
-    broker = told.brokers[told.topics[order.topic].partitions[0].leader]
+    metadata = _admin(order).list_topics(order.topic, timeout=10)
+    broker = metadata.brokers[metadata.topics[order.topic].partitions[0].leader]
     return f"{broker.host}:{broker.port}"

@@ -46,13 +46,13 @@ def create(order: Order) -> None:
 
 def _leaders(server: Any) -> dict[str, dict[int, str]]:
     """By stream and partition: the address of the leader."""
-    told = server.FetchMetadata(api_pb2.FetchMetadataRequest(), timeout=CALL_S)
-    brokers = {broker.id: f"{broker.host}:{broker.port}" for broker in told.brokers}
+    metadata = server.FetchMetadata(api_pb2.FetchMetadataRequest(), timeout=CALL_S)
+    brokers = {broker.id: f"{broker.host}:{broker.port}" for broker in metadata.brokers}
     return {
         stream.name: {
             number: brokers[part.leader] for number, part in stream.partitions.items() if part.leader in brokers
         }
-        for stream in told.streamMetadata
+        for stream in metadata.streamMetadata
     }
 
 

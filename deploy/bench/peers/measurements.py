@@ -43,9 +43,9 @@ class Order:
     rate: float = 0.0
 
     @classmethod
-    def read(cls, told: dict[str, Any]) -> Order:
+    def read(cls, order: dict[str, Any]) -> Order:
         """Make an order from its JSON."""
-        return cls(**told | {"addresses": tuple(told["addresses"])})
+        return cls(**order | {"addresses": tuple(order["addresses"])})
 
 
 class Acks:
@@ -100,7 +100,7 @@ class Audience:
 
 
 def stamped(size: int, at: float) -> bytes:
-    """A value that tells when it was sent."""
+    """A value that holds the time at which it was sent."""
     return STAMP.pack(at) + bytes(size - STAMP.size)
 
 

@@ -199,7 +199,7 @@ class Kafka(Product):
 
     @staticmethod
     def records_per_s(printed: str) -> float:
-        """It tells the same of every five seconds; the last line, with percentiles, is of the whole."""
+        """The tool prints a line every five seconds. The last line, with percentiles, is of the whole run."""
         return _number(r"records sent, ([\d.]+) records/sec .* 99th", printed)
 
 

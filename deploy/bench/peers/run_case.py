@@ -112,7 +112,7 @@ def failover(client: ModuleType, order: Order) -> dict[str, float]:
     def work() -> None:
         try:
             client.steady(order, RATE, acks, stop.is_set)
-        except BaseException as error:  # told below, in the thread that waits
+        except BaseException as error:  # reported below, in the thread that waits
             failure.append(error)
 
     thread = threading.Thread(target=work, daemon=True)

@@ -92,7 +92,7 @@ def writes_to_socket(frame: str) -> bool:
 
 
 def part_of(stack: tuple[str, ...]) -> str:
-    """The part of the innermost frame that belongs to one; what libraries do is theirs who call them."""
+    """The part of the innermost frame that belongs to one; the time in a library counts for its caller."""
     if writes_to_socket(stack[-1]):
         return "kernel: sockets"
     for frame in reversed(stack):
@@ -211,13 +211,13 @@ def sampled(pid: int, file: Path, rate: int) -> Iterator[None]:
             yield
         finally:
             profiler.send_signal(signal.SIGINT)  # it writes what it has
-            told, _ = profiler.communicate()
+            output, _ = profiler.communicate()
     if not file.exists():
-        raise click.ClickException(f"py-spy cannot look at process {pid}: {told.strip()}")
+        raise click.ClickException(f"py-spy cannot look at process {pid}: {output.strip()}")
 
 
 async def leader(cluster: LocalCluster, topic: str) -> str:
-    """Who leads the first partition."""
+    """The leader of the first partition."""
     async with tidelog.connect(cluster.gateways()) as log:
         return str((await log.topics.describe(topic)).partitions[0].leader)
 

@@ -238,21 +238,21 @@ def main(
         CONSOLE.print(f"base: {base}; now: the present source; flush {flush}; {machine()}")
         figures = compare(base, list(names or CASES), rounds, flush, seconds)
     except versions.NoRevision as error:
-        CONSOLE.print(f"nothing is measured: git does not tell of an earlier revision: {error}")
+        CONSOLE.print(f"nothing is measured: git knows no earlier revision: {error}")
         sys.exit(2)
     except Failed:
         CONSOLE.print("a side ended: see above")
         sys.exit(2)
     Console(highlight=False, width=max(CONSOLE.width, 110)).print(table(figures))
     if json_file:
-        told = {
+        report = {
             "machine": machine(),
             "base": base,
             "flush": flush,
             "seconds": seconds,
             "figures": [figure_json(figure) for figure in figures],
         }
-        json_file.write_text(json.dumps(told, indent=2) + "\n")
+        json_file.write_text(json.dumps(report, indent=2) + "\n")
     worse = [f"{figure.name} {figure.unit}" for figure in figures if figure.verdict == "worse"]
     CONSOLE.print(
         f"{'worse: ' + ', '.join(worse) if worse else 'nothing is worse'}; {time.monotonic() - began:.0f} s"

@@ -9,9 +9,9 @@ from statistics import median
 WORSE = 0.9
 """A median ratio below it is a loss that counts; above its inverse, a gain."""
 CHANCE = 0.05
-"""Pairs disagree too much to tell anything when as many would agree by chance oftener than this."""
+"""Pairs disagree too much for a verdict when as many would agree by chance more often than this."""
 FEWEST = math.ceil(-math.log2(CHANCE))
-"""Pairs that it takes: with fewer not even all together tell anything."""
+"""Pairs that it takes: with fewer there is no verdict even if all agree."""
 
 
 def by_chance(agree: int, pairs: int) -> float:

@@ -34,7 +34,7 @@ class Run:
     """How long is produced."""
     quick: bool
     tables: list[Table] = field(default_factory=list)
-    """What is told even when a larger size fails."""
+    """What is reported even when a larger size fails."""
 
     def some(self, sizes: Iterable[int]) -> list[int]:
         """All of them; of the short form only the first ones."""

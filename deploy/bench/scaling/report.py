@@ -27,7 +27,7 @@ class Panel:
 
 @dataclass(slots=True)
 class Table:
-    """What was measured while one thing grew. ``columns``: that thing first, each with the decimals that are told."""
+    """What was measured while one thing grew. ``columns``: that thing first, each with its number of decimals."""
 
     name: str
     """Of the file with the picture."""
@@ -35,7 +35,7 @@ class Table:
     columns: dict[str, int]
     panels: tuple[Panel, ...]
     growth: str = ""
-    """The column that would stay the same, or fall, where growth is linear or better: told against the row before."""
+    """The column that stays the same, or falls, where growth is linear or better: compared row by row."""
     rows: list[dict[str, float]] = field(default_factory=list)
     labels: dict[float, str] = field(default_factory=dict)
     """What the first column says where that is no plain number."""

@@ -47,7 +47,9 @@ class PowerDisk:
         run("mount", self._device, str(self.at))
 
     def lose_power(self) -> None:
-        """Nothing is written any more, and every access fails. Whoever uses it must end before ``regain_power``."""
+        """Drop all further writes, and fail every access.
+
+        Every process that uses the disk must end before ``regain_power``."""
         handle = os.open(self.at, os.O_RDONLY)
         try:
             fcntl.ioctl(handle, SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))

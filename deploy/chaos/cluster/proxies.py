@@ -1,5 +1,7 @@
-"""Links between processes of one host: whoever connects to a process reaches a proxy, which knows by the owner of the
-socket who that is, and passes on what they send each other, as the link between the two is at that moment.
+"""Links between processes of one host.
+
+A connection to a process reaches a proxy. The proxy knows the other process by the owner of the socket, and passes on
+what the two send each other, as the link between them is at that moment.
 
 A link that is cut holds what is sent, as TCP does on a broken cable: connections stay open, and go on when it is
 mended. What a proxy can not do: lose, double or reorder packets, or keep a connection from being opened. One over a
@@ -39,7 +41,7 @@ NARROW = 400_000 / 8
 DELAY_S, JITTER_S = 0.1, 0.05
 
 Way = tuple[str, str]
-"""From whom, to whom."""
+"""Sender and receiver."""
 
 
 @dataclass(slots=True)
@@ -231,7 +233,7 @@ class ProxyLinks:
                 try:
                     await sink.send_all(chunk)
                 except trio.BrokenResourceError:
-                    return  # read on the other way, too, and told there
+                    return  # read on the other way, too, and reported there
 
 
 def close(stream: trio.SocketStream, *, reset: bool) -> None:

@@ -1,5 +1,5 @@
-"""What faults see of the cluster that they strike, and the supervisor that a cluster has: who ends unasked is started
-again."""
+"""What faults see of the cluster that they strike, and the cluster's supervisor, which starts a process again that
+ended unasked."""
 
 from __future__ import annotations
 
@@ -114,9 +114,9 @@ class Stage:
     """The Spark query, where there is one."""
     claims: Claims = field(default_factory=Claims)
     down: Counter[str] = field(default_factory=Counter)
-    """Who is down on purpose: nobody starts it but the fault."""
+    """Processes that are down on purpose: only the fault starts them."""
     ended: list[tuple[float, str, str]] = field(default_factory=list)
-    """(when, who, last line of its log) of processes that ended unasked."""
+    """(when, which, last line of its log) of processes that ended unasked."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _turn: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
 
@@ -153,7 +153,7 @@ class Stage:
         await self.start(*nodes)
 
     async def asked(self, act: Callable[[], Awaitable[object]], holds: Callable[[dict[str, bool]], bool]) -> None:
-        """Do it, again and again, until it holds of the controllers: who is in the group, and whether it votes.
+        """Do it, again and again, until it holds of the controllers: which are in the group, and which of them vote.
         Raises ``Unhealed``."""
         with trio.move_on_after(WHOLE_S):
             while True:
@@ -165,7 +165,7 @@ class Stage:
         raise Unhealed(f"the group of controllers did not become as it should be within {WHOLE_S:g} s")
 
     async def vote_again(self, controller: str) -> None:
-        """It has lost its store: when the others know that, it is added again, as its log tells the operator."""
+        """It has lost its store: when the others know that, it is added again, as its log advises the operator."""
         await self.asked(trio.lowlevel.checkpoint, lambda votes: not votes.get(controller, False))
         url = self.cluster.get(controller).url
         await self.asked(
@@ -233,7 +233,7 @@ class Stage:
         return {one.node: votes(one) for one in (await self.log.cluster.quorum()).controllers}
 
     async def supervise(self) -> None:
-        """Start again who ends unasked, as systemd or Kubernetes would; for ever."""
+        """Start every process again that ends unasked, as systemd or Kubernetes would; for ever."""
         while True:
             await trio.sleep(0.5)
             for process in self.cluster.processes:
@@ -269,11 +269,11 @@ class Stage:
         return [other for other in self.everyone() if other != node]
 
     async def leader(self, random: Random) -> str:
-        """Who leads one of the topic's partitions."""
+        """A leader of one of the topic's partitions."""
         return random.choice(await self._until(self._leaders))
 
     async def follower(self, random: Random) -> str:
-        """Who leads fewest of them."""
+        """The server that leads fewest of them."""
         leaders = await self._until(self._leaders)
         nodes = self.nodes("replica")
         fewest = min(leaders.count(node) for node in nodes)

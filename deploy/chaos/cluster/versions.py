@@ -21,8 +21,8 @@ def _git(*arguments: str) -> bytes:
     try:
         return subprocess.run(["git", "-C", ROOT, *arguments], check=True, capture_output=True).stdout
     except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        told = getattr(error, "stderr", b"").decode().strip() or str(error)
-        raise NoRevision(told) from error
+        reason = getattr(error, "stderr", b"").decode().strip() or str(error)
+        raise NoRevision(reason) from error
 
 
 def resolve(revision: str) -> str:

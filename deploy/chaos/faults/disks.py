@@ -18,7 +18,7 @@ TAIL_BYTES = 64 << 10
 """A bit that flips in the end of a log flips within so many bytes of it."""
 Repaired = Callable[[], bool]
 Damage = Callable[[Path, Random], Repaired]
-"""Does it to a partition's folder, and tells how to see that it is made good. Raises ``Unfit``."""
+"""Damages a partition's folder, and returns how to see that the damage is mended. Raises ``Unfit``."""
 
 
 async def _power(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:

@@ -39,7 +39,7 @@ class Fault:
     begin: Callable[[Stage, str, Random], AbstractAsyncContextManager[None]]
 
     async def target(self, stage: Stage, random: Random) -> str:
-        """Whom it strikes, as things are now; ``ALL``."""
+        """The process that it strikes, as things are now; or ``ALL``."""
         match self.strikes:
             case "leader":
                 return await stage.leader(random)

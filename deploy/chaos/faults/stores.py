@@ -150,7 +150,7 @@ async def _old_disk(stage: Stage, target: str, random: Random) -> AsyncIterator[
         await stage.start(target)
         await stage.commit(TOPICS)
         await stage.acknowledged(target)
-        await trio.sleep(STEADY_S)  # heartbeats tell the others what it has acknowledged
+        await trio.sleep(STEADY_S)  # heartbeats carry what it has acknowledged to the others
         async with stage.old_copy_named(target):
             await stage.kill(target)
             wipe(data)

@@ -129,7 +129,7 @@ class _Scale:
 
 
 def short(value: float) -> str:
-    """As few signs as tell it."""
+    """The number in as few characters as it takes."""
     for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{sign}"

@@ -47,7 +47,7 @@ def render(
         _resources(outcome.usages, outcome.seconds),
         _left_out(lacking),
         f"<h2>Run it again</h2><p><code>{escape(shlex.join(command))}</code></p>",
-        "<p>The schedule is a function of the seed; whom a fault strikes depends on who leads at that moment.</p>",
+        "<p>The schedule is a function of the seed. The process that a fault strikes depends on the leader then.</p>",
     ]
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -133,7 +133,7 @@ def _plots(outcome: Outcome) -> str:
         lines(waits, axis, "Time to acks of all", "seconds, logarithmic", log=True),
     ]
     if failed:
-        made.append(lines(failed, axis, "Told to have failed", "operations per second", height=90))
+        made.append(lines(failed, axis, "Reported as failed", "operations per second", height=90))
     return "".join(made)
 
 
@@ -189,7 +189,7 @@ def _judged(outcome: Outcome) -> str:
             ("starts of the Spark query", f"{copied.starts:,}"),
         ]
     rows += [
-        (f"{reason} (told to a client)", f"{count:,}") for reason, count in outcome.meter.reasons.most_common(30)
+        (f"{reason} (reported to a client)", f"{count:,}") for reason, count in outcome.meter.reasons.most_common(30)
     ]
     table = "".join(f"<tr><td>{escape(name)}</td><td class=n>{count}</td></tr>" for name, count in rows)
     ended = "".join(
@@ -198,7 +198,7 @@ def _judged(outcome: Outcome) -> str:
     )
     fell = (
         f"<details><summary>{len(outcome.ended)} times a process ended without being asked to, and was started again"
-        "</summary><div class='card scroll'><table><tr><th class=n>at s<th>who<th>last line of its log</tr>"
+        "</summary><div class='card scroll'><table><tr><th class=n>at s<th>process<th>last line of its log</tr>"
         f"{ended}</table></div></details>"
     )
     return (

@@ -60,5 +60,5 @@ def compare(name: str, wanted: list[Row], copies: list[Row], source_start: int =
         "are copies of nothing that is committed": [place for place in times if place not in values],
         "have another value": [place for place, value in copies if values.get(place, value) != value],
     }
-    told = [f"{name}: {len(those)} records {how}, {those[0]} among them" for how, those in found.items() if those]
-    return told or [f"{name}: the copies are in another order than the records"]
+    findings = [f"{name}: {len(those)} records {how}, {those[0]} among them" for how, those in found.items() if those]
+    return findings or [f"{name}: the copies are in another order than the records"]

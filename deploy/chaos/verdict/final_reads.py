@@ -9,7 +9,7 @@ from tidelog.verify import Recorder, identity
 
 
 async def drain(log: Log, recorder: Recorder) -> None:
-    """Tell the recorder all of it."""
+    """Record all of it in the history."""
     for topic, partitions in PARTITIONS.items():
         for partition in range(partitions):
             for isolation in ("committed", "uncommitted"):
@@ -30,6 +30,6 @@ async def _drain(log: Log, recorder: Recorder, topic: str, partition: int, isola
                 control += range(fetched.header.base_offset, fetched.header.end_offset)
             else:
                 rows += fetched.records(topic)
-    told = [(record.offset, identity(record.value, record.key, record.headers)) for record in rows]
-    recorder.drain(process, place, told, control)
+    rows_read = [(record.offset, identity(record.value, record.key, record.headers)) for record in rows]
+    recorder.drain(process, place, rows_read, control)
     recorder.drained(process, place, start, isolation)

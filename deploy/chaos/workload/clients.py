@@ -1,5 +1,7 @@
-"""What goes on while faults come: producers, conditional writers, transactions, a consumer group and plain consumers,
-each a client of its own that knows all gateways. Each goes on whatever it is told, and tells the recorder."""
+"""The workload under faults: producers, conditional writers, transactions, a consumer group and plain consumers.
+
+Each is a client of its own that knows all gateways. It goes on after any error, and records what it hears in the
+history."""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ LARGEST = 600
 """Bytes of a value."""
 
 Sent = tuple[Pending, Sending, float]
-"""A record, what the recorder is to be told of it, and when it was sent."""
+"""A record, its identity in the history, and when it was sent."""
 
 
 @dataclass(slots=True)
@@ -172,7 +174,7 @@ class Workload:
                 await self._transfer(log, label, gives_up=number % 8 == 7)
 
     async def _transfer(self, log: Log, label: str, *, gives_up: bool) -> None:
-        with self.recorder.transaction(label, "mover") as told:
+        with self.recorder.transaction(label, "mover") as transaction:
             async with log.transaction("mover") as transaction:
                 for partition in range(PARTITIONS[TRANSFERS]):
                     value, place = f"{label}-{partition}".encode(), f"{TRANSFERS}/{partition}"
@@ -181,7 +183,7 @@ class Workload:
                         sending.acked(ack.offset, ack.leader_epoch)
                 if gives_up:
                     raise _GivenUp
-                told.asks()
+                transaction.asks()
 
     # --- readers -------------------------------------------------------------------------------------------
 
@@ -214,10 +216,10 @@ class Workload:
                     records = await consumer.next_records()
                 readers[records[0].partition].tell(records, began, group=GROUP)
                 last = records[-1]
-                told = self.recorder.commit(
+                commit = self.recorder.commit(
                     name, GROUP, consumer.generation, {f"{RECORDS}/{last.partition}": last.offset + 1}
                 )
-                with suppress(TidelogError), self.meter.operation("commit"), told:
+                with suppress(TidelogError), self.meter.operation("commit"), commit:
                     await consumer.commit()
 
 

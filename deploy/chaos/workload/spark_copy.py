@@ -33,7 +33,7 @@ class Copier:
     def __init__(self, folder: Path, gateways: list[str], retention_bytes: int) -> None:
         self.starts = 0
         self.ended: list[tuple[float, str, str]] = []
-        """(when, who, why) it ended unasked, without those whom a fault killed."""
+        """(when, which, why) the job ended unasked. Ends by a fault are not in it."""
         self._folder = folder
         self._retention_bytes = retention_bytes
         self._job = {
@@ -103,11 +103,11 @@ class Copier:
     def _reason(self) -> str:
         """The last line that says what was wrong."""
         lines = self._log.read_text(errors="replace").splitlines()
-        told = [line for line in lines if "Error" in line or "Exception" in line or "[TIDELOG_" in line]
-        return (told or lines or [""])[-1].strip()
+        errors = [line for line in lines if "Error" in line or "Exception" in line or "[TIDELOG_" in line]
+        return (errors or lines or [""])[-1].strip()
 
     def batches(self) -> int:
-        """Micro-batches that are committed, as the checkpoint tells."""
+        """Micro-batches that are committed, by the checkpoint."""
         return self._numbered("commits")
 
     def _numbered(self, part: str) -> int:

@@ -1,4 +1,4 @@
-"""The Spark program of a run, as a user would write it: every record of the topics that it is told, to another topic,
+"""The Spark program of a run, as a user would write it: every record of the given topics, to another topic,
 exactly once. Each partition is copied to one of its own, and the key of a copy says what it is a copy of. When the
 file ``finish`` appears in its folder, it comes to the end of what there is, and ends.
 

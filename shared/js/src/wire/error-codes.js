@@ -1,4 +1,4 @@
-/** Every error code and what it tells its receiver. Generated from the code by `make pages`. */
+/** Every error code and its meaning. Generated from the code by `make pages`. */
 export const CODES = {
   NOT_LEADER: { text: "this server does not lead the partition", retriable: true, refreshMetadata: true },
   FENCED_LEADER_EPOCH: { text: "the request carries an older leader epoch than the server's", retriable: true, refreshMetadata: true },
