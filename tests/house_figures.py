@@ -1,6 +1,7 @@
 """Prints how the house stands: sizes, rooms, names, and how many calls one record takes.
 
     cd tests; ../.venv/bin/python house_figures.py
+    cd tests; ../.venv/bin/python house_figures.py --docstrings 20    drawn by the commit's hash, for a reader
 
 Nothing here is judged: ``test_tidy`` has the rules that must hold, and these figures show the trend. *Calls* are
 those of functions of ``services`` and ``shared``. The record is sent to one of three replica servers without a
@@ -12,6 +13,8 @@ each other.
 from __future__ import annotations
 
 import ast
+import random
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -121,19 +124,35 @@ def names(trees: dict[Path, ast.Module]) -> None:
 
 def explanation(trees: dict[Path, ast.Module]) -> None:
     """How much of the text is docstrings and comments."""
-    told = total = 0
+    explained = total = 0
     for path, tree in trees.items():
         text = path.read_text()
         total += len(text)
-        told += sum(len(line.strip()) for line in text.splitlines() if line.strip().startswith("#"))
+        explained += sum(len(line.strip()) for line in text.splitlines() if line.strip().startswith("#"))
         for node in ast.walk(tree):
             if (
                 isinstance(node, ast.Expr)
                 and isinstance(node.value, ast.Constant)
                 and isinstance(node.value.value, str)
             ):
-                told += len(node.value.value)
-    print(f"explanation: {told / total:.0%} of the text")
+                explained += len(node.value.value)
+    print(f"explanation: {explained / total:.0%} of the text")
+
+
+def docstrings(trees: dict[Path, ast.Module], count: int) -> None:
+    """Print docstrings of functions and classes without their code, drawn at random by the commit's hash.
+
+    A reader who does not know the code says what each of them does."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    every = [
+        (path.relative_to(ROOT), node.name, text)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (text := ast.get_docstring(node))
+    ]
+    for path, name, text in random.Random(commit.strip()).sample(every, count):
+        print(f"{path}: {name}\n    " + text.replace("\n", "\n    ") + "\n")
 
 
 class Calls:
@@ -180,8 +199,11 @@ def record() -> None:
 
 
 def main() -> None:
-    """Print all of it."""
+    """Print all of it, or only docstrings."""
     trees = sources()
+    if sys.argv[1:2] == ["--docstrings"]:
+        docstrings(trees, int(sys.argv[2]))
+        return
     sizes(trees)
     rooms()
     names(trees)
