@@ -50,7 +50,7 @@ CORES = [
 ROOM_MODULES = 18
 MODULE_LINES = 700
 FUNCTION_LINES = 70
-LONGER: dict[str, str] = {}
+LONGER = {"services/controller/tidelog_controller/raft/raft.py": "one state machine: a server of Raft"}
 """Modules over the limit, each with its reason."""
 
 NOUNS = {"keyring", "tracing"}

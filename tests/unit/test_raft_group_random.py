@@ -14,7 +14,8 @@ import pytest
 from raft_net import Net, Node
 from test_raft_random import Walk
 from tidelog.errors import ProtocolError, TidelogError
-from tidelog_controller.raft.raft import RaftEffect, RaftSettings, ReadReady, Restore
+from tidelog_controller.raft.effects import RaftEffect, ReadReady, Restore
+from tidelog_controller.raft.settings import RaftSettings
 
 SPARES = ("c8", "c9")
 
