@@ -61,7 +61,7 @@ UNIT_TESTS = {
 """Where the modules are that the folders of ``tests/unit`` test."""
 MODULE_LINES = 700
 FUNCTION_LINES = 70
-LONGER: dict[str, str] = {}
+LONGER = {"services/controller/tidelog_controller/raft/raft.py": "one state machine: a server of Raft"}
 """Modules over the limit, each with its reason."""
 
 NOUNS = {"keyring", "tracing"}

@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 from tidelog.sansio.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult, Message, Vote
-from tidelog_controller.raft.log import apply_persist
-from tidelog_controller.raft.raft import Apply, Persist, Raft, RaftEffect, RaftSettings, Stored, TakeSnapshot
+from tidelog_controller.raft.effects import Apply, Persist, RaftEffect, TakeSnapshot, apply_persist
+from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.raft import Raft
+from tidelog_controller.raft.settings import RaftSettings
 
 SETTINGS = RaftSettings(
     heartbeat_s=1.0, election_timeout_min_s=10.0, election_timeout_max_s=20.0, append_max_bytes=1, append_window=1
@@ -73,7 +75,7 @@ class Server:
                 progress.heard_round = 0
             if progress._round is not None:
                 progress._round = (progress._round[0], 0.0)
-        if raft._transfer is not None:
+        if raft._transfer.target is not None:
             raft._transfer.ends_at = 5.0
 
 

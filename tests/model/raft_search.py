@@ -33,8 +33,7 @@ from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult
 from tidelog_controller.raft.configuration import Configuration, Member
-from tidelog_controller.raft.log import Base
-from tidelog_controller.raft.raft import Stored
+from tidelog_controller.raft.log import Base, Stored
 
 from model.ghost import Violation, must
 from model.raft_cores import BEAT_S, GIVE_UP_S, QUIET_S, Act, Cores, Facts, Move, Server
@@ -398,7 +397,7 @@ def _change(kind: str, node: NodeId) -> Act:
 
 def _give_up(server: Server) -> list[Any]:
     """A transfer has failed."""
-    return server.raft.on_tick(GIVE_UP_S) if server.raft._transfer is not None else []
+    return server.raft.on_tick(GIVE_UP_S) if server.raft._transfer.target is not None else []
 
 
 def main() -> int:

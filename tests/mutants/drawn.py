@@ -99,16 +99,15 @@ SAFETY = (
     *(
         f"{CONTROLLER}/raft/{name}.py"
         for name in (
-            "base",
             "bootstrap",
             "configuration",
-            "elections",
+            "effects",
+            "leadership_transfer",
             "log",
             "membership",
             "progress",
             "raft",
             "read_index",
-            "replication",
             "snapshot_transfer",
             "status",
         )

@@ -10,11 +10,11 @@ from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendResult
 from tidelog_controller.metadata.client_sessions import ClientSessions
 from tidelog_controller.raft.bootstrap import Bootstrap
-from tidelog_controller.raft.configuration import Configuration, encode_members
+from tidelog_controller.raft.configuration import Configuration
+from tidelog_controller.raft.effects import ReadReady
 from tidelog_controller.raft.log import decode_entries
 from tidelog_controller.raft.progress import Progress
-from tidelog_controller.raft.raft import Raft, ReadReady
-from tidelog_controller.raft.replication import RaftReplication
+from tidelog_controller.raft.raft import Raft
 
 from mutants import rules
 from mutants.rules import Patch
@@ -152,7 +152,7 @@ def commit_earlier_terms_by_counting(patch: Patch) -> None:
         matches = [own.get(node, 0) if follower is None else follower.match for node, follower in known.items()]
         commit_and_tell(self, sorted(matches, reverse=True)[self.members.majority - 1])
 
-    patch.setattr(RaftReplication, "_advance_commit", advance)
+    patch.setattr(Raft, "_commit_by_counting", advance)
 
 
 def commit_and_tell(raft, index) -> None:
@@ -256,8 +256,8 @@ def read_at_once(patch: Patch) -> None:
     def read(self, now):
         if self.role != "leader" or self.log.term_at(self.commit_index) != self.term:
             return None, []
-        self._last_token += 1
-        return self._last_token, [ReadReady(self._last_token)]
+        token = self._reads.new_token()
+        return token, [ReadReady(token)]
 
     patch.setattr(Raft, "read", read)
 
@@ -278,15 +278,9 @@ def changes(patch: Patch, is_early) -> None:
     def change(self, members, now):
         if is_early(self):
             return refuse(self, members, now)
-        if not members.keeps_quorum(lambda node: self.is_live(node, now)):
+        if not members.keeps_quorum(self._live_voters(now)):
             return refuse(self, members, now)
-        entry = self.log.append(self.term, encode_members(members), is_members=True)
-        for member in members.all:
-            if member.node != self.node_id and member.node not in self._progress:
-                self._progress[member.node] = self._new_progress(member.store, now)
-        self._replicate_all()
-        self._advance_commit()
-        return entry.index, self._take_effects()
+        return self._append_members(members, now), self._take_effects()
 
     patch.setattr(Raft, "_change", change)
 
@@ -317,7 +311,7 @@ def count_learners(patch: Patch) -> None:
         if self.log.term_at(index) == self.term:
             commit_and_tell(self, index)
 
-    patch.setattr(RaftReplication, "_advance_commit", advance)
+    patch.setattr(Raft, "_commit_by_counting", advance)
 
 
 @breaks("lost stores", "A voter is a store: a controller that has lost its store has no vote.")
@@ -374,12 +368,12 @@ def end_the_refill_early(patch: Patch) -> None:
 @breaks("decision 19", "What an earlier life of a store has acknowledged does not count for this one.")
 def believe_an_earlier_life(patch: Patch) -> None:
     """Answers to older rounds are taken as answers of this life."""
-    begin = Progress._begin_life
+    begin = Progress._begin_incarnation
 
     def begin_at_once(self, round):
         begin(self, 0)
 
-    patch.setattr(Progress, "_begin_life", begin_at_once)
+    patch.setattr(Progress, "_begin_incarnation", begin_at_once)
 
 
 @breaks("decision 19", "A server that has heard the leader of a term votes for no other one in it.")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.raft_network import FIVE, LATER, THREE, Net, append, core, log, sent, terms_of
 from tidelog.wire.messages import AppendResult, RequestVote, Vote
-from tidelog_controller.raft.raft import Entry, Stored
+from tidelog_controller.raft.log import Entry, Stored
 
 
 def test_C16_double_vote_after_restart():

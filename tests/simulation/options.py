@@ -10,7 +10,7 @@ from tidelog_controller.active.leader_balancer import BalanceSettings
 from tidelog_controller.active.timeline_writer import TimelineSettings
 from tidelog_controller.controller import ControllerSettings
 from tidelog_controller.metadata.rules.topics import GroupsTopicSettings
-from tidelog_controller.raft.raft import RaftSettings
+from tidelog_controller.raft.settings import RaftSettings
 from tidelog_replica.config import ReplicaSettings, TransactionSettings
 
 from simulation.clients.producer import ProducerOptions

@@ -17,7 +17,8 @@ from tidelog_controller.controller import Controller, ControllerEffect, Controll
 from tidelog_controller.metadata.rules.feature_level import Linked
 from tidelog_controller.metadata.state_machine import encode_state
 from tidelog_controller.metadata_log import MakeSnapshot
-from tidelog_controller.raft.log import Persist, Stored, apply_persist
+from tidelog_controller.raft.effects import Persist, apply_persist
+from tidelog_controller.raft.log import Stored
 
 NO_TIMELINE = TimelineSettings(replication_factor=0)
 """There are no replica servers to write it to."""

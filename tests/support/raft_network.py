@@ -16,19 +16,18 @@ from tidelog.sansio.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries, Message, Vote
 from tidelog_controller.raft.configuration import Configuration, Member, members_of
-from tidelog_controller.raft.log import Base, apply_persist, encode_entries
-from tidelog_controller.raft.raft import (
+from tidelog_controller.raft.effects import (
     Apply,
-    Entry,
     Persist,
-    Raft,
     RaftEffect,
-    RaftSettings,
     Restore,
     RoleChanged,
-    Stored,
     TakeSnapshot,
+    apply_persist,
 )
+from tidelog_controller.raft.log import Base, Entry, Stored, encode_entries
+from tidelog_controller.raft.raft import Raft
+from tidelog_controller.raft.settings import RaftSettings
 
 THREE = ("c1", "c2", "c3")
 FIVE = ("c1", "c2", "c3", "c4", "c5")

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tidelog_controller.raft.log import Entry, Persist, Stored
+from tidelog_controller.raft.effects import Persist
+from tidelog_controller.raft.log import Entry, Stored
 from tidelog_controller.storage import Damaged, RaftStorage
 
 SMALL_PAGE = 512

@@ -118,7 +118,8 @@ from tidelog_controller.metadata.rules.topics import (
 )
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata_log import Consensus, ControllerEffect, ControllerSettings, answer_to
-from tidelog_controller.raft.raft import Entry, Persist, Stored
+from tidelog_controller.raft.effects import Persist
+from tidelog_controller.raft.log import Entry, Stored
 
 __all__ = ["Controller", "ControllerEffect", "ControllerSettings", "Entry", "Persist", "Stored"]
 

@@ -36,20 +36,19 @@ from tidelog_controller.metadata.rules.topics import GroupsTopicSettings
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_proposal, step
 from tidelog_controller.raft.bootstrap import Bootstrap
-from tidelog_controller.raft.raft import (
+from tidelog_controller.raft.effects import (
     Apply,
-    Entry,
     MembersChanged,
     Persist,
-    Raft,
     RaftEffect,
-    RaftSettings,
     ReadReady,
     Restore,
     RoleChanged,
-    Stored,
     TakeSnapshot,
 )
+from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.raft import Raft
+from tidelog_controller.raft.settings import RaftSettings
 from tidelog_controller.raft.status import describe_quorum
 
 

@@ -26,7 +26,8 @@ from tidelog_controller.metadata.rules.recovery import index_beyond, recovered
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state, step
 from tidelog_controller.raft.configuration import Configuration, Member
-from tidelog_controller.raft.log import Base, Persist, RaftLog, Snapshot, Stored
+from tidelog_controller.raft.effects import Persist
+from tidelog_controller.raft.log import Base, RaftLog, Snapshot, Stored
 from tidelog_controller.storage import RaftStorage
 
 

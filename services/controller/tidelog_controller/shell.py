@@ -37,7 +37,8 @@ from tidelog_controller.controller import Controller, ControllerEffect
 from tidelog_controller.metadata.rules.feature_level import Linked
 from tidelog_controller.metadata.state_machine import encode_state
 from tidelog_controller.metadata_log import AddressesChanged, MakeSnapshot
-from tidelog_controller.raft.log import Entry, Persist
+from tidelog_controller.raft.effects import Persist
+from tidelog_controller.raft.log import Entry
 
 INBOX = 4096
 """Inputs that wait at most; closed links come on top."""

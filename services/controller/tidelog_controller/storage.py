@@ -45,7 +45,8 @@ from tidelog.types import NodeId
 
 from tidelog_controller.last_commit import NO_COMMIT, LastCommit, LastCommitFile, sync_path
 from tidelog_controller.raft.configuration import NOBODY, Configuration, decode_members, encode_members
-from tidelog_controller.raft.log import Base, Entry, Persist, Snapshot, Stored
+from tidelog_controller.raft.effects import Persist
+from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
 
 FORMAT = 2
 

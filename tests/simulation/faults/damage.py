@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tidelog.types import TopicPartition
-from tidelog_controller.raft.log import Persist
+from tidelog_controller.raft.effects import Persist
 from tidelog_replica.storage.encryption.files import BATCHES_AT
 
 from simulation.processes.controller import ControllerProcess, RaftStore

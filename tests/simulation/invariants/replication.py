@@ -145,8 +145,7 @@ INVARIANTS = {
         "One leader per term, log matching, leader completeness, entries durable before they are acknowledged, and"
         " equal state at an equal index.",
         (
-            "tidelog_controller.raft.elections",
-            "tidelog_controller.raft.replication",
+            "tidelog_controller.raft.raft",
             "tidelog_controller.storage",
         ),
     ),

@@ -14,7 +14,8 @@ from tidelog_controller.controller import Controller
 from tidelog_controller.metadata.rules.feature_level import Linked
 from tidelog_controller.metadata.state_machine import decode_state, encode_state
 from tidelog_controller.metadata_log import AddressesChanged, MakeSnapshot
-from tidelog_controller.raft.log import Persist, Stored, apply_persist
+from tidelog_controller.raft.effects import Persist, apply_persist
+from tidelog_controller.raft.log import Stored
 
 from simulation.processes.process import SimProcess, describe
 from simulation.world.network import Frame, SimLink

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from tidelog.errors import ConfigError
 from tidelog_controller.raft.configuration import encode_members, members_of
-from tidelog_controller.raft.log import Base, Entry, Persist, Snapshot, Stored, apply_persist
+from tidelog_controller.raft.effects import Persist, apply_persist
+from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside
 
 
@@ -164,7 +165,8 @@ def test_what_an_earlier_database_left_beside_a_new_one_is_not_taken_for_its_own
 def test_a_killed_process_loses_nothing_that_perform_returned_from(tmp_path: Path) -> None:
     script = (
         "import os, sys\n"
-        "from tidelog_controller.raft.log import Entry, Persist\n"
+        "from tidelog_controller.raft.effects import Persist\n"
+        "from tidelog_controller.raft.log import Entry\n"
         "from tidelog_controller.storage import RaftStorage\n"
         "storage = RaftStorage(sys.argv[1], 'harbour', 'c1', 's')\n"
         "storage.perform(Persist(4, 'c3', None, (Entry(1, 4, b'x'),)))\n"

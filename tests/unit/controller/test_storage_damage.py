@@ -21,7 +21,8 @@ from support.raft_store_files import (
     read_files,
     write_files,
 )
-from tidelog_controller.raft.log import Entry, Persist, Stored, apply_persist
+from tidelog_controller.raft.effects import Persist, apply_persist
+from tidelog_controller.raft.log import Entry, Stored
 from tidelog_controller.storage import Damaged
 
 COMMITS = 200

@@ -13,7 +13,7 @@ from tidelog.runtime.metrics import Metric, MetricsPage, Sample, by_label
 from tidelog.types import NodeId
 
 from tidelog_controller.metadata.state import MetadataState
-from tidelog_controller.raft.base import Role
+from tidelog_controller.raft.effects import Role
 from tidelog_controller.shell import ControllerShell
 
 LEADERS = Metric(

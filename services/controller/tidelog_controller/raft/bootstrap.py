@@ -7,7 +7,7 @@ store. Each controller sends the names of all stores that it knows, its own incl
 founds the cluster when the last ``Meet`` of every other controller names exactly the stores that it knows itself. All
 reach the same configuration, since it is made of the same names, sorted. The controller that founds the cluster sends
 the configuration to all others before it asks for a vote: a controller that does not have it yet gives none
-(``raft/elections.py``).
+(``raft/raft.py``).
 
 Why the *same* stores: a controller that has met all others may miss that they have founded the cluster. If one of
 them then loses its disk and meets it again, it has heard of an empty store of each, but these were not all empty at
@@ -25,8 +25,8 @@ The configuration that a founded controller names is the one at the beginning of
 has compacted its log, a later one that is committed. Either is safe to begin with: no controller with less than what
 was committed under it is elected.
 
-Who waits is brought the log by the leader when it is added. ``join`` and a store that was made anew in place of a
-damaged one wait from the begin."""
+A controller that waits gets the log from the leader when it is added. With ``join``, or with a store that was made
+anew in place of a damaged one, it waits from the start."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import Meet
 
 from tidelog_controller.raft.configuration import Configuration, Member
-from tidelog_controller.raft.raft import Raft, RaftEffect
+from tidelog_controller.raft.effects import RaftEffect
+from tidelog_controller.raft.raft import Raft
 
 MEET_EVERY_S = 0.5
 
 
 class Bootstrap:
-    """The begin of one controller's ``Raft``."""
+    """The founding of the cluster, as one controller takes part in it."""
 
     def __init__(self, raft: Raft, urls: Mapping[NodeId, str], *, waits: bool, now: float) -> None:
         """``urls``: the controllers that found the cluster, this one included. ``waits``: it never founds."""
@@ -61,7 +62,7 @@ class Bootstrap:
 
     @property
     def founded(self) -> bool:
-        """There is a configuration."""
+        """Whether this controller has a configuration."""
         return bool(self.raft.members.all)
 
     def deadline(self) -> float | None:
@@ -69,7 +70,7 @@ class Bootstrap:
         return None if self.founded or (self._waits and self.lost) else self._meet_at
 
     def on_tick(self, now: float) -> Sequence[RaftEffect]:
-        """Tell all others what this one has heard, and found the cluster if it is alone."""
+        """Send all others the stores that this controller knows, and found the cluster if it is alone."""
         deadline = self.deadline()
         if deadline is None or now < deadline:
             return []
@@ -78,9 +79,9 @@ class Bootstrap:
         return effects + list(self._found_if_all_know_the_same(now))
 
     def on_meet(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
-        """Another one tells what it knows."""
+        """Take the stores that another controller knows, and found the cluster if all know the same."""
         if self.founded:
-            return [] if meet.founded else [self._tell(sender)]
+            return [] if meet.founded else [self._answer_founded(sender)]
         if meet.founded:
             return self._on_founded(sender, meet, now)
         if sender not in self._urls:
@@ -116,14 +117,14 @@ class Bootstrap:
             tuple(Member(node, self._urls[node], True, stores[node]) for node in sorted(self._urls))
         )
         effects = self.raft.found(members, now)
-        announcements = [self._tell(peer) for peer in self._peers]
+        announcements = [self._answer_founded(peer) for peer in self._peers]
         return [Event("cluster_founded", {"controllers": sorted(self._urls)}), *announcements, *effects]
 
     def _meet(self, peer: NodeId) -> Send:
         return Send(peer, Meet(self.raft.store, self._stores.get(peer, ""), stores=dict(self._stores)))
 
-    def _tell(self, sender: NodeId) -> Send:
-        """This one is founded: what its configuration says of the other."""
+    def _answer_founded(self, sender: NodeId) -> Send:
+        """Return the answer of a founded controller: what its configuration says of the other one."""
         raft = self.raft
         member = raft.members.find(sender)
         known_as = member.store if member is not None else ""

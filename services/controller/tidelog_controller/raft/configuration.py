@@ -1,17 +1,17 @@
-"""Who takes part in Raft: the configuration (Raft §6, dissertation §4).
+"""The members of the Raft group: the configuration (Raft §6, dissertation §4).
 
 A configuration lists members, each a voter or a learner (dissertation §4.2.1: it gets the log and counts for
 nothing). **A voter is a store, not a name**: the random name of the storage in which term, vote and log are kept.
-What is said by another store under the same name counts for no majority: the memory of that controller was lost, and
+The answers of another store under the same name count for no majority: the memory of that controller was lost, and
 with it votes and entries that others rely on. To the algorithm the lost store is a server that crashed for ever; the
-new one has a vote when a configuration names it. ``store`` is "" only in a learner, until it has been heard.
+new one has a vote when a configuration names it. ``store`` is "" only in a learner, until it has answered.
 
 Configurations are entries of the log and in force from when they are appended, committed or not. Each differs from
 the one before in one voter at most, so that any majority of one and any of the other overlap (dissertation §4.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import cbor2
@@ -23,22 +23,22 @@ Member = ControllerMember
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One configuration; empty: none is known."""
+    """One configuration; an empty one means that none is known."""
 
     all: tuple[Member, ...] = ()
 
     @property
     def voters(self) -> tuple[Member, ...]:
-        """Those that decide."""
+        """The members that have a vote."""
         return tuple(member for member in self.all if member.voter)
 
     @property
     def majority(self) -> int:
-        """How many voters decide."""
+        """How many voters are a majority."""
         return len(self.voters) // 2 + 1
 
     def find(self, node: NodeId) -> Member | None:
-        """The member of that name."""
+        """Return the member of that name, if there is one."""
         return next((member for member in self.all if member.node == node), None)
 
     def has_vote(self, node: NodeId, store: str) -> bool:
@@ -47,43 +47,43 @@ class Configuration:
         return member is not None and member.voter and member.store == store
 
     def wins(self, store_of: Mapping[NodeId, str]) -> bool:
-        """Whether those that said yes, each with the store that it said it from, are a majority."""
+        """Whether the controllers that granted a vote, each with its store, are a majority."""
         yes = sum(store_of.get(voter.node) == voter.store for voter in self.voters)
         return yes >= self.majority
 
     def with_learner(self, node: NodeId, url: str) -> Configuration:
-        """With that controller as a learner, whatever it was."""
+        """Return this configuration with that controller as a learner, whatever it was before."""
         others = self.without(node).all
         return Configuration((*others, Member(node, url, voter=False)))
 
     def with_voter(self, node: NodeId, store: str) -> Configuration:
-        """With that learner as a voter from now on."""
+        """Return this configuration with that learner as a voter."""
         return Configuration(tuple(replace(m, voter=True, store=store) if m.node == node else m for m in self.all))
 
     def without(self, node: NodeId) -> Configuration:
-        """Without that controller."""
+        """Return this configuration without that controller."""
         return Configuration(tuple(member for member in self.all if member.node != node))
 
-    def keeps_quorum(self, is_live: Callable[[NodeId], bool]) -> bool:
+    def keeps_quorum(self, live: Collection[NodeId]) -> bool:
         """Whether the voters that are live are a majority."""
-        return sum(is_live(voter.node) for voter in self.voters) >= self.majority
+        return sum(voter.node in live for voter in self.voters) >= self.majority
 
 
 NOBODY = Configuration()
 
 
 def members_of(*nodes: NodeId) -> Configuration:
-    """A configuration of voters whose stores have no name: for a group that never loses one."""
+    """Return a configuration of voters whose stores have no name: for a group that never loses one."""
     return Configuration(tuple(Member(node) for node in nodes))
 
 
 def encode_members(members: Configuration) -> bytes:
-    """The data of a configuration entry: CBOR [[node, url, voter, store], …]."""
+    """Return the data of a configuration entry: CBOR [[node, url, voter, store], …]."""
     return cbor2.dumps([[m.node, m.url, m.voter, m.store] for m in members.all])
 
 
 def decode_members(data: bytes) -> Configuration:
-    """The configuration in an entry. Raises ``ValueError`` when it is none, or names a controller twice."""
+    """Return the configuration in an entry. Raises ``ValueError`` when it is none, or names a controller twice."""
     try:
         rows = cbor2.loads(data)
         found = [Member(node, url, voter, store) for node, url, voter, store in rows]

@@ -21,7 +21,7 @@ Everything that touches the list of entries is in this class.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import cbor2
@@ -67,7 +67,7 @@ EMPTY = Base()
 
 @dataclass(slots=True)
 class Stored:
-    """What a controller finds on its disk when it starts; the defaults are those of a new one."""
+    """The content of a controller's disk when it starts; the defaults are those of a new one."""
 
     term: int = 0
     voted_for: NodeId | None = None
@@ -75,41 +75,12 @@ class Stored:
     base: Base = EMPTY
     snapshot: Snapshot | None = None
     store: str = ""
-    """Random name of this storage, from when it was made."""
+    """The random name of this storage, drawn when it was made."""
     lost: bool = False
-    """It was made because an earlier one was damaged or missing: it never takes part in founding a cluster."""
+    """The storage was made because an earlier one was damaged or missing: it never takes part in founding a
+    cluster."""
     rolled_back: bool = False
     """The disk is an old copy, and the leader has not refilled it yet (``old_copies.py``): the store has no vote."""
-
-
-@dataclass(frozen=True, slots=True)
-class Persist:
-    """Make durable, before any later effect of the list: term, vote and whether the store is rolled back; the
-    snapshot, if there is one; then, if ``truncate_from`` is not None, the removal of all entries from that index on;
-    if ``base`` is not None, of all up to its index; then ``entries``, which follow what is left."""
-
-    term: int
-    voted_for: NodeId | None
-    truncate_from: int | None
-    entries: tuple[Entry, ...]
-    base: Base | None = None
-    snapshot: Snapshot | None = None
-    rolled_back: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """These entries are committed. Each entry comes once in the life of a ``Raft`` object, in order of index, from
-    the one after the stored snapshot; the state machine is rebuilt by that after a restart."""
-
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """The state machine is to be what this snapshot of another controller says; the next ``Apply`` follows it."""
-
-    snapshot: Snapshot
 
 
 class RaftLog:
@@ -127,22 +98,22 @@ class RaftLog:
 
     @property
     def last_index(self) -> int:
-        """Index of the last entry; the base's when there is none."""
+        """The index of the last entry; the base's when there is none."""
         return self.base.index + len(self._entries)
 
     @property
     def entry_count(self) -> int:
-        """Entries that are held."""
+        """How many entries the log holds."""
         return len(self._entries)
 
     @property
     def size_bytes(self) -> int:
-        """Of the commands in them."""
+        """The bytes of the commands in the entries."""
         return sum(len(entry.data) for entry in self._entries)
 
     @property
     def last_term(self) -> int:
-        """Term of the last entry; the base's when there is none."""
+        """The term of the last entry; the base's when there is none."""
         return self._entries[-1].term if self._entries else self.base.term
 
     @property
@@ -194,7 +165,7 @@ class RaftLog:
         return entry
 
     def first_conflict(self, entries: Sequence[Entry]) -> int | None:
-        """First index at which ``entries`` say something that this log does not; None when it holds them all.
+        """Return the first index at which ``entries`` differ from this log or go beyond it; None if it has them all.
 
         Judged by the entry's own term. Entries of this log beyond the last of ``entries`` are no conflict: an older,
         shorter message must not erase what a newer one brought (§5.3, fifth paragraph from the end). What is
@@ -220,7 +191,7 @@ class RaftLog:
     def last_at_or_below(self, index: int, term: int) -> int:
         """Largest index <= ``index`` whose term is <= ``term``: where two logs can still agree, given that one
         has an entry of ``term`` there and the other's differs (dissertation §3.5 back-off, as etcd does it). Below
-        the base, whose entries are gone, when it cannot be told here."""
+        the base if the entries that could show it are gone."""
         index = min(index, self.last_index)
         while index > self.base.index and self._entries[index - self.base.index - 1].term > term:
             index -= 1
@@ -229,12 +200,12 @@ class RaftLog:
     # --- founding and compaction: Raft §7 ------------------------------------------------------------------
 
     def found(self, members: Configuration) -> None:
-        """The configuration with which the log begins."""
+        """Begin the log with this configuration."""
         assert self.base == EMPTY, "a cluster is founded once"
         self._rebase(Base(0, 0, members))
 
     def compact(self, index: int) -> None:
-        """Entries up to ``index`` go; the caller knows that they are applied and that a snapshot stands for them."""
+        """Drop the entries up to ``index``, which are applied and for which a snapshot stands."""
         term = self.term_at(index)
         assert term is not None and index < self._first_unsaved, index
         members = self.members_at(index)
@@ -242,7 +213,7 @@ class RaftLog:
         self._rebase(Base(index, term, members))
 
     def restart(self, snapshot: Snapshot) -> None:
-        """The log of another controller, from its snapshot on; nothing of this one is left."""
+        """Become the log of another controller, from its snapshot on; nothing of this one is left."""
         if self._first_unsaved > self.base.index + 1:
             self._truncated_from = self.base.index + 1
         self._entries.clear()
@@ -263,7 +234,7 @@ class RaftLog:
         return changed or self._first_unsaved <= self.last_index
 
     def take_unsaved(self) -> tuple[int | None, tuple[Entry, ...], Base | None]:
-        """(truncate_from, entries, base) of a ``Persist``; they count as saved afterwards."""
+        """Return (truncate_from, entries, base) of a ``Persist``; they count as saved afterwards."""
         unsaved = self._truncated_from, self.slice(self._first_unsaved, self.last_index), self._unsaved_base
         self._truncated_from = self._unsaved_base = None
         self._first_unsaved = self.last_index + 1
@@ -276,7 +247,8 @@ class RaftLog:
 
 
 def check_entries(entries: Sequence[Entry], base: Base) -> None:
-    """Contiguous from the base and terms that never decrease, or AssertionError: storage checks before."""
+    """AssertionError unless the entries are contiguous from the base and their terms never decrease: the storage has
+    checked both before."""
     term = base.term
     for position, entry in enumerate(entries, base.index + 1):
         assert entry.index == position, f"entry {entry.index} stands at {position}"
@@ -284,26 +256,16 @@ def check_entries(entries: Sequence[Entry], base: Base) -> None:
         term = entry.term
 
 
-def apply_persist(stored: Stored, persist: Persist) -> Stored:
-    """What the disk holds after ``persist``: the meaning of the effect, for storage in memory."""
-    entries, base = stored.entries, persist.base or stored.base
-    if persist.truncate_from is not None:
-        entries = entries[: max(persist.truncate_from - stored.base.index - 1, 0)]
-    kept = [entry for entry in (*entries, *persist.entries) if entry.index > base.index]
-    check_entries(kept, base)
-    log = replace(stored, entries=kept, base=base, snapshot=persist.snapshot or stored.snapshot)
-    return replace(log, term=persist.term, voted_for=persist.voted_for, rolled_back=persist.rolled_back)
-
-
 def encode_entries(entries: Sequence[Entry]) -> bytes:
-    """Payload of an ``AppendEntries``: CBOR [[term, data], …], with [data] for a configuration; b"" for none."""
+    """Return the payload of an ``AppendEntries``: CBOR [[term, data], …], with [data] for a configuration; b"" for no
+    entries."""
     rows = [[entry.term, [entry.data] if entry.is_members else entry.data] for entry in entries]
     return cbor2.dumps(rows) if rows else b""
 
 
 def decode_entries(payload: Payload, prev_index: int, prev_term: int, term: int) -> tuple[Entry, ...]:
-    """Entries of an ``AppendEntries`` of ``term`` that follow (prev_index, prev_term). ProtocolError if the bytes
-    are not what ``encode_entries`` makes, or if the terms go back or beyond the message's own."""
+    """Return the entries of an ``AppendEntries`` of ``term`` that follow (prev_index, prev_term). ProtocolError if
+    ``encode_entries`` does not make these bytes, or if the terms go back or beyond the message's own."""
     raw = b"".join(payload) if isinstance(payload, list) else bytes(payload)
     if not raw:
         return ()

@@ -2,17 +2,17 @@
 
 Raft takes it for granted that a server remembers its term, its vote and its log (Ongaro & Ousterhout §5). A disk that
 is put back from an earlier copy, a snapshot of a virtual machine say, forgets the end of all three under the right
-store name (``raft/configuration.py``), and no mark on that disk can tell. The others can. Each controller remembers,
-in memory, for each store of the group one entry (index, term) that this store has acknowledged *and* that is
-committed. The leader knows it from the acknowledgements, and its heartbeats tell the followers, each of which may be
-the next candidate. Requests for votes and votes carry it too, so that a new leader knows what any of its voters
-remembers. All these messages tell the receiver what is known of its own store. A store never loses a committed entry
-that it has acknowledged, whatever leaders come and however late a message is. So a store that lacks it is *rolled
-back*, and one that is told so is never a healthy one.
+store name (``raft/configuration.py``), and no mark on that disk can show it. The other controllers can. Each
+controller remembers, in memory, for each store of the group one entry (index, term) that this store has acknowledged
+*and* that is committed. The leader knows it from the acknowledgements, and its heartbeats carry it to the followers,
+each of which may be the next candidate. Requests for votes and votes carry it too, so that a new leader knows what
+any of its voters remembers. All these messages contain what is known of the receiver's own store. A store never loses
+a committed entry that it has acknowledged, whatever leaders come and however late a message is. So a store that lacks
+it is *rolled back*, and a healthy store is never taken for one.
 
     sound --lacks what it had acknowledged--> rolled back --its log agrees up to the leader's target--> sound
 
-A store that is rolled back says so durably before it says anything else. It gives no vote and does not stand. It
+A store that is rolled back makes this durable before it sends anything else. It gives no vote and does not stand. It
 answers with a *refill id*, a random number that a new process draws anew. The leader does not count its answers for
 commits, reads, changes of the group and transfers. The target is the end of the leader's log when it heard of that
 refill id, so nothing that this store can ever have acknowledged to this leader lies behind it; and the leader names
@@ -20,13 +20,13 @@ the target only after a majority without this store has confirmed that it still 
 that moment lies behind it either. When the log agrees up to the target the mark goes away in the same transaction as
 the last entries come, and the store counts again.
 
-The leader tells answers of the store's earlier life by their ``round``: it begins a new round when it hears a refill
-id and another one when the refill ends, and ignores answers to older rounds. The store tells messages of an earlier
-refill by their refill id.
+The leader recognises answers of the store's earlier incarnation by their ``round``: it begins a new round when it
+hears a refill id and another one when the refill ends, and ignores answers to older rounds. The store recognises
+messages of an earlier refill by their refill id.
 
 A copy that lacks nothing that is known to be acknowledged is harmless: its term is brought up to date by the first
-message of the leader, and its vote of that term goes to that leader. What nobody alive remembers cannot be recognised
-(``docs/decisions/0019-an-old-copy-of-a-disk.md``)."""
+message of the leader, and its vote of that term goes to that leader. What no running controller remembers cannot be
+recognised (``docs/decisions/0019-an-old-copy-of-a-disk.md``)."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ from tidelog.wire.messages import Acked
 
 
 class AckedEntries:
-    """Of each store the furthest committed entry that it is known to have acknowledged. In memory only."""
+    """The furthest committed entry that each store is known to have acknowledged. In memory only."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, int]] = {}
 
-    def note(self, store: str, index: int, term: int) -> None:
-        """That store has acknowledged that committed entry. A store without a name is none that could be known."""
+    def record(self, store: str, index: int, term: int) -> None:
+        """Record that a store has acknowledged a committed entry. A store without a name cannot be recognised."""
         if store and index > self._of.get(store, (0, 0))[0]:
             self._of[store] = (index, term)
 
     def learn(self, rows: Iterable[Acked]) -> None:
-        """What another controller knows."""
+        """Record what another controller knows."""
         for row in rows:
-            self.note(row.store, row.index, row.term)
+            self.record(row.store, row.index, row.term)
 
     def keep_only(self, stores: Iterable[str]) -> None:
-        """Forget those that are in the group no more."""
+        """Forget the stores that are not in the group any more."""
         self._of = {store: self._of[store] for store in stores if store in self._of}
 
     def rows(self) -> tuple[Acked, ...]:
-        """All, for a message."""
+        """Return all that is known, for a message."""
         return tuple(Acked(store, index, term) for store, (index, term) in sorted(self._of.items()))
 
     def is_behind(self, store: str, last_index: int, last_term: int) -> bool:

@@ -10,7 +10,7 @@ piece.
 
 There is no timer for lost messages. A heartbeat claims (index, term) of ``next - 1``; a follower that misses
 something of what was sent rejects it, which leads back to probing; if only answers were lost, its ok confirms
-everything. Answers carry no number of their request, so old ones are told apart by what they say:
+everything. Answers carry no number of their request, so old ones are recognised by their content:
 
 - ``match`` never decreases: an ok below it is old;
 - a true rejection of a message that claims ``next - 1`` or less points strictly below it: another one is old;
@@ -18,49 +18,22 @@ everything. Answers carry no number of their request, so old ones are told apart
 
 An old rejection that slips through costs only messages: ``next > match`` holds always. All this is of one *store*;
 when another answers under the same name (``raft/configuration.py``) a new ``Progress`` begins. A store that did lose
-what it had acknowledged says so (``old_copies.py``): its *refill* begins, with ``match`` 0, and answers of its
-earlier life, which are those to older rounds of heartbeats, count no more."""
+what it had acknowledged reports it (``old_copies.py``): its *refill* begins, with ``match`` 0, and answers of its
+earlier incarnation, which are those to older rounds of heartbeats, count no more."""
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from dataclasses import dataclass
 
 from tidelog_controller.raft.log import Snapshot
-
-
-class SnapshotProgress:
-    """A snapshot on its way: one piece at a time, sent again at most once a heartbeat."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self.crc = zlib.crc32(snapshot.data)
-        self.offset = 0
-        """The follower has the bytes before it, as far as we know."""
-        self._may_send = True
-
-    def on_heartbeat(self) -> None:
-        """A piece that was lost may go out again."""
-        self._may_send = True
-
-    def on_result(self, offset: int) -> None:
-        """The follower wants the piece at ``offset``; it begins anew with 0 when its memory was lost."""
-        if offset != self.offset:
-            self.offset = min(offset, len(self.snapshot.data))
-            self._may_send = True
-
-    def take_piece(self, max_bytes: int) -> bytes:
-        """The next piece; b"" when it is on its way already, or was the last."""
-        if not self._may_send:
-            return b""
-        self._may_send = False
-        return self.snapshot.data[self.offset : self.offset + max_bytes]
+from tidelog_controller.raft.snapshot_transfer import SnapshotSender
 
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """A follower's store is an old copy. It calls this refill ``id``, and counts again from ``to`` on."""
+    """The refill of a follower's store that is an old copy. The follower has drawn ``id``, and counts again once its
+    log agrees up to ``to``."""
 
     id: int
     to: int
@@ -71,21 +44,21 @@ class Progress:
 
     def __init__(self, next_index: int, window: int, now: float, store: str = "") -> None:
         self.store = store
-        """The store that answers; "": not heard yet."""
+        """The store that answers; "": none has answered yet."""
         self.match = 0
         """The follower has everything up to here, durably."""
         self.acked = 0
         """The highest ``match`` there was in this term, also where the store has lost it since."""
         self.refill: Refill | None = None
-        """Not None: the follower counts for nothing."""
+        """Not None while the store is being refilled: the follower counts for nothing."""
         self.first_round = 0
-        """Answers to earlier heartbeats than this one are of another life of the store."""
+        """Answers to earlier heartbeats than this one are of another incarnation of the store."""
         self.next = next_index
         """First index of the next message with entries."""
         self.probing = True
-        self.sending: SnapshotProgress | None = None
+        self.sending: SnapshotSender | None = None
         self.heard_at = now
-        """When the last answer of this term came; a new leader gives everybody the benefit of the doubt."""
+        """When the last answer of this term came; a new leader takes every follower for live at first."""
         self.heard_round = 0
         """The latest heartbeat that it has answered."""
         self._window = window
@@ -101,7 +74,7 @@ class Progress:
         return not self._probe_sent if self.probing else len(self._in_flight) < self._window
 
     def on_sent(self, last_index: int) -> None:
-        """Entries ``next`` to ``last_index`` went out (none if ``last_index`` is ``next - 1``)."""
+        """Record that entries ``next`` to ``last_index`` were sent (none if ``last_index`` is ``next - 1``)."""
         if self.probing:
             self._probe_sent = True
         elif last_index >= self.next:
@@ -109,8 +82,8 @@ class Progress:
             self.next = last_index + 1
 
     def on_ok(self, match: int) -> bool:
-        """The follower agrees up to ``match``. True if that is news."""
-        news = match > self.match
+        """The follower agrees up to ``match``. Return whether that was not known yet."""
+        advanced = match > self.match
         self.match = max(self.match, match)
         self.acked = max(self.acked, match)
         if self.sending is not None and self.match >= self.sending.snapshot.index:
@@ -122,10 +95,10 @@ class Progress:
         self.next = max(self.next, self.match + 1)
         while self._in_flight and self._in_flight[0] <= self.match:
             self._in_flight.popleft()
-        return news
+        return advanced
 
     def on_rejected(self, hint: int) -> bool:
-        """The logs agree at ``hint`` at most. True if that is news: then send a probe."""
+        """The logs agree at ``hint`` at most. Return whether that was not known yet: then send a probe."""
         if self.sending is not None or not self.match <= hint < self.next - 1:
             return False
         self.probing = True
@@ -135,33 +108,33 @@ class Progress:
         return True
 
     def begin_refill(self, refill: Refill, round: int) -> None:
-        """The store is an old copy, and says so in the life to which the leader speaks from this round on."""
+        """The store is an old copy. Its incarnation that has reported this answers the rounds from this one on."""
         self.refill = refill
         self.match = 0
-        self._begin_life(round)
+        self._begin_incarnation(round)
         self.probing = True
         self._probe_sent = False
         self._in_flight.clear()
 
     def end_refill(self, round: int) -> None:
-        """It counts again, with what it answers from this round on."""
+        """Let the store count again, with its answers to the rounds from this one on."""
         self.refill = None
-        self._begin_life(round)
+        self._begin_incarnation(round)
 
-    def _begin_life(self, round: int) -> None:
+    def _begin_incarnation(self, round: int) -> None:
         self.first_round = round
         self.heard_round = 0
 
     def send_snapshot(self, snapshot: Snapshot) -> None:
-        """It needs what the log no longer has."""
-        self.sending = SnapshotProgress(snapshot)
+        """Begin to send a snapshot: the follower needs entries that are compacted away."""
+        self.sending = SnapshotSender(snapshot)
         self.probing = True
         self._probe_sent = False
         self._in_flight.clear()
 
     def has_caught_up(self, last_index: int, now: float, limit_s: float) -> bool:
-        """Dissertation §4.2.1: in rounds, each up to where the log ended when it began; a learner is fit to vote when
-        a round took no longer than ``limit_s``."""
+        """Whether a learner is fit to vote (dissertation §4.2.1). It catches up in rounds, each up to the end of
+        the log when the round began; it is fit when a round took no longer than ``limit_s``."""
         if self._round is None:
             self._round = (last_index, now)
         target, began = self._round

@@ -6,34 +6,55 @@ Theory. "Raft" is Ongaro & Ousterhout, "In Search of an Understandable Consensus
     follower --election timeout--> pre_candidate --majority would vote--> candidate --majority voted--> leader
         ^------- a leader of this term, any message of a later term, or (leader) no majority heard -------'
 
-- Safety (Raft figure 3): at most one leader per term; a leader never changes its own entries; one (index, term)
-  names one prefix; a leader has every committed entry; no two servers apply different entries at an index.
-- ``term``, ``voted_for`` and the log are durable before any message that depends on them: the ``Persist`` stands
-  before the ``Send`` in the list of effects. So a server never votes twice in a term, not even after a crash
-  between any two effects, and an ``ok`` is never taken back. The leader counts itself only behind its ``Persist``.
-- Only entries of the leader's own term are committed by counting (Raft §5.4.2, figure 8); earlier ones with them.
-  A no-op at the begin of each term commits them without waiting for a command (§8).
+Safety (Raft figure 3): at most one leader per term; a leader never changes its own entries; one (index, term) names
+one prefix; a leader has every committed entry; no two servers apply different entries at an index.
+
+Durability. ``term``, ``voted_for`` and the log are durable before any message that depends on them: the ``Persist``
+stands before the ``Send`` in the list of effects. So a server never votes twice in a term, not even after a crash
+between any two effects, and an ``ok`` is never taken back. The leader counts itself only behind its ``Persist``.
+
+Elections (Raft §5.2, §5.4.1):
+
 - Pre-vote (dissertation §9.6): before a server raises its term it asks whether it could win. Check-quorum (§6.2): a
-  leader that has not heard from a majority within the minimum election timeout steps down. Stickiness (§4.2.3): who
-  heard from a leader within that time ignores (pre-)votes of later terms. Together: a server that was cut off
-  cannot depose a leader that works, and a leader that does not work goes by itself. Only a broken link to the leader
-  makes a server forget that it has heard from it, and stand soon: a killed process is replaced at once.
+  leader that has not heard from a majority within the minimum election timeout steps down. Stickiness (§4.2.3): a
+  server that heard from a leader within that time ignores (pre-)votes of later terms. Together: a server that was
+  cut off cannot depose a leader that works, and a leader that does not work steps down by itself. Only a broken link
+  to the leader makes a server forget that it has heard from it, and stand soon: a killed process is replaced at once.
 - A candidate that raised its term in vain would refuse the leader's older term for ever; its refusal carries its
   term, which ends that leadership, and the next election unites them (etcd does the same).
+- A vote is given to any candidate that is up to date, member or not (Raft §6: the voter may not know the newest
+  configuration yet). The candidate counts the voters of its own configuration, each with its store. So the vote of a
+  store that was made anew in place of a lost one does no harm.
+- A server without any configuration gives no vote. Otherwise the controller that founds the cluster could be elected
+  before the others know that they are voters; and if it then ended for good, no other one could stand for election.
+  So each leader's majority has a configuration on its disks, and any majority that survives the leader has at least
+  one server that can stand, and that founds the others (``raft/bootstrap.py``).
 
-The parts, each on top of the one before: ``raft/base.py`` state and effects, ``raft/snapshot_transfer.py``
-compaction, ``raft/replication.py`` entries, ``raft/read_index.py`` ReadIndex, ``raft/membership.py`` configurations
-and transfer, ``raft/elections.py`` votes; here the inputs.
+Replication (Raft §5.3, §5.4.2):
 
-Messages may be lost, doubled, reordered and delayed without bound; ``progress.py`` says how the leader copes. A
-server without a configuration, or that is no voter of its own, stands for nothing: it takes what a leader sends. A
-message that no correct server sends raises ProtocolError and changes nothing; an answer of a stranger is ignored."""
+- Only entries of the leader's own term are committed by counting (figure 8); earlier ones with them. A no-op at the
+  beginning of each term commits them without waiting for a command (§8).
+- A follower answers for its store. The leader counts an answer only for the store that the configuration names
+  (``raft/configuration.py``); a follower that answers from another one gets the log all the same, from the start.
+- Messages may be lost, doubled, reordered and delayed without bound; ``progress.py`` says how the leader copes.
+
+A server without a configuration, or that is no voter of its own, does not stand: it takes what a leader sends. A
+message that no correct server sends raises ProtocolError and changes nothing; an answer of a stranger is ignored.
+
+``Raft`` owns what has a state of its own: ``RaftLog``, a ``Progress`` for each follower, ``ReadIndex``,
+``LeadershipTransfer``, ``SnapshotReceiver``, ``AckedEntries``. Each has its theory in its module, as have the changes
+of the group in ``membership.py``."""
 
 from __future__ import annotations
 
-from tidelog.errors import ProtocolError
+from math import inf
+from typing import Protocol
+
+from tidelog.errors import ProtocolError, TidelogError, refuse
+from tidelog.sansio.effects import Event, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import (
+    Acked,
     AppendEntries,
     AppendResult,
     InstallSnapshot,
@@ -44,78 +65,109 @@ from tidelog.wire.messages import (
     Vote,
 )
 
-from tidelog_controller.raft.base import (
+from tidelog_controller.raft.configuration import Configuration, encode_members
+from tidelog_controller.raft.effects import (
+    Apply,
     MembersChanged,
+    Persist,
     RaftEffect,
     ReadReady,
-    Rng,
+    Restore,
     Role,
     RoleChanged,
     TakeSnapshot,
 )
-from tidelog_controller.raft.configuration import Configuration
-from tidelog_controller.raft.elections import RaftElections
-from tidelog_controller.raft.log import Apply, Entry, Persist, Restore, Snapshot, Stored
+from tidelog_controller.raft.leadership_transfer import LeadershipTransfer
+from tidelog_controller.raft.log import Entry, RaftLog, Snapshot, Stored, decode_entries, encode_entries
+from tidelog_controller.raft.membership import Standing, refuse_without_quorum, with_controller
+from tidelog_controller.raft.old_copies import AckedEntries
+from tidelog_controller.raft.progress import Progress, Refill
+from tidelog_controller.raft.read_index import ReadIndex
 from tidelog_controller.raft.settings import RaftSettings
-
-__all__ = [
-    "Apply",
-    "Entry",
-    "MembersChanged",
-    "Persist",
-    "Raft",
-    "RaftEffect",
-    "RaftSettings",
-    "ReadReady",
-    "Restore",
-    "Role",
-    "RoleChanged",
-    "Snapshot",
-    "Stored",
-    "TakeSnapshot",
-]
+from tidelog_controller.raft.snapshot_transfer import SnapshotReceiver, check_install_snapshot, last_to_compact
 
 
-class Raft(RaftElections):
+class Rng(Protocol):
+    """The part of ``random.Random`` that Raft needs."""
+
+    def random(self) -> float:
+        """Return a number in [0, 1)."""
+
+
+class Raft:
     """One server. The effects of a call must all be performed before those of a later call."""
 
     def __init__(self, node_id: NodeId, settings: RaftSettings, stored: Stored, rng: Rng, now: float) -> None:
         """``stored`` is what was last made durable. A new server has no configuration: ``found`` gives it one, or a
         leader does."""
-        super().__init__(node_id, settings, stored, rng, now)
-        self._granted, self._refused = {}, {}
-        self._reads = []
+        self.node_id = node_id
+        self.store = stored.store
+        self.settings = settings
+        self._rng = rng
+        # On the disk
+        self.term = stored.term
+        self.voted_for = stored.voted_for
+        self.log = RaftLog(stored.entries, stored.base)
+        self.snapshot = stored.snapshot
+        self.rolled_back = stored.rolled_back
+        """This store is an old copy that is not refilled yet (``old_copies.py``)."""
+        self._hard_state_dirty = False
+        self._unsaved_snapshot: Snapshot | None = None
+        # In memory
+        self.role: Role = "follower"
+        self.leader_id: NodeId | None = None
+        self.commit_index = stored.snapshot.index if stored.snapshot is not None else 0
+        assert self.log.last_term <= self.term, "the stored log is ahead of the stored term"
+        assert self.log.base.index <= self.commit_index <= self.log.last_index, "no snapshot stands for what is gone"
+        self._refill_id = self._draw_refill_id() if self.rolled_back else 0
+        self._acked = AckedEntries()
+        self._receiver = SnapshotReceiver()
+        self._asked_snapshot = self.commit_index
+        self._bytes_since_snapshot = 0
+        # Elections
+        self.old_copies: tuple[NodeId, ...] = ()
+        """Voters that said in the last election, which was in vain, that their stores are old copies."""
+        self.disks_needed: tuple[NodeId, ...] = ()
+        """Voters that did not answer then, and without which no election can succeed."""
+        self._granted: dict[NodeId, str] = {}
+        """The votes that were given, with the store of each voter."""
+        self._refused: dict[NodeId, bool] = {}
+        """The votes that were refused, and whether because that voter's store is an old copy."""
+        self._heard_leader_at = now
+        self._election_timeout_s = self._draw_timeout()
+        alone = self.is_voter and self.members.majority == 1
+        self._election_at = now if alone else now + self._election_timeout_s
+        # On a leader
+        self._progress: dict[NodeId, Progress] = {}
+        self._round = 0
+        """The number of the latest heartbeat of this term."""
+        self._heartbeat_at = now
+        self._reads = ReadIndex()
+        self._transfer = LeadershipTransfer()
+        # Effects
+        self._announced = RoleChanged("follower", self.term, None)
+        self._announced_members = self.members
+        self._effects: list[RaftEffect] = []
 
-    def _become_follower(self, term: int, leader_id: NodeId | None, now: float) -> None:
-        super()._become_follower(term, leader_id, now)
-        if leader_id is not None:
-            self._granted, self._refused = {}, {}
-        self._reads.clear()
-        self._transfer = None
+    @property
+    def members(self) -> Configuration:
+        """The configuration in force."""
+        return self.log.members
 
-    # --- inputs ------------------------------------------------------------------------------------------
+    @property
+    def is_voter(self) -> bool:
+        """Whether this server, with this store, may stand and counts."""
+        return self.members.has_vote(self.node_id, self.store) and not self.rolled_back
 
-    def found(self, members: Configuration, now: float) -> list[RaftEffect]:
-        """Begin a new cluster with these voters. Every one of them must be told exactly the same. They stand soon:
-        there is no leader yet that a longer wait would spare."""
-        self.log.found(members)
-        self._election_at = now if members.majority == 1 else self._soon(now)
-        self._ask_for_snapshot()
-        return self._take_effects()
+    @property
+    def reads_waiting(self) -> int:
+        """How many reads wait for a proof that this server leads."""
+        return self._reads.waiting
 
-    def propose(self, data: bytes, now: float) -> tuple[int | None, list[RaftEffect]]:
-        """Append a command. The index at which it will be applied if this term lasts, or None when this server
-        does not lead, or is handing over. Committed is only what an ``Apply`` brings, with the term that stood here
-        now."""
-        if self.role != "leader" or self._transfer is not None:
-            return None, []
-        entry = self.log.append(self.term, data)
-        self._replicate_all()
-        self._advance_commit()
-        return entry.index, self._take_effects()
+    # --- inputs: messages and time -----------------------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: Message, now: float) -> list[RaftEffect]:
-        """A message of another controller. ProtocolError, with nothing changed, if no correct one sends it."""
+        """Take a message of another controller. ProtocolError, with nothing changed, if no correct one sends it."""
         if sender == self.node_id:
             return []
         match message:
@@ -134,15 +186,16 @@ class Raft(RaftElections):
                 raise ProtocolError(f"{message.OP or type(message).__name__} is no message of Raft")
         return self._take_effects()
 
-    def _on_answer(self, sender: NodeId, message: Vote | AppendResult | SnapshotResult, now: float) -> None:
-        match message:
-            case Vote():
-                self._on_vote(sender, message, now)
-            case AppendResult():
-                self._on_append_result(sender, message, now)
-            case SnapshotResult():
-                self._on_snapshot_result(sender, message, now)
-                self._after_progress(now)
+    def _on_answer(self, sender: NodeId, answer: Vote | AppendResult | SnapshotResult, now: float) -> None:
+        if isinstance(answer, Vote):
+            self._on_vote(sender, answer, now)
+            return
+        if answer.term > self.term:
+            self._become_follower(answer.term, None, now)
+        elif answer.term == self.term and self.role == "leader" and sender in self._progress:
+            self._on_result(sender, answer, now)
+        if self.role == "leader":
+            self._after_progress(now)
 
     def on_peer_lost(self, peer: NodeId, now: float) -> list[RaftEffect]:
         """The link to a peer broke: its process may have ended."""
@@ -164,20 +217,722 @@ class Raft(RaftElections):
         return self._take_effects()
 
     def _tick_leader(self, now: float) -> None:
-        if self._transfer is not None and now >= self._transfer.ends_at:
-            self._say("transfer_failed", target=self._transfer.target)
-            self._transfer = None
+        if self._transfer.ends_at is not None and now >= self._transfer.ends_at:
+            self._event("transfer_failed", target=self._transfer.target)
+            self._transfer.clear()
         quorum_ends_at = self._quorum_ends_at()
         if quorum_ends_at is not None and now >= quorum_ends_at:
             self._become_follower(self.term, None, now)
         elif self._progress and now >= self._heartbeat_at:
             self._heartbeat_at = now + self.settings.heartbeat_s
-            self._beat()
+            self._send_heartbeats()
 
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do; None: never without another input."""
         if self.role != "leader":
             return self._election_at if self.is_voter or self.leader_id is not None else None
-        times = [self._quorum_ends_at(), self._heartbeat_at if self._progress else None]
-        times.append(self._transfer.ends_at if self._transfer is not None else None)
+        heartbeat_at = self._heartbeat_at if self._progress else None
+        times = (self._quorum_ends_at(), heartbeat_at, self._transfer.ends_at)
         return min((time for time in times if time is not None), default=None)
+
+    # --- inputs: requests --------------------------------------------------------------------------------
+
+    def found(self, members: Configuration, now: float) -> list[RaftEffect]:
+        """Begin a new cluster with these voters. Each of them must be given exactly the same configuration. They
+        stand soon: there is no leader yet that a longer wait would spare."""
+        self.log.found(members)
+        self._election_at = now if members.majority == 1 else self._draw_early_election(now)
+        self._ask_for_snapshot()
+        return self._take_effects()
+
+    def propose(self, data: bytes, now: float) -> tuple[int | None, list[RaftEffect]]:
+        """Append a command. Return the index at which it will be applied if this term lasts, or None when this server
+        does not lead, or is handing over. Committed is only what an ``Apply`` brings, with the term that this server
+        has now."""
+        if self.role != "leader" or self._transfer.target is not None:
+            return None, []
+        entry = self._append(data)
+        return entry.index, self._take_effects()
+
+    def read(self, now: float) -> tuple[int | None, list[RaftEffect]]:
+        """Begin a read. Return its token: a ``ReadReady`` follows, or a ``RoleChanged`` that ends it. None when this
+        server does not lead, or cannot know yet what is committed."""
+        if self.role != "leader" or not self._has_committed_in_term:
+            return None, []
+        token = self._reads.new_token()
+        if self._others_needed() == 0:
+            return token, [ReadReady(token)]
+        is_idle = self._confirmed_round() >= self._round
+        self._reads.wait_for(self._round + 1, token)
+        if is_idle:
+            self._send_heartbeats()
+        return token, self._take_effects()
+
+    def add_member(self, node: NodeId, url: str, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
+        """Add a controller as a learner; one whose store was lost begins again. Return the index of the configuration
+        that has it, or the refusal."""
+        member = self.members.find(node)
+        is_voter = member is not None and member.voter
+        store_lost = is_voter and node in self._progress and self._answering(node) is None
+        wanted = with_controller(self.members, node, url, store_lost=store_lost)
+        return self._change(wanted, now) if wanted != self.members else (self.log.members_index, [])
+
+    def remove_member(self, node: NodeId, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
+        """Remove a controller. Return the index of the configuration without it, or the refusal."""
+        if self.members.find(node) is None:
+            return refuse("UNKNOWN_CONTROLLER", f"no controller {node} is in the group"), []
+        return self._change(self.members.without(node), now)
+
+    def transfer(self, now: float, target: NodeId | None = None) -> tuple[bool, list[RaftEffect]]:
+        """Hand leadership to ``target``, or to the follower that is best. Return whether the transfer began: it does
+        not without another live voter."""
+        target = target or self._best_follower(now)
+        if self.role != "leader" or target is None or target == self.node_id or not self.is_live(target, now):
+            return False, []
+        self._begin_transfer(target, now)
+        return True, self._take_effects()
+
+    def leave(self, now: float) -> list[RaftEffect]:
+        """Hand leadership over now, and whenever this server leads from now on: at once, or as soon as a live voter
+        is known, which a new leader does not know yet."""
+        self._transfer.leaving = True
+        return self.transfer(now)[1]
+
+    def on_snapshot(self, index: int, data: bytes, now: float) -> list[RaftEffect]:
+        """Keep the bytes of the state machine after entry ``index``, as ``TakeSnapshot`` asked, and compact the log.
+        Nothing happens if a later snapshot was installed meanwhile."""
+        if self.snapshot is not None and index <= self.snapshot.index:
+            return []
+        term = self.log.term_at(index)
+        assert term is not None and index <= self.commit_index, index
+        self.snapshot = self._unsaved_snapshot = Snapshot(index, term, self.log.members_at(index), data)
+        self.log.compact(last_to_compact(self.log, index, self.settings))
+        return self._take_effects()
+
+    # --- roles -------------------------------------------------------------------------------------------
+
+    def _become_follower(self, term: int, leader_id: NodeId | None, now: float) -> None:
+        assert term >= self.term, (term, self.term)
+        if term > self.term:
+            self._set_hard_state(term, None)
+        self._progress.clear()
+        self._change_role("follower", leader_id, now)
+        if leader_id is not None:
+            self._granted, self._refused = {}, {}
+        self._reads.clear()
+        self._transfer.clear()
+
+    def _become_pre_candidate(self, now: float) -> None:
+        if self._granted:
+            self._find_disks_needed()
+        self._change_role("pre_candidate", None, now)
+        self._campaign(self.term + 1, now, pre=True)
+
+    def _become_candidate(self, now: float, *, transfer: bool = False) -> None:
+        self._set_hard_state(self.term + 1, self.node_id)
+        self._change_role("candidate", None, now)
+        self._campaign(self.term, now, transfer=transfer)
+
+    def _become_leader(self, now: float) -> None:
+        assert self.role == "candidate" and self.voted_for == self.node_id
+        self._change_role("leader", self.node_id, now)
+        self._add_progress(now)
+        self._reads.clear()
+        self._transfer.clear()
+        self._round = 0
+        self._receiver.clear()
+        self._heartbeat_at = now + self.settings.heartbeat_s
+        self._append(b"")
+
+    def _change_role(self, role: Role, leader_id: NodeId | None, now: float) -> None:
+        self.role = role
+        self.leader_id = leader_id
+        if leader_id is not None:
+            self.old_copies = self.disks_needed = ()
+        self._election_timeout_s = self._draw_timeout()
+        self._election_at = now + self._election_timeout_s
+        change = RoleChanged(role, self.term, leader_id)
+        if role == "leader":
+            self._flush()
+        if change != self._announced:
+            self._announced = change
+            self._effects.append(change)
+
+    def _draw_timeout(self) -> float:
+        low, high = self.settings.election_timeout_min_s, self.settings.election_timeout_max_s
+        return low + (high - low) * self._rng.random()
+
+    # --- elections ---------------------------------------------------------------------------------------
+
+    def _campaign(self, term: int, now: float, *, pre: bool = False, transfer: bool = False) -> None:
+        self._granted, self._refused = {}, {}
+        for voter in self.members.voters:
+            if voter.node != self.node_id:
+                last = self.log.last_index, self.log.last_term
+                self._send(voter.node, RequestVote(term, *last, pre, transfer, self.store, self._acked.rows()))
+        self._count_vote(self.node_id, self.store, now)
+
+    def _count_vote(self, voter: NodeId, store: str, now: float) -> None:
+        self._granted[voter] = store
+        if not self.members.wins(self._granted):
+            return
+        if self.role == "pre_candidate":
+            self._become_candidate(now)
+        else:
+            self._become_leader(now)
+
+    def _on_request_vote(self, sender: NodeId, request: RequestVote, now: float) -> None:
+        if request.term <= request.last_term or (request.last_index == 0) != (request.last_term == 0):
+            raise ProtocolError(f"request_vote of {sender}: impossible terms {request}")
+        self._learn_acked(request.acked, now)
+        if request.term > self.term and not request.transfer and self._hears_leader(now):
+            return
+        fit = self._is_fit(request)
+        if request.pre:
+            granted = request.term > self.term and fit
+            term = request.term if granted else self.term
+            self._answer_vote(sender, term, granted, pre=True)
+            return
+        if request.term > self.term:
+            self._become_follower(request.term, None, now)
+        granted = request.term == self.term and self.voted_for in (None, sender) and fit
+        if granted:
+            if self.voted_for != sender:
+                self._set_hard_state(self.term, sender)
+            self._election_at = now + self._election_timeout_s
+        self._answer_vote(sender, self.term, granted, pre=False)
+
+    def _answer_vote(self, candidate: NodeId, term: int, granted: bool, *, pre: bool) -> None:
+        self._send(candidate, Vote(term, granted, pre, self.store, self.rolled_back, self._acked.rows()))
+
+    def _hears_leader(self, now: float) -> bool:
+        """Whether there is a leader that this server must not help to depose."""
+        recently = now < self._heard_leader_at + self.settings.election_timeout_min_s
+        return self.role == "leader" or (self.leader_id is not None and recently)
+
+    def _is_fit(self, request: RequestVote) -> bool:
+        """Whether this store may vote and knows a configuration, and the candidate's log is not behind this one, nor
+        behind what the candidate's own store has acknowledged."""
+        if not self.members.all:
+            return False
+        mine, theirs = (self.log.last_term, self.log.last_index), (request.last_term, request.last_index)
+        behind = self._acked.is_behind(request.store, request.last_index, request.last_term)
+        return not self.rolled_back and not behind and theirs >= mine
+
+    def _on_vote(self, sender: NodeId, vote: Vote, now: float) -> None:
+        self._learn_acked(vote.acked, now)
+        if vote.pre and vote.granted:  # carries the term asked for, which no server has yet
+            if self.role == "pre_candidate" and vote.term == self.term + 1:
+                self._count_vote(sender, vote.store, now)
+        elif vote.term > self.term:
+            self._become_follower(vote.term, None, now)
+        elif vote.granted and self.role == "candidate" and vote.term == self.term:
+            self._count_vote(sender, vote.store, now)
+        elif not vote.granted and self.members.has_vote(sender, vote.store):
+            self._refused[sender] = vote.rolled_back
+
+    def _on_timeout_now(self, sender: NodeId, message: TimeoutNow, now: float) -> None:
+        if message.term == self.term and sender == self.leader_id and self.is_voter:
+            self._become_candidate(now, transfer=True)
+
+    def _lose_leader(self, now: float) -> None:
+        """The leader's process has most likely ended: help to depose it, and stand soon; not at once, since the
+        others have noticed too. If it still runs, they hear it and refuse their votes, and its next message ends
+        this."""
+        self._heard_leader_at = -inf
+        self._election_at = min(self._election_at, self._draw_early_election(now))
+
+    def _draw_early_election(self, now: float) -> float:
+        """Return a random time to stand at, soon: all servers notice together that there is no leader."""
+        return now + self._rng.random() * self.settings.election_timeout_min_s / 2
+
+    def _find_disks_needed(self) -> None:
+        """An election ended in vain. Find out whether so many stores are old copies that others are needed."""
+        old = tuple(node for node, is_old in self._refused.items() if is_old)
+        voters = [voter.node for voter in self.members.voters]
+        silent = tuple(node for node in voters if node not in self._granted and node not in self._refused)
+        in_want = bool(old) and len(voters) - len(old) - len(silent) < self.members.majority
+        found = (tuple(sorted(old)), tuple(sorted(silent))) if in_want else ((), ())
+        if in_want and found != (self.old_copies, self.disks_needed):
+            self._event("raft_disk_needed", rolled_back=found[0], needed=found[1])
+        self.old_copies, self.disks_needed = found
+
+    # --- replication: the leader -------------------------------------------------------------------------
+
+    def _append(self, data: bytes) -> Entry:
+        """Append a command of this term, send it, and commit it at once if this server is a majority."""
+        entry = self.log.append(self.term, data)
+        self._replicate_all()
+        self._advance_commit()
+        return entry
+
+    def _add_progress(self, now: float) -> None:
+        for member in self.members.all:
+            if member.node != self.node_id and member.node not in self._progress:
+                self._progress[member.node] = self._new_progress(member.store, now)
+
+    def _new_progress(self, store: str, now: float) -> Progress:
+        return Progress(self.log.last_index + 1, self.settings.append_window, now, store)
+
+    def _replicate_all(self) -> None:
+        for peer in list(self._progress):
+            self._replicate(peer)
+
+    def _replicate(self, peer: NodeId) -> bool:
+        """Send what the follower lacks, as far as the window allows. Return whether that was anything."""
+        progress = self._progress[peer]
+        if progress.sending is None and progress.next <= self.log.base.index:
+            assert self.snapshot is not None and self.snapshot.index >= self.log.base.index
+            progress.send_snapshot(self.snapshot)
+        if progress.sending is not None:
+            piece = progress.sending.next_piece(self.term, self._round, self.settings.snapshot_chunk_bytes)
+            if piece is not None:
+                self._send(peer, piece)
+            return True
+        sent = False
+        while progress.can_send and progress.next <= self.log.last_index:
+            entries = self.log.take_batch(progress.next, self.settings.append_max_bytes)
+            self._send_append(peer, entries)
+            progress.on_sent(entries[-1].index)
+            sent = True
+        return sent
+
+    def _send_append(self, peer: NodeId, entries: tuple[Entry, ...], *, heartbeat: bool = False) -> None:
+        progress = self._progress[peer]
+        prev_index = progress.next - 1
+        prev_term = self.log.term_at(prev_index)
+        assert prev_term is not None, prev_index
+        payload = encode_entries(entries)
+        acked = self._acked_for(progress) if heartbeat else ()
+        refill = (progress.refill.id, progress.refill.to) if progress.refill and self._may_refill(progress) else ()
+        append = AppendEntries(
+            *(self.term, prev_index, prev_term, self.commit_index, payload, self._round, acked, *refill)
+        )
+        self._send(peer, append)
+
+    def _send_heartbeats(self) -> None:
+        """Send a heartbeat to every follower: a new round."""
+        self._round += 1
+        self._record_acked()
+        for peer, progress in self._progress.items():
+            if progress.sending is None and progress.next <= self.log.base.index:
+                self._replicate(peer)
+            if progress.sending is None:
+                self._send_append(peer, (), heartbeat=True)
+            else:
+                self._send(peer, progress.sending.heartbeat(self.term, self._round, self._acked_for(progress)))
+
+    def _on_result(self, sender: NodeId, result: AppendResult | SnapshotResult, now: float) -> None:
+        """A follower has answered the leader of this term."""
+        if isinstance(result, AppendResult) and result.ok and result.match > self.log.last_index:
+            raise ProtocolError(f"append_result of {sender}: acknowledges {result.match}, which was never sent")
+        progress = self._on_heard(sender, result, now)
+        if result.round < progress.first_round:
+            return
+        if isinstance(result, SnapshotResult):
+            if progress.sending is not None and progress.sending.snapshot.index == result.index:
+                progress.sending.on_result(result.offset)
+        elif not result.ok:
+            progress.on_rejected(self.log.last_at_or_below(result.match, result.hint_term))
+        else:
+            advanced = progress.on_ok(result.match)
+            if self._ends_refill(sender, progress, result) or advanced:
+                self._advance_commit()
+        self._replicate(sender)
+
+    def _on_heard(self, sender: NodeId, result: AppendResult | SnapshotResult, now: float) -> Progress:
+        """Record that the follower runs, and with which store. Return its progress: a new one for another store."""
+        progress = self._progress[sender]
+        if result.store != progress.store:
+            member = self.members.find(sender)
+            if member is not None and member.voter and result.store != member.store:
+                self._event("controller_store_lost", controller=sender, store=result.store, voted_with=member.store)
+            progress = self._progress[sender] = self._new_progress(result.store, now)
+        progress.heard_at = now
+        progress.heard_round = max(progress.heard_round, result.round)
+        is_known = progress.refill is not None and progress.refill.id == result.refill_id
+        if result.refill_id and not is_known and result.round >= progress.first_round:
+            self._begin_refill(sender, progress, result.refill_id)
+        return progress
+
+    def _after_progress(self, now: float) -> None:
+        """The leader has an answer of a follower: go on with reads, learners and the transfer that waited for one."""
+        confirmed = self._confirmed_round()
+        self._effects += self._reads.confirm(confirmed)
+        if self._reads.waiting and confirmed >= self._round:
+            self._send_heartbeats()
+        self._promote_one(now)
+        if self.log.members_index <= self.commit_index and self.members.find(self.node_id) is None:
+            self._step_down_removed(now)
+        elif self._transfer.target is not None:
+            self._notify_target(self._transfer.target)
+        elif self._transfer.leaving and (target := self._best_follower(now)) is not None:
+            self._begin_transfer(target, now)
+
+    # --- replication: a follower -------------------------------------------------------------------------
+
+    def _follow(self, leader: NodeId, term: int, now: float) -> None:
+        """Follow the leader of this or a later term, of which a message has come. It gets this server's vote of that
+        term if no candidate has it: a majority has voted for it, and a store that has forgotten that it did must not
+        vote for another one."""
+        if term > self.term or self.role != "follower" or self.leader_id is None:
+            self._become_follower(term, leader, now)
+        if self.voted_for is None:
+            self._set_hard_state(term, leader)
+        self._heard_leader_at = now
+        self._election_at = now + self._election_timeout_s
+
+    def _on_append_entries(self, leader: NodeId, append: AppendEntries, now: float) -> None:
+        if append.term < self.term:
+            self._answer_append(leader, False, 0, append.round)
+            return
+        entries = self._check_append_entries(leader, append)
+        self._follow(leader, append.term, now)
+        self._learn_acked(append.acked, now)
+        if not self._agrees_at(append.prev_index, append.prev_term):
+            hint = self.log.last_at_or_below(append.prev_index, append.prev_term)
+            self._answer_append(leader, False, hint, append.round, self.log.term_at(hint) or 0)
+            return
+        first_new = self.log.first_conflict(entries)
+        if first_new is not None:
+            self.log.merge(entries, first_new)
+        match = append.prev_index + len(entries)
+        if self.rolled_back and append.refill_id == self._refill_id and match >= append.refill_to:
+            self._on_refilled()
+        self._answer_append(leader, True, match, append.round)
+        self._commit(min(append.commit, match))
+
+    def _answer_append(self, leader: NodeId, ok: bool, match: int, round: int, hint_term: int = 0) -> None:
+        self._send(leader, AppendResult(self.term, ok, match, hint_term, round, self.store, self._refill_id))
+
+    def _agrees_at(self, index: int, term: int) -> bool:
+        """Whether this log agrees with a leader that has (index, term): what is compacted away is committed, and
+        every leader has it."""
+        return index < self.log.base.index or self.log.term_at(index) == term
+
+    def _check_append_entries(self, leader: NodeId, append: AppendEntries) -> tuple[Entry, ...]:
+        """Return the entries of a message of this or a later term. ProtocolError if no correct leader can have sent
+        it."""
+        if append.term < max(append.prev_term, 1) or (append.prev_index == 0) != (append.prev_term == 0):
+            raise ProtocolError(f"append_entries of {leader}: impossible terms {append}")
+        self._check_leader(leader, append)
+        entries = decode_entries(append.payload, append.prev_index, append.prev_term, append.term)
+        if self._agrees_at(append.prev_index, append.prev_term):
+            first_new = self.log.first_conflict(entries)
+            if first_new is not None and first_new <= self.commit_index:
+                raise ProtocolError(f"append_entries of {leader}: would replace committed entry {first_new}")
+        return entries
+
+    def _check_leader(self, leader: NodeId, message: AppendEntries | InstallSnapshot) -> None:
+        """Raise ProtocolError if another server leads the term of the message."""
+        if message.term == self.term and self.leader_id not in (None, leader):
+            raise ProtocolError(f"{message.OP} of {leader}: {self.leader_id} leads term {self.term}")
+
+    def _on_install_snapshot(self, leader: NodeId, message: InstallSnapshot, now: float) -> None:
+        if message.term < self.term:
+            self._answer_piece(leader, message, 0)
+            return
+        check_install_snapshot(leader, message)
+        self._check_leader(leader, message)
+        self._follow(leader, message.term, now)
+        self._learn_acked(message.acked, now)
+        if message.index <= self.commit_index:
+            self._receiver.clear()
+            self._answer_append(leader, True, self.commit_index, message.round)
+            return
+        held = self._receiver.add(message)
+        if held < message.size:
+            self._answer_piece(leader, message, held)
+            return
+        snapshot = self._receiver.take(message)
+        if snapshot is None:
+            self._event("snapshot_damaged", index=message.index, leader=leader)
+            self._answer_piece(leader, message, 0)
+            return
+        self._install(snapshot)
+        self._answer_append(leader, True, message.index, message.round)
+
+    def _answer_piece(self, leader: NodeId, message: InstallSnapshot, offset: int) -> None:
+        result = SnapshotResult(self.term, message.index, offset, message.round, self.store, self._refill_id)
+        self._send(leader, result)
+
+    def _install(self, snapshot: Snapshot) -> None:
+        if self.log.term_at(snapshot.index) == snapshot.term:
+            self._commit(snapshot.index)
+            return
+        self.log.restart(snapshot)
+        self.snapshot = self._unsaved_snapshot = snapshot
+        self._flush()
+        self.commit_index = self._asked_snapshot = snapshot.index
+        self._bytes_since_snapshot = 0
+        self._effects.append(Restore(snapshot))
+        self._event("snapshot_installed", index=snapshot.index, bytes=len(snapshot.data), leader=self.leader_id)
+
+    # --- commit ------------------------------------------------------------------------------------------
+
+    @property
+    def _has_committed_in_term(self) -> bool:
+        """Whether the last committed entry is of this term: then a leader knows all that is committed."""
+        return self.log.term_at(self.commit_index) == self.term
+
+    def _advance_commit(self) -> None:
+        """Commit what a majority holds, and forget followers once the configuration without them is committed."""
+        self._commit_by_counting()
+        if self.log.members_index <= self.commit_index:
+            for node in [node for node in self._progress if self.members.find(node) is None]:
+                del self._progress[node]  # it has just been sent the commit index with the others
+
+    def _commit_by_counting(self) -> None:
+        """Commit what a majority holds, if it is of this term, and send the new commit index at once."""
+        matches = []
+        for voter in self.members.voters:
+            progress = self._follower_of(voter.node)
+            own = self.log.last_index if voter.node == self.node_id else 0
+            matches.append(progress.match if progress is not None else own)
+        index = sorted(matches, reverse=True)[self.members.majority - 1]
+        if index <= self.commit_index or self.log.term_at(index) != self.term:
+            return
+        self._commit(index)
+        for peer in list(self._progress):
+            if not self._replicate(peer) and not self._progress[peer].probing:
+                self._send_append(peer, ())
+
+    def _commit(self, index: int) -> None:
+        if index <= self.commit_index:
+            return
+        self._flush()
+        entries = self.log.slice(self.commit_index + 1, index)
+        self._effects.append(Apply(entries))
+        self.commit_index = index
+        self._bytes_since_snapshot += sum(len(entry.data) for entry in entries)
+        self._ask_for_snapshot()
+
+    def _ask_for_snapshot(self) -> None:
+        """Ask the state machine for a snapshot if enough was applied since the last one. A snapshot names the
+        configuration, so a server that is not founded yet has none."""
+        settings, index = self.settings, self.commit_index
+        many = index - self._asked_snapshot >= settings.snapshot_threshold
+        large = self._bytes_since_snapshot >= settings.snapshot_threshold_bytes
+        if (many or large) and self.log.members_at(index).all:
+            self._asked_snapshot, self._bytes_since_snapshot = index, 0
+            self._effects.append(TakeSnapshot(index))
+
+    # --- majorities: what a leader knows of the voters ---------------------------------------------------
+
+    def is_live(self, node: NodeId, now: float) -> bool:
+        """Leader: whether that voter was heard lately, with the store that has the vote."""
+        if node == self.node_id:
+            return self.is_voter
+        progress = self._follower_of(node)
+        return progress is not None and now < progress.heard_at + self.settings.election_timeout_min_s
+
+    def _live_voters(self, now: float) -> list[NodeId]:
+        return [voter.node for voter in self.members.voters if self.is_live(voter.node, now)]
+
+    def _answering(self, node: NodeId) -> Progress | None:
+        """The progress of a voter, if it answers with the store that has the vote."""
+        progress, member = self._progress.get(node), self.members.find(node)
+        return progress if progress is not None and member is not None and progress.store == member.store else None
+
+    def _follower_of(self, node: NodeId) -> Progress | None:
+        """The progress of a follower that counts: its store is no old copy either."""
+        progress = self._answering(node)
+        return progress if progress is not None and progress.refill is None else None
+
+    def _others_needed(self) -> int:
+        """How many other voters make a majority with this server."""
+        return self.members.majority - (1 if self.is_voter else 0)
+
+    def _reached_by_majority(self, values: list[float]) -> float:
+        """Of one value for each other voter that answers: the highest that a majority has reached. -1: none."""
+        need = self._others_needed()
+        return sorted(values, reverse=True)[need - 1] if len(values) >= need else -1.0
+
+    def _confirmed_round(self) -> int:
+        """The last heartbeat that a majority has answered."""
+        if self._others_needed() == 0:
+            return self._round
+        others = [self._follower_of(voter.node) for voter in self.members.voters if voter.node != self.node_id]
+        return int(self._reached_by_majority([p.heard_round for p in others if p is not None]))
+
+    def _quorum_ends_at(self) -> float | None:
+        """Leader: when it must step down unless it hears from more followers; None if it alone is a majority. A store
+        that it may refill is heard, too: it will count soon, and no other leader could refill it sooner."""
+        if self._others_needed() == 0:
+            return None
+        others = [self._answering(voter.node) for voter in self.members.voters if voter.node != self.node_id]
+        heard = [p.heard_at for p in others if p is not None and (p.refill is None or self._may_refill(p))]
+        return self._reached_by_majority(heard) + self.settings.election_timeout_min_s
+
+    # --- members: ``membership.py`` and ``leadership_transfer.py`` -------------------------------------------
+
+    def standings(self) -> dict[NodeId, Standing]:
+        """What this server knows of the controllers: of all of them only if it leads."""
+        if self.role != "leader":
+            return {node: Standing(rolled_back=True) for node in self.old_copies} | {
+                self.node_id: Standing(rolled_back=self.rolled_back)
+            }
+        found = {self.node_id: Standing(self.log.last_index)}
+        for node, progress in self._progress.items():
+            member, refill = self.members.find(node), progress.refill
+            lost = member is not None and member.voter and progress.store != member.store
+            found[node] = Standing(progress.match, lost, refill is not None, refill.to if refill is not None else 0)
+        return found
+
+    @property
+    def _may_change_members(self) -> bool:
+        return self.log.members_index <= self.commit_index and self._has_committed_in_term
+
+    def _change(self, members: Configuration, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
+        assert self.role == "leader"
+        if not self._may_change_members:
+            return refuse("CHANGE_IN_PROGRESS", "the last change of the controllers is not committed yet"), []
+        refusal = refuse_without_quorum(self.members, members, self._live_voters(now))
+        if refusal is not None:
+            return refusal, []
+        index = self._append_members(members, now)
+        return index, self._take_effects()
+
+    def _append_members(self, members: Configuration, now: float) -> int:
+        entry = self.log.append(self.term, encode_members(members), is_members=True)
+        self._add_progress(now)
+        self._replicate_all()
+        self._advance_commit()
+        return entry.index
+
+    def _promote_one(self, now: float) -> None:
+        """Make a learner that keeps up a voter."""
+        for member in self.members.all:
+            progress = self._progress.get(member.node)
+            if member.voter or progress is None or not progress.store or progress.match == 0 or progress.refill:
+                continue
+            if progress.has_caught_up(self.log.last_index, now, self.settings.election_timeout_min_s):
+                members = self.members.with_voter(member.node, progress.store)
+                if members.keeps_quorum([*self._live_voters(now), member.node]) and self._may_change_members:
+                    self._event("controller_promoted", controller=member.node, store=progress.store)
+                    self._append_members(members, now)
+                    return
+
+    def _step_down_removed(self, now: float) -> None:
+        """Hand over and follow: the configuration without this leader is committed."""
+        target = self._best_follower(now)
+        if target is not None:
+            self._send(target, TimeoutNow(self.term))
+        self._event("controller_left", term=self.term)
+        self._become_follower(self.term, None, now)
+
+    def _begin_transfer(self, target: NodeId, now: float) -> None:
+        self._transfer.start(target, now + self.settings.election_timeout_min_s)
+        self._notify_target(target)
+
+    def _notify_target(self, target: NodeId) -> None:
+        progress = self._follower_of(target)
+        if progress is None:
+            return
+        message = self._transfer.notify(progress.match, self.log.last_index, self.term)
+        if message is not None:
+            self._send(target, message)
+
+    def _best_follower(self, now: float) -> NodeId | None:
+        """The live voter whose log reaches furthest; the first among equals."""
+        live = [node for node in self._live_voters(now) if node != self.node_id]
+        return max(live, key=lambda node: self._progress[node].match, default=None)
+
+    # --- old copies: ``old_copies.py`` ---------------------------------------------------------------------
+
+    def _learn_acked(self, rows: tuple[Acked, ...], now: float) -> None:
+        """Learn from another controller what stores have acknowledged, and perhaps that this store is an old copy."""
+        self._acked.learn(row for row in rows if row.store != self.store)
+        self._acked.keep_only(member.store for member in self.members.all)
+        if self.rolled_back or not self.store:
+            return
+        for row in rows:
+            if row.store == self.store and not self.log.has(row.index, row.term):
+                self.rolled_back, self._refill_id = True, self._draw_refill_id()
+                self._hard_state_dirty = True
+                if self.role != "follower":
+                    self._become_follower(self.term, None, now)
+                self._event("raft_store_rolled_back", index=self.log.last_index, acknowledged=row.index)
+                return
+
+    def _record_acked(self) -> None:
+        """Record what of the committed entries each store has acknowledged, as far as the log still has their
+        terms."""
+        self._acked.keep_only(member.store for member in self.members.all)
+        held = [(progress.store, progress.match) for progress in self._progress.values()]
+        for store, match in ((self.store, self.commit_index), *held):
+            index = min(match, self.commit_index)
+            term = self.log.term_at(index)
+            if term is not None:
+                self._acked.record(store, index, term)
+
+    def _acked_for(self, progress: Progress) -> tuple[Acked, ...]:
+        """What a heartbeat says of the stores to one follower. Its own store may have acknowledged more to this
+        leader than is committed, and does not lose that in this term either."""
+        rows, term = self._acked.rows(), self.log.term_at(progress.acked)
+        if not progress.store or not term:
+            return rows
+        return (*rows, Acked(progress.store, progress.acked, term))
+
+    def _begin_refill(self, peer: NodeId, progress: Progress, id: int) -> None:
+        """The follower's store is an old copy, and calls its refill ``id``."""
+        to = self.log.last_index
+        progress.begin_refill(Refill(id, to), self._round + 1)
+        self._event("controller_rolled_back", controller=peer, acknowledged=progress.acked, refill_to=to)
+        self._send_heartbeats()
+
+    def _may_refill(self, progress: Progress) -> bool:
+        """Whether a majority, without that store, has confirmed since it came back that this leader still led: then
+        all that was committed when it came back is in this log."""
+        return progress.refill is not None and self._confirmed_round() >= progress.first_round
+
+    def _ends_refill(self, peer: NodeId, progress: Progress, result: AppendResult) -> bool:
+        """Whether that answer says that the store is refilled: its log agrees up to the target, and it knows."""
+        if progress.refill is None or result.refill_id or result.match < progress.refill.to:
+            return False
+        progress.end_refill(self._round + 1)
+        self._event("controller_refilled", controller=peer, index=result.match)
+        self._send_heartbeats()
+        return True
+
+    def _on_refilled(self) -> None:
+        """The leader has refilled this store."""
+        self.rolled_back, self._refill_id = False, 0
+        self._hard_state_dirty = True
+        self._event("raft_store_refilled", index=self.log.last_index)
+
+    def _draw_refill_id(self) -> int:
+        return 1 + int(self._rng.random() * (1 << 52))
+
+    # --- effects: persist, then send ---------------------------------------------------------------------
+
+    def _set_hard_state(self, term: int, voted_for: NodeId | None) -> None:
+        self.term = term
+        self.voted_for = voted_for
+        self._hard_state_dirty = True
+
+    def _flush(self) -> None:
+        """Make what was changed so far durable before the next effect."""
+        if self._hard_state_dirty or self._unsaved_snapshot is not None or self.log.has_unsaved():
+            truncate_from, entries, base = self.log.take_unsaved()
+            persist = Persist(
+                *(self.term, self.voted_for, truncate_from, entries, base, self._unsaved_snapshot, self.rolled_back)
+            )
+            self._effects.append(persist)
+            self._hard_state_dirty = False
+            self._unsaved_snapshot = None
+        if self.members is not self._announced_members:
+            self._announced_members = self.members
+            self._effects.append(MembersChanged(self.members))
+
+    def _send(self, to: NodeId, message: Message) -> None:
+        self._flush()
+        self._effects.append(Send(to, message))
+
+    def _event(self, name: str, **fields: object) -> None:
+        self._effects.append(Event(name, fields))
+
+    def _take_effects(self) -> list[RaftEffect]:
+        self._flush()
+        effects, self._effects = self._effects, []
+        return effects

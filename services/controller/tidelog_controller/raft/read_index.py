@@ -1,47 +1,52 @@
-"""ReadIndex (dissertation §6.4): what was committed when a read was asked for, without writing to the log.
+"""ReadIndex (dissertation §6.4): linearizable reads that write nothing to the log.
 
-A leader answers a read from its state machine if it has committed an entry of its own term, and if after the read
-came a majority has still answered a heartbeat of its term: then no later leader had committed anything before. Reads
-that come while a heartbeat is unanswered wait together for the next one."""
+A leader answers a read from its state machine on two conditions. It has committed an entry of its own term. And a
+majority has answered a heartbeat of its term that was sent after the read came: then no later leader had committed
+anything before. Each heartbeat has a number, its *round*. Reads that come while a round is unanswered wait together
+for the next one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidelog_controller.raft.base import RaftEffect, ReadReady
-from tidelog_controller.raft.replication import RaftReplication
+from tidelog_controller.raft.effects import ReadReady
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
     token: int
     round: int
-    """The heartbeat whose answers prove it."""
+    """The heartbeat whose answers prove the read."""
 
 
-class RaftReads(RaftReplication):
-    """Raft with linearizable reads (ReadIndex)."""
+class ReadIndex:
+    """The reads of one leader that wait for the proof that it still leads."""
 
-    _reads: list[_Read]
-    _last_token = 0
+    def __init__(self) -> None:
+        self._last_token = 0
+        self._waiting: list[_Read] = []
 
-    def read(self, now: float) -> tuple[int | None, list[RaftEffect]]:
-        """A read begins. Its token: a ``ReadReady`` follows, or a ``RoleChanged`` that ends it; None when this server
-        does not lead, or cannot know yet what is committed."""
-        if self.role != "leader" or self.log.term_at(self.commit_index) != self.term:
-            return None, []
+    @property
+    def waiting(self) -> int:
+        """How many reads wait."""
+        return len(self._waiting)
+
+    def new_token(self) -> int:
+        """Return the token of a new read."""
         self._last_token += 1
-        if self._others_needed() == 0:
-            return self._last_token, [ReadReady(self._last_token)]
-        idle = self._confirmed_round() >= self._round
-        self._reads.append(_Read(self._last_token, self._round + 1))
-        if idle:
-            self._beat()
-        return self._last_token, self._take_effects()
+        return self._last_token
 
-    def _confirm_reads(self) -> None:
-        confirmed = self._confirmed_round()
-        while self._reads and self._reads[0].round <= confirmed:
-            self._effects.append(ReadReady(self._reads.pop(0).token))
-        if self._reads and confirmed >= self._round:
-            self._beat()
+    def wait_for(self, round: int, token: int) -> None:
+        """Let a read wait until a majority has answered the heartbeat ``round``."""
+        self._waiting.append(_Read(token, round))
+
+    def confirm(self, round: int) -> list[ReadReady]:
+        """Return the reads that are proved now that a majority has answered the heartbeat ``round``."""
+        ready = []
+        while self._waiting and self._waiting[0].round <= round:
+            ready.append(ReadReady(self._waiting.pop(0).token))
+        return ready
+
+    def clear(self) -> None:
+        """Drop all reads: this server leads no longer, or in a new term."""
+        self._waiting.clear()

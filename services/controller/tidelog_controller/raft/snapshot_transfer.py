@@ -1,144 +1,107 @@
 """Snapshots and compaction (Raft §7): what goes out to a follower that is far behind, and what comes in.
 
-Every server writes its own snapshots: after ``snapshot_threshold`` entries the state machine is asked for its bytes
+Every server writes its own snapshots. After ``snapshot_threshold`` entries the state machine is asked for its bytes
 (``TakeSnapshot``), and may go on applying while they are made. Behind a snapshot half as many entries stay in the
-log. A follower that needs older ones gets the leader's snapshot: pieces in order, one unanswered at a time; the
+log. A follower that needs older ones gets the leader's snapshot: pieces in order, one unanswered at a time. The
 answer says how far the follower has got. Heartbeats meanwhile are ``InstallSnapshot`` without a piece. A follower
-keeps one incoming snapshot, and forgets it when another begins, so that memory is bounded by the log's tail and two
+keeps one incoming snapshot, and forgets it when another begins. So memory is bounded by the log's tail and two
 snapshots, and one more for each follower that is being sent an older one.
 
-Installed is only what is ahead of the commit index. If the follower has the snapshot's last entry its log agrees with
-the snapshot, and committing up to there says the same; else nothing of its log can be kept."""
+Only what is ahead of the commit index is installed. If the follower has the snapshot's last entry its log agrees with
+the snapshot, and committing up to there says the same. Otherwise nothing of its log can be kept."""
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
 
 from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.codec import payload_view
-from tidelog.wire.messages import AppendResult, InstallSnapshot, SnapshotResult
+from tidelog.wire.messages import Acked, InstallSnapshot
 
-from tidelog_controller.raft.base import RaftBase, RaftEffect
 from tidelog_controller.raft.configuration import Configuration
-from tidelog_controller.raft.log import Restore, Snapshot
-from tidelog_controller.raft.progress import Progress
+from tidelog_controller.raft.log import RaftLog, Snapshot
+from tidelog_controller.raft.settings import RaftSettings
 
 MAX_SNAPSHOT_BYTES = 1 << 30
 
 
-@dataclass(slots=True)
-class _Incoming:
-    """A snapshot that is not whole yet. ``name``: index, term, size and CRC."""
+class SnapshotSender:
+    """The leader's side of one snapshot to one follower: one piece at a time, again at most once a heartbeat."""
 
-    name: tuple[int, int, int, int]
-    data: bytearray = field(default_factory=bytearray)
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._crc = zlib.crc32(snapshot.data)
+        self._offset = 0
+        """The follower has the bytes before it, as far as is known."""
+        self._may_send = True
+
+    def next_piece(self, term: int, round: int, max_bytes: int) -> InstallSnapshot | None:
+        """Return the next piece; None when it is on its way already, or was the last."""
+        piece = self.snapshot.data[self._offset : self._offset + max_bytes] if self._may_send else b""
+        self._may_send = False
+        return self._message(term, round, piece, ()) if piece else None
+
+    def heartbeat(self, term: int, round: int, acked: tuple[Acked, ...]) -> InstallSnapshot:
+        """Return a message without a piece. A piece that was lost may go out again afterwards."""
+        self._may_send = True
+        return self._message(term, round, b"", acked)
+
+    def on_result(self, offset: int) -> None:
+        """The follower asks for the piece at ``offset``, which is 0 again if it has lost its memory."""
+        if offset != self._offset:
+            self._offset = min(offset, len(self.snapshot.data))
+            self._may_send = True
+
+    def _message(self, term: int, round: int, piece: bytes, acked: tuple[Acked, ...]) -> InstallSnapshot:
+        snapshot, size = self.snapshot, len(self.snapshot.data)
+        about = (snapshot.index, snapshot.term, size, self._crc, snapshot.members.all, self._offset)
+        return InstallSnapshot(term, *about, payload=piece, round=round, acked=acked)
 
 
-class RaftSnapshots(RaftBase):
-    """Raft with snapshots: taking, sending and receiving them."""
+class SnapshotReceiver:
+    """The follower's side: the snapshot that is not whole yet."""
 
-    _incoming: _Incoming | None = None
+    def __init__(self) -> None:
+        self._name: tuple[int, int, int, int] | None = None
+        """Index, term, size and CRC of the snapshot; None: there is none."""
+        self._data = bytearray()
 
-    # --- one's own ---------------------------------------------------------------------------------------
-
-    def on_snapshot(self, index: int, data: bytes, now: float) -> list[RaftEffect]:
-        """The state machine after entry ``index`` as bytes, as ``TakeSnapshot`` asked. Entries that nobody should
-        need any more go. Nothing happens if a later snapshot was installed meanwhile."""
-        if self.snapshot is not None and index <= self.snapshot.index:
-            return []
-        term = self.log.term_at(index)
-        assert term is not None and index <= self.commit_index, index
-        self._keep(Snapshot(index, term, self.log.members_at(index), data))
-        self.log.compact(self._last_to_go(index))
-        return self._take_effects()
-
-    def _keep(self, snapshot: Snapshot) -> None:
-        self.snapshot = self._unsaved_snapshot = snapshot
-
-    def _last_to_go(self, index: int) -> int:
-        """The last entry that is not worth keeping behind a snapshot of ``index``."""
-        size, first = 0, max(self.log.base.index + 1, index - self.settings.snapshot_threshold // 2 + 1)
-        for entry in reversed(self.log.slice(first, index)):
-            size += len(entry.data)
-            if size > self.settings.snapshot_threshold_bytes // 2:
-                return entry.index
-        return first - 1
-
-    # --- to a follower -----------------------------------------------------------------------------------
-
-    def _send_piece(self, peer: NodeId, progress: Progress, *, heartbeat: bool = False) -> None:
-        """The next piece of the snapshot, if it is its turn; ``heartbeat``: a message in any case."""
-        sending = progress.sending
-        assert sending is not None
-        piece = b"" if heartbeat else sending.take_piece(self.settings.snapshot_chunk_bytes)
-        if heartbeat:
-            sending.on_heartbeat()
-        if piece or heartbeat:
-            snapshot = sending.snapshot
-            size, crc = len(snapshot.data), sending.crc
-            message = InstallSnapshot(
-                *(self.term, snapshot.index, snapshot.term, size, crc, snapshot.members.all, sending.offset),
-                payload=piece,
-                round=self._round,
-                acked=self._acked_for(progress) if heartbeat else (),
-            )
-            self._send(peer, message)
-
-    # --- from a leader -----------------------------------------------------------------------------------
-
-    def _on_install_snapshot(self, leader: NodeId, message: InstallSnapshot, now: float) -> None:
-        if message.term < self.term:
-            self._answer_piece(leader, message, 0)
-            return
-        self._check_install_snapshot(leader, message)
-        self._follow(leader, message.term, now)
-        self._learn_acked(message.acked, now)
-        if message.index <= self.commit_index:
-            self._incoming = None
-            self._answer_append(leader, True, self.commit_index, message.round)
-            return
+    def add(self, message: InstallSnapshot) -> int:
+        """Take the piece of the message, if it is the next one, and return how many bytes are there. A piece of
+        another snapshot begins that one."""
         name = (message.index, message.last_term, message.size, message.crc)
-        if self._incoming is None or self._incoming.name != name:
-            self._incoming = _Incoming(name)
-        data = self._incoming.data
-        if message.offset == len(data):
-            data += payload_view(message.payload)
-        if len(data) < message.size:
-            self._answer_piece(leader, message, len(data))
-            return
-        self._incoming = None
+        if name != self._name:
+            self._name, self._data = name, bytearray()
+        if message.offset == len(self._data):
+            self._data += payload_view(message.payload)
+        return len(self._data)
+
+    def take(self, message: InstallSnapshot) -> Snapshot | None:
+        """Return the snapshot when all of it has come; None if it is damaged. It is not held any longer."""
+        data = bytes(self._data)
+        self.clear()
         if len(data) > message.size or zlib.crc32(data) != message.crc:
-            self._say("snapshot_damaged", index=message.index, leader=leader)
-            self._answer_piece(leader, message, 0)
-            return
-        self._install(Snapshot(message.index, message.last_term, Configuration(message.members), bytes(data)))
-        self._answer_append(leader, True, message.index, message.round)
+            return None
+        return Snapshot(message.index, message.last_term, Configuration(message.members), data)
 
-    def _answer_piece(self, leader: NodeId, message: InstallSnapshot, offset: int) -> None:
-        result = SnapshotResult(self.term, message.index, offset, message.round, self.store, self._refill_id)
-        self._send(leader, result)
+    def clear(self) -> None:
+        """Forget what has come."""
+        self._name, self._data = None, bytearray()
 
-    def _answer_append(self, leader: NodeId, ok: bool, match: int, round: int, hint_term: int = 0) -> None:
-        self._send(leader, AppendResult(self.term, ok, match, hint_term, round, self.store, self._refill_id))
 
-    def _install(self, snapshot: Snapshot) -> None:
-        if self.log.term_at(snapshot.index) == snapshot.term:
-            self._commit(snapshot.index)
-            return
-        self.log.restart(snapshot)
-        self._keep(snapshot)
-        self._flush()
-        self.commit_index = self._asked_snapshot = snapshot.index
-        self._bytes_since_snapshot = 0
-        self._effects.append(Restore(snapshot))
-        self._say("snapshot_installed", index=snapshot.index, bytes=len(snapshot.data), leader=self.leader_id)
+def check_install_snapshot(leader: NodeId, message: InstallSnapshot) -> None:
+    """Raise ProtocolError if no correct leader can have sent it."""
+    fits = 1 <= message.last_term <= message.term and message.index >= 1
+    if not fits or not 1 <= message.size <= MAX_SNAPSHOT_BYTES:
+        raise ProtocolError(f"install_snapshot of {leader}: impossible terms or size")
 
-    def _check_install_snapshot(self, leader: NodeId, message: InstallSnapshot) -> None:
-        """ProtocolError if no correct leader of this or a later term can have sent it."""
-        fits = 1 <= message.last_term <= message.term and message.index >= 1
-        if not fits or not 1 <= message.size <= MAX_SNAPSHOT_BYTES:
-            raise ProtocolError(f"install_snapshot of {leader}: impossible terms or size")
-        if message.term == self.term and self.leader_id not in (None, leader):
-            raise ProtocolError(f"install_snapshot of {leader}: {self.leader_id} leads term {self.term}")
+
+def last_to_compact(log: RaftLog, index: int, settings: RaftSettings) -> int:
+    """Return the index of the last entry that is not worth keeping behind a snapshot of ``index``."""
+    size, first = 0, max(log.base.index + 1, index - settings.snapshot_threshold // 2 + 1)
+    for entry in reversed(log.slice(first, index)):
+        size += len(entry.data)
+        if size > settings.snapshot_threshold_bytes // 2:
+            return entry.index
+    return first - 1

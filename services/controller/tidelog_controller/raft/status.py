@@ -13,8 +13,8 @@ from tidelog_controller.raft.raft import Raft
 
 
 def describe_quorum(raft: Raft, node_id: NodeId, urls: Mapping[NodeId, str], active: bool) -> QuorumAnswer:
-    """Who leads, who follows, and how far each is. ``active``: this one serves; a leader that may not serve yet names
-    nobody active."""
+    """Return the role of each controller and how far its log reaches. ``active``: this controller serves; a leader
+    that may not serve yet names no active one."""
     leader = raft.leader_id
     named = leader if leader != node_id or active else None
     own = "follower" if raft.role == "follower" else "candidate"

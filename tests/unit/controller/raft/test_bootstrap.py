@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 import pytest
 from tidelog.sansio.effects import Send
 from tidelog.wire.messages import Meet
-from tidelog_controller.raft.base import RaftSettings
 from tidelog_controller.raft.bootstrap import Bootstrap
+from tidelog_controller.raft.effects import RaftEffect
 from tidelog_controller.raft.log import Stored
-from tidelog_controller.raft.raft import Raft, RaftEffect
+from tidelog_controller.raft.raft import Raft
+from tidelog_controller.raft.settings import RaftSettings
 
 URLS = {node: f"ws://{node}" for node in ("c1", "c2", "c3", "c4", "c5")}
 

@@ -13,13 +13,9 @@ import pytest
 from support.raft_network import FIVE, LATER, SETTINGS, THREE, Net, append, core, leader, log, of, sent, terms_of
 from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendEntries, AppendResult, Message, RequestVote, Vote
-from tidelog_controller.raft.raft import (
-    Entry,
-    Persist,
-    Raft,
-    RoleChanged,
-    Stored,
-)
+from tidelog_controller.raft.effects import Persist, RoleChanged
+from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.raft import Raft
 
 # --- elections: Raft §5.2, §5.4.1 ------------------------------------------------------------------------
 

@@ -14,7 +14,10 @@ from collections.abc import Callable
 import pytest
 from support.raft_network import Net, Node
 from tidelog.errors import ProtocolError, TidelogError
-from tidelog_controller.raft.raft import RaftEffect, RaftSettings, ReadReady, Restore
+from tidelog_controller.raft.effects import RaftEffect, ReadReady, Restore
+from tidelog_controller.raft.settings import RaftSettings
+
+from unit.controller.raft.test_random_walks import Walk
 
 from unit.controller.raft.test_random_walks import Walk
 

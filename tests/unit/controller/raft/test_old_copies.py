@@ -12,8 +12,9 @@ from support.raft_network import LATER, Net, Node, append, core, log
 from tidelog.sansio.effects import Event
 from tidelog.types import NodeId
 from tidelog.wire.messages import Acked, AppendEntries, AppendResult, Message, RequestVote, Vote
+from tidelog_controller.raft.effects import RaftEffect
 from tidelog_controller.raft.membership import Standing
-from tidelog_controller.raft.raft import RaftEffect, RaftSettings
+from tidelog_controller.raft.settings import RaftSettings
 
 BEAT_S = RaftSettings().heartbeat_s
 Sent = list[tuple[NodeId, NodeId, Message]]
@@ -93,7 +94,7 @@ def test_its_acknowledgements_do_not_count_before_it_is_refilled() -> None:
     token, effects = net["c1"].raft.read(net.now)
     net["c1"].perform(effects)
     net.settle()
-    assert token is not None and net["c1"].raft._reads, "its answer confirms no read"
+    assert token is not None and net["c1"].raft.reads_waiting, "its answer confirms no read"
     assert not net["c1"].raft.is_live("c2", net.now), "nor is it live where the group is to be changed"
     assert not net["c1"].raft.transfer(net.now, "c2")[0], "nor is leadership handed to it"
 

@@ -15,8 +15,11 @@ from support.raft_network import Net, Node
 from tidelog.sansio.effects import Event
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries
-from tidelog_controller.raft.log import RaftLog
-from tidelog_controller.raft.raft import RaftEffect, RaftSettings, Stored
+from tidelog_controller.raft.effects import RaftEffect
+from tidelog_controller.raft.log import RaftLog, Stored
+from tidelog_controller.raft.settings import RaftSettings
+
+from unit.controller.raft.test_random_walks import Walk
 
 from unit.controller.raft.test_random_walks import Walk
 
@@ -54,7 +57,7 @@ class OldDiskWalk(Walk):
             return
         copy = self.rng.choice(copies)
         log = RaftLog(copy.entries, copy.base)
-        leader.raft._note_acked()
+        leader.raft._record_acked()
         known = leader.raft._acked_for(leader.raft._progress[old.node_id])
         if copy.rolled_back or all(log.has(row.index, row.term) for row in known if row.store == copy.store):
             return
@@ -63,7 +66,7 @@ class OldDiskWalk(Walk):
         self.net.flying[:] = [flight for flight in self.net.flying if flight[0] != old.node_id]
         self.votes = {key: to for key, to in self.votes.items() if key[0] != old.node_id + copy.store}
         old.restore_disk(copy, self.net.now)
-        leader.raft._beat()
+        leader.raft._send_heartbeats()
         leader.perform(leader.raft._take_effects())
         to_old = [message for _, to, message in self.net.flying if to == old.node_id]
         beat = next(message for message in reversed(to_old) if isinstance(message, AppendEntries) and message.acked)

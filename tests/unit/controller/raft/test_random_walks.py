@@ -20,7 +20,9 @@ from support.raft_network import Crash, Net, Node
 from tidelog.sansio.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult, Vote
-from tidelog_controller.raft.raft import Apply, Entry, Persist, RaftEffect, RaftSettings, RoleChanged
+from tidelog_controller.raft.effects import Apply, Persist, RaftEffect, RoleChanged
+from tidelog_controller.raft.log import Entry
+from tidelog_controller.raft.settings import RaftSettings
 
 MAX_FLYING = 150
 

@@ -10,11 +10,9 @@ import pytest
 from support.raft_network import LATER, append, core, leader, log, sent, terms_of
 from tidelog.errors import ConfigError, ProtocolError
 from tidelog.wire.messages import AppendEntries, AppendResult, Heartbeat, InstallSnapshot, Message, RequestVote, Vote
-from tidelog_controller.raft.raft import (
-    Entry,
-    Raft,
-    RaftSettings,
-)
+from tidelog_controller.raft.log import Entry
+from tidelog_controller.raft.raft import Raft
+from tidelog_controller.raft.settings import RaftSettings
 
 
 def snapshot(raft: Raft) -> tuple[object, ...]:

@@ -13,15 +13,9 @@ import pytest
 from support.raft_network import FIVE, LATER, SETTINGS, THREE, Net, append, applied, core, leader, log, sent, terms_of
 from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendEntries, AppendResult, Message, RequestVote, Vote
-from tidelog_controller.raft.raft import (
-    Apply,
-    Entry,
-    Persist,
-    Raft,
-    RoleChanged,
-    Stored,
-    TakeSnapshot,
-)
+from tidelog_controller.raft.effects import Apply, Persist, RoleChanged, TakeSnapshot
+from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.raft import Raft
 
 # --- log replication: Raft §5.3 --------------------------------------------------------------------------
 

@@ -1,0 +1,44 @@
+"""Transfer of leadership (dissertation §3.10).
+
+The leader takes no more commands and brings the target's log up to date. Then it sends ``TimeoutNow``, and the target
+stands for election at once. Voters grant their votes although they have just heard from the leader. The leader gives
+up after an election timeout, and takes commands again.
+
+    none --start--> catching up --target has the whole log: TimeoutNow--> notified --time is up--> none
+                        '-------------------------time is up-----------------------------------------^
+
+A controller that is *leaving* (its process is about to end) starts a transfer whenever it leads."""
+
+from __future__ import annotations
+
+from tidelog.types import NodeId
+from tidelog.wire.messages import TimeoutNow
+
+
+class LeadershipTransfer:
+    """The transfer that goes on, if there is one."""
+
+    def __init__(self) -> None:
+        self.target: NodeId | None = None
+        """The follower that is to lead; None: no transfer goes on."""
+        self.ends_at: float | None = None
+        """When the leader gives up."""
+        self.leaving = False
+        """Whether this controller is to hand leadership over whenever it leads."""
+        self._notified = False
+
+    def start(self, target: NodeId, ends_at: float) -> None:
+        """Begin a transfer, in place of one that goes on."""
+        self.target, self.ends_at, self._notified = target, ends_at, False
+
+    def clear(self) -> None:
+        """End the transfer: it has failed, or this server leads no longer."""
+        self.target, self.ends_at, self._notified = None, None, False
+
+    def notify(self, match: int, last_index: int, term: int) -> TimeoutNow | None:
+        """Return the message to the target once its log, known up to ``match``, has everything; None before and after
+        that."""
+        if match != last_index or self._notified:
+            return None
+        self._notified = True
+        return TimeoutNow(term)
