@@ -177,13 +177,13 @@ def group_records() -> list[groups.Entry]:
 
 
 def member(principal: str, parts: list[TopicPartition]) -> groups.MemberRecord:
-    shares = frozenset(parts), frozenset(parts[:1]), frozenset[TopicPartition]()
+    shares = groups.shares_of(parts), groups.shares_of(parts[:1]), groups.shares_of(())
     return groups.MemberRecord(2, "i", "g1", ("orders", "ä"), 30_000, 60_000, *shares, principal)
 
 
-def transaction_records() -> list[transactions.Entry]:
-    parts = frozenset({TopicPartition("t", 3), TopicPartition("t", 1), TopicPartition("a", 300)})
-    found: list[transactions.Entry] = []
+def transaction_records() -> list[groups.Entry]:
+    parts = groups.shares_of([TopicPartition("t", 3), TopicPartition("t", 1), TopicPartition("a", 300)])
+    found: list[groups.Entry] = []
     for principal in ("", "user"):
         slot = transactions.SlotRecord(1 << 40, 2, "open", "own", parts, 60_000, 1 << 41, principal)
         app = transactions.AppRecord((1, 2, 300), 1, {"b": 7, "a": 8}, 1 << 41, principal)
