@@ -8,8 +8,8 @@ from dataclasses import MISSING, is_dataclass
 from typing import Any
 
 from tidelog.wire import messages
+from tidelog.wire.fields import default_of, is_payload, optional_of, typed_fields
 from tidelog.wire.messages import ErrorInfo, Message
-from tidelog.wire.schema import default_of, is_payload, optional_of, typed_fields
 
 ANSWERS: tuple[type[Message], ...] = (
     messages.AccessAnswer,

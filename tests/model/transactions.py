@@ -26,8 +26,9 @@ from tidelog.wire.messages import (
     TransactionEnded,
 )
 from tidelog_replica.config import TransactionSettings
+from tidelog_replica.coordinators.groups.records import Entry
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
-from tidelog_replica.coordinators.transactions.records import Entry, Stored
+from tidelog_replica.coordinators.transactions.records import Stored
 from tidelog_replica.coordinators.transactions.transaction import Marker
 from tidelog_replica.partition.transaction_gate import Question, TransactionGate
 from tidelog_replica.replication.producer_state import ProducerState, SequenceRefusal

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidelog.errors import TidelogError
 from tidelog_replica.coordinators.transactions import coordinator
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator
@@ -18,7 +20,7 @@ def replay_under_a_new_epoch(patch: Patch) -> None:
 
     def begin_anew(known, asked, wall_ms):
         record = record_of_batch(known, asked, wall_ms)
-        return known._replace(epoch=known.epoch + 1) if record is known and known is not None else record
+        return replace(known, epoch=known.epoch + 1) if record is known and known is not None else record
 
     patch.setattr(coordinator, "record_of_batch", begin_anew)
 
@@ -29,7 +31,7 @@ def stamp_a_replay_anew(patch: Patch) -> None:
 
     def stamp(known, asked, wall_ms):
         record = record_of_batch(known, asked, wall_ms)
-        return record and record._replace(timestamp_ms=wall_ms)
+        return record and replace(record, timestamp_ms=wall_ms)
 
     patch.setattr(coordinator, "record_of_batch", stamp)
 
@@ -40,7 +42,7 @@ def keep_the_epoch_of_the_batch_before(patch: Patch) -> None:
 
     def keep(known, asked, wall_ms):
         record = record_of_batch(known, asked, wall_ms)
-        return record and record._replace(epoch=0)
+        return record and replace(record, epoch=0)
 
     patch.setattr(coordinator, "record_of_batch", keep)
 
@@ -65,7 +67,7 @@ def share_an_application(patch: Patch) -> None:
     """Any caller goes on with its batches."""
 
     def share(known, asked, wall_ms):
-        return record_of_batch(known and known._replace(owner=asked.owner), asked, wall_ms)
+        return record_of_batch(known and replace(known, owner=asked.owner), asked, wall_ms)
 
     patch.setattr(coordinator, "record_of_batch", share)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from tidelog.errors import CODES
-from tidelog.wire.schema import MAX_INT, is_payload, lowest_of, optional_of, typed_fields
+from tidelog.wire.fields import MAX_INT, is_payload, lowest_of, optional_of, typed_fields
 
 CHOICES: dict[str, tuple[object, ...]] = {
     "Hello.role": ("client", "gateway", "replica", "controller"),

@@ -11,8 +11,8 @@ import typing
 from dataclasses import MISSING, dataclass, is_dataclass
 
 from tidelog.wire.codec import OPS, Limits
+from tidelog.wire.fields import default_of, hints, typed_fields
 from tidelog.wire.messages import Message
-from tidelog.wire.schema import default_of, hints, typed_fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ MAX_DEPTH = 8
 UNDECODABLE = 1007
 """WebSocket close code for what is no CBOR, or CBOR that is never accepted."""
 _LONGEST_INTEGER = 8
+_KIND, _BYTES, _ARRAY, _MAP = 0xE0, 0x40, 0x80, 0xA0
+"""The bits of an item's first byte that say of which kind it is; and three of the kinds."""
 
 
 def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]:
@@ -94,17 +96,22 @@ def count_items(data: Buffer, most: int) -> None:
 
 def bytes_head(size: int) -> bytes:
     """The head of a definite byte string of that length (RFC 8949 §3.1)."""
-    return _head(0x40, size)
+    return _head(_BYTES, size)
 
 
 def array_head(size: int) -> bytes:
     """The head of an array of so many items."""
-    return _head(0x80, size)
+    return _head(_ARRAY, size)
 
 
 def map_head(size: int) -> bytes:
     """The head of a map of so many keys."""
-    return _head(0xA0, size)
+    return _head(_MAP, size)
+
+
+def is_array(data: Buffer) -> bool:
+    """Whether the first item of ``data`` is an array."""
+    return data[0] & _KIND == _ARRAY
 
 
 def _head(kind: int, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Messages to bytes and back: a typed codec, compiled from the annotations in ``messages/``.
+"""Messages to bytes and back: a typed codec, made from the annotations in ``messages/``.
 
 Theory. On the wire a message is a CBOR sequence (RFC 8742) of one or two items: a map with text keys, the
 header, and, when the message has bulk bytes, one definite byte string, the payload. Only the header passes
@@ -26,10 +26,12 @@ from tidelog.errors import TidelogError, from_info
 from tidelog.types import Buffer
 from tidelog.wire import messages
 from tidelog.wire.cbor import array_head, bytes_head, load_prefix, map_head, read_bytes_item
+from tidelog.wire.fields import MAX_INT
 from tidelog.wire.messages import ErrorInfo, Message, Payload
-from tidelog.wire.schema import MAX_INT, decoder, encoder, fault
+from tidelog.wire.schema import WIRE, fault
 
 Part = TypeVar("Part")
+_encoder, _decoder = WIRE.encoder, WIRE.decoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def encode(message: Message, *, id: int | None = None, re: int | None = None) ->
     if type(message) is EncodedAnswer:
         assert re is not None, "an answer needs re"
         return b"".join([map_head(message.keys + 1), encode_fields(re=re)]), [message.content]
-    header, payload = encoder(type(message))(message, id, re)
+    header, payload = _encoder(type(message))(message, id, re)
     head = cbor2.dumps(header)
     if payload:
         size = payload_size(payload)
@@ -109,7 +111,7 @@ def encode(message: Message, *, id: int | None = None, re: int | None = None) ->
 
 def encode_error(re: int, error: TidelogError) -> bytes:
     """The answer that says that request ``re`` failed."""
-    return cbor2.dumps({"re": re, "error": encoder(ErrorInfo)(error.to_info())})
+    return cbor2.dumps({"re": re, "error": _encoder(ErrorInfo)(error.to_info())})
 
 
 def decode(
@@ -139,7 +141,7 @@ def decode(
         return Decoded(None, id, op=op)
     if (id is None) is not (cls.ANSWER is None):
         raise fault(f"{op} {'needs an id' if id is None else 'takes no id'}")
-    return Decoded(decoder(cls)(header, payload), id, op=op)
+    return Decoded(_decoder(cls)(header, payload), id, op=op)
 
 
 def payload_size(payload: Payload) -> int:
@@ -165,14 +167,12 @@ def payload_view(payload: Payload) -> memoryview:
 
 def to_map(part: Any) -> dict[str, Any]:
     """A part (any dataclass whose fields have the types of ``messages``) as the map that it is on the wire."""
-    made: dict[str, Any] = encoder(type(part))(part)
-    return made
+    return WIRE.to_map(part)
 
 
 def from_map(cls: type[Part], content: object) -> Part:
     """The part that a decoded map holds. Raises ``ProtocolError``."""
-    made: Part = decoder(cls)(content)
-    return made
+    return WIRE.from_map(cls, content)
 
 
 def _decode_answer(
@@ -182,11 +182,11 @@ def _decode_answer(
         raise fault("re is not an integer from 0 to 2**63-1")
     error = header.get("error")
     if error is not None:
-        return Decoded(None, re=re, error=from_info(decoder(ErrorInfo)(error)))
+        return Decoded(None, re=re, error=from_info(_decoder(ErrorInfo)(error)))
     cls = answers(re)
     if cls is None:
         return Decoded(None, re=re)
-    return Decoded(decoder(cls)(header, payload), re=re)
+    return Decoded(_decoder(cls)(header, payload), re=re)
 
 
 def _collect() -> list[type[Message]]:

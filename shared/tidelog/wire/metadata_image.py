@@ -13,7 +13,7 @@ that a reader with other defaults sees the same topic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import Field, dataclass, field, replace
 from typing import Any
 
 import cbor2
@@ -31,18 +31,60 @@ from tidelog.types import (
     TopicState,
 )
 from tidelog.wire.cbor import loads_strict
-from tidelog.wire.codec import from_map, payload_view, to_map
+from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import MetadataUpdate
+from tidelog.wire.schema import Schema, fault
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTopic:
+    """A topic as it is sent, with everything."""
+
+    topic_id: str
+    name: str
+    config: TopicConfig
+    partitions: tuple[PartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WholeImage:
+    """A whole image as it is sent."""
+
+    cluster: str
+    servers: tuple[ServerState, ...]
+    topics: tuple[ImageTopic, ...]
+    access: Access = field(default_factory=Access)
+    level: int = 1
+    ticket_keys: tuple[TicketKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDelta:
+    """A delta as it is sent. What is None has not changed; no null is ever sent for it."""
+
+    servers: tuple[ServerState, ...]
+    topics: tuple[ImageTopic, ...]
+    partitions: tuple[tuple[str, int, PartitionState], ...]
+    """Topic id, number, state."""
+    deleted: tuple[str, ...]
+    access: Access | None = None
+    level: int | None = None
+    forgotten: tuple[NodeId, ...] = ()
+    ticket_keys: tuple[TicketKey, ...] | None = None
+
+
+def _may_be_left_out(cls: type, known: Field[Any]) -> bool:
+    return cls is not TopicConfig and (cls, known.name) != (WholeImage, "access")
+
+
+IMAGES = Schema(fault, _may_be_left_out, ignores_unknown=True, bounds_integers=True)
 
 
 def encode_image(image: ClusterImage) -> bytes:
     """The whole image, without its index, which is a field of ``MetadataUpdate``."""
-    servers = [to_map(server) for server in image.servers]
-    topics, access = [_topic(t) for t in image.topics], to_map(image.access)
-    level = {"level": image.level} if image.level != 1 else {}
-    keys = {"ticket_keys": [to_map(key) for key in image.ticket_keys]} if image.ticket_keys else {}
-    whole = {"cluster": image.cluster, "servers": servers, "topics": topics, "access": access, **level, **keys}
-    return cbor2.dumps(whole)
+    topics = _sent(image.topics)
+    whole = WholeImage(image.cluster, image.servers, topics, image.access, image.level, image.ticket_keys)
+    return cbor2.dumps(IMAGES.to_map(whole))
 
 
 def encode_delta(
@@ -57,21 +99,17 @@ def encode_delta(
 ) -> bytes:
     """What changed: servers, topics, and partitions of other topics, as they are now; the ids of topics that are
     gone; who may do what; the feature level; servers that are gone; the keys of tickets, for gateways only."""
-    delta: dict[str, Any] = {
-        "servers": [to_map(server) for server in servers],
-        "topics": [_topic(topic) for topic in topics],
-        "partitions": [[*key, to_map(state)] for key, state in partitions],
-        "deleted": list(deleted_ids),
-    }
-    if access is not None:
-        delta["access"] = to_map(access)
-    if level is not None:
-        delta["level"] = level
-    if forgotten:
-        delta["forgotten"] = list(forgotten)
-    if ticket_keys is not None:
-        delta["ticket_keys"] = [to_map(key) for key in ticket_keys]
-    return cbor2.dumps(delta)
+    delta = ImageDelta(
+        servers=tuple(servers),
+        topics=_sent(topics),
+        partitions=tuple([(*key, state) for key, state in partitions]),
+        deleted=tuple(deleted_ids),
+        access=access,
+        level=level,
+        forgotten=tuple(forgotten),
+        ticket_keys=None if ticket_keys is None else tuple(ticket_keys),
+    )
+    return cbor2.dumps(IMAGES.to_map(delta))
 
 
 def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
@@ -80,77 +118,51 @@ def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
     if not update.whole and update.index <= image.index:
         return image
     content = loads_strict(payload_view(update.payload))
-    if type(content) is not dict:
-        raise ProtocolError("metadata: not a map")
-    servers = tuple([from_map(ServerState, server) for server in _items(content, "servers")])
-    topics = tuple([_read_topic(topic) for topic in _items(content, "topics")])
     if update.whole:
-        cluster = content.get("cluster")
-        if type(cluster) is not str:
-            raise ProtocolError("metadata: cluster is no text")
-        access = from_map(Access, content.get("access", {}))
-        level, keys = _level(content, 1), _ticket_keys(content, ())
-        return ClusterImage(update.index, cluster, servers, topics, access, level, keys)
-    deleted, forgotten = _items(content, "deleted"), _items(content, "forgotten") if "forgotten" in content else []
-    if not all([type(name) is str for name in (*deleted, *forgotten)]):
-        raise ProtocolError("metadata: deleted holds ids of topics, forgotten names of servers, which are texts")
-    merged_servers = {server.node: server for server in (*image.servers, *servers)}
-    merged_topics = {topic.topic_id: topic for topic in (*image.topics, *topics)}
-    for topic_id, changed in _read_partitions(content).items():
-        merged_topics[topic_id] = _with_partitions(merged_topics.get(topic_id), changed)
-    for topic_id in deleted:
-        merged_topics.pop(topic_id, None)
-    for node in forgotten:
-        merged_servers.pop(node, None)
+        whole = IMAGES.from_map(WholeImage, content)
+        _check_level(whole.level)
+        topics = _received(whole.topics)
+        return ClusterImage(
+            update.index, whole.cluster, whole.servers, topics, whole.access, whole.level, whole.ticket_keys
+        )
+    delta = IMAGES.from_map(ImageDelta, content)
+    if any(content.get(name, name) is None for name in ("access", "level", "ticket_keys")):
+        raise ProtocolError("metadata: null stands where a change belongs")
+    level = image.level if delta.level is None else delta.level
+    _check_level(level)
+    servers = {server.node: server for server in (*image.servers, *delta.servers)}
+    merged = {topic.topic_id: topic for topic in (*image.topics, *_received(delta.topics))}
+    changed: dict[str, dict[int, PartitionState]] = {}
+    for topic_id, number, state in delta.partitions:
+        changed.setdefault(topic_id, {})[number] = state
+    for topic_id, states in changed.items():
+        merged[topic_id] = _with_partitions(merged.get(topic_id), states)
+    for topic_id in delta.deleted:
+        merged.pop(topic_id, None)
+    for node in delta.forgotten:
+        servers.pop(node, None)
     return replace(
         image,
         index=update.index,
-        servers=tuple(merged_servers.values()),
-        topics=tuple(merged_topics.values()),
-        access=from_map(Access, content["access"]) if "access" in content else image.access,
-        level=_level(content, image.level),
-        ticket_keys=_ticket_keys(content, image.ticket_keys),
+        servers=tuple(servers.values()),
+        topics=tuple(merged.values()),
+        access=image.access if delta.access is None else delta.access,
+        level=level,
+        ticket_keys=image.ticket_keys if delta.ticket_keys is None else delta.ticket_keys,
     )
 
 
-def _level(content: dict[Any, Any], default: int) -> int:
-    level = content.get("level", default)
-    if type(level) is not int or level < 1:
+def _check_level(level: int) -> None:
+    if level < 1:
         raise ProtocolError("metadata: level is no feature level")
-    return level
 
 
-def _ticket_keys(content: dict[Any, Any], default: tuple[TicketKey, ...]) -> tuple[TicketKey, ...]:
-    if "ticket_keys" not in content:
-        return default
-    return tuple([from_map(TicketKey, key) for key in _items(content, "ticket_keys")])
+def _sent(topics: Sequence[TopicState]) -> tuple[ImageTopic, ...]:
+    return tuple([ImageTopic(t.topic_id, t.name, t.config, t.partitions) for t in topics])
 
 
-def _topic(topic: TopicState) -> dict[str, Any]:
-    return {
-        "topic_id": topic.topic_id,
-        "name": topic.name,
-        "config": asdict(topic.config),
-        "partitions": [to_map(partition) for partition in topic.partitions],
-    }
-
-
-def _read_topic(content: object) -> TopicState:
-    if type(content) is not dict or type(content.get("topic_id")) is not str or type(content.get("name")) is not str:
-        raise ProtocolError("metadata: a topic is a map with topic_id and name")
-    config = from_map(TopicConfig, content.get("config"))
-    partitions = tuple([from_map(PartitionState, partition) for partition in _items(content, "partitions")])
-    return TopicState(content["topic_id"], content["name"], config, partitions)
-
-
-def _read_partitions(content: dict[Any, Any]) -> dict[str, dict[int, PartitionState]]:
-    """By topic id and number."""
-    changed: dict[str, dict[int, PartitionState]] = {}
-    for item in _items(content, "partitions"):
-        if type(item) is not list or [type(part) for part in item[:2]] != [str, int] or len(item) < 3:
-            raise ProtocolError("metadata: a changed partition is [topic id, number, state]")
-        changed.setdefault(item[0], {})[item[1]] = from_map(PartitionState, item[2])
-    return changed
+def _received(topics: Sequence[ImageTopic]) -> tuple[TopicState, ...]:
+    return tuple([TopicState(t.topic_id, t.name, t.config, t.partitions) for t in topics])
 
 
 def _with_partitions(topic: TopicState | None, changed: dict[int, PartitionState]) -> TopicState:
@@ -160,10 +172,3 @@ def _with_partitions(topic: TopicState | None, changed: dict[int, PartitionState
     for number, state in changed.items():
         partitions[number] = state
     return replace(topic, partitions=tuple(partitions))
-
-
-def _items(content: dict[Any, Any], key: str) -> list[Any]:
-    items = content.get(key)
-    if type(items) is not list:
-        raise ProtocolError(f"metadata: {key} is no array")
-    return items

@@ -1,4 +1,4 @@
-"""Each message and part class as two functions, made once: to a header map, and from a decoded one.
+"""The one mapper of dataclasses to CBOR maps and back: two functions for each class, made once.
 
 Theory. The functions' source is generated from the class's annotations, as ``dataclasses`` does for ``__init__``: a
 loop over field descriptions was three times slower, and these run for every message. What is generated for
@@ -19,6 +19,24 @@ Most fields are absent as a rule: if a map has only the required keys, the other
 required field that may be null always looks.
 A missing or wrong field fails one cheap test; only then ``_diagnose`` looks at the whole map again to say what is
 wrong, and raises.
+
+A ``Schema`` says what differs between those that are written so:
+
+    ============  ==============  =================  ===============  =========================
+    schema        unknown fields  left out           integers         error
+    ============  ==============  =================  ===============  =========================
+    ``WIRE``      ignored         every default      0 to 2**63 - 1   ``ProtocolError``
+    ``STORED``    refused         ``later`` fields   any              ``ValueError``
+    ============  ==============  =================  ===============  =========================
+
+``WIRE`` is for messages and their parts, which a peer sends. ``STORED`` is for what a server wrote and reads again
+itself: snapshots of the metadata, records of ``__groups`` and ``__transactions``. A release that meets a field it
+does not know must not drop what it means, so it refuses. The commands of the metadata log and the metadata images
+have a schema of their own, beside what they are. In every schema a field that is absent has its default: an earlier
+release wrote the map.
+
+An ``int``, ``bool``, ``str`` or ``bytes`` is itself, exactly; a dataclass a map, a tuple an array, a dict a map in
+its own order. A field that may be of several dataclasses is the first of them that has all the fields of the map.
 """
 
 from __future__ import annotations
@@ -26,22 +44,21 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 from tidelog.errors import ProtocolError
-from tidelog.wire.messages import ABSENT, Message, Payload
+from tidelog.wire.fields import MAX_INT, default_of, is_later, is_payload, lowest_of, optional_of, typed_fields
+from tidelog.wire.messages import Message
 
-MAX_INT = 2**63 - 1
-"""Largest integer of the protocol."""
 CLOSE_PROTOCOL = 1002
 """Close code for well-formed CBOR that is not a message of the protocol."""
-_Encoder = Callable[..., Any]
-_Decoder = Callable[..., Any]
-_encoders: dict[type, _Encoder] = {}
-_decoders: dict[type, _Decoder] = {}
 RESERVED = frozenset({"op", "id", "re"})
 """Header keys that are not fields."""
+T = TypeVar("T")
+_Function = Callable[..., Any]
+_PLAIN = (str, int, bool, bytes)
 
 
 def fault(text: str) -> ProtocolError:
@@ -49,82 +66,83 @@ def fault(text: str) -> ProtocolError:
     return ProtocolError(text, close_code=CLOSE_PROTOCOL)
 
 
-def encoder(cls: type) -> _Encoder:
-    """The function ``(instance, id, re) -> header, payload`` of a message class, ``(instance) -> map`` of a part."""
-    made = _encoders.get(cls)
-    if made is None:
-        made = _encoders[cls] = _compile_encoder(cls)
-    return made
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """How the classes of one kind are written and read."""
+
+    error: Callable[[str], Exception]
+    """Makes the error that the decoders raise, from its text."""
+    leaves_out: Callable[[type, Field[Any]], bool]
+    """Whether a field of a class is left out while it has its default."""
+    ignores_unknown: bool
+    """Whether keys that are no field, and further items of an array of fixed length, are passed over."""
+    bounds_integers: bool
+    """Whether an integer is 0 to ``MAX_INT``, or -1 where that is the default."""
+    has_header: bool = False
+    """Whether messages have ``op``, ``id`` and ``re`` beside their fields, and their payload behind them."""
+    _encoders: dict[Any, _Function] = field(default_factory=dict, repr=False)
+    _decoders: dict[Any, _Function] = field(default_factory=dict, repr=False)
+
+    def encoder(self, hint: Any) -> _Function:
+        """The function ``(value) -> what CBOR knows`` of a type. With headers, of a message class: ``(instance, id,
+        re) -> header, payload``."""
+        made = self._encoders.get(hint)
+        if made is None:
+            made = self._encoders[hint] = _compile_encoder(hint, self)
+        return made
+
+    def decoder(self, hint: Any) -> _Function:
+        """The function ``(what CBOR gave) -> value`` of a type; it raises ``error``. With headers, of a message
+        class: ``(header, payload) -> instance``."""
+        made = self._decoders.get(hint)
+        if made is None:
+            made = self._decoders[hint] = _compile_decoder(hint, self)
+        return made
+
+    def to_map(self, value: Any) -> dict[str, Any]:
+        """An instance as the map that is written."""
+        made: dict[str, Any] = self.encoder(type(value))(value)
+        return made
+
+    def from_map(self, cls: type[T], content: object) -> T:
+        """The instance that a decoded map holds. Raises ``error``."""
+        made: T = self.decoder(cls)(content)
+        return made
 
 
-def decoder(cls: type) -> _Decoder:
-    """The function ``(map, payload) -> instance``; it raises ``ProtocolError``."""
-    made = _decoders.get(cls)
-    if made is None:
-        made = _decoders[cls] = _compile_decoder(cls)
-    return made
+WIRE = Schema(fault, lambda cls, field: True, ignores_unknown=True, bounds_integers=True, has_header=True)
+STORED = Schema(ValueError, lambda cls, field: is_later(field), ignores_unknown=False, bounds_integers=False)
 
 
-def typed_fields(cls: type) -> list[tuple[Field[Any], Any]]:
-    """The fields of a message or part class in their order on the wire, each with its type, resolved. Fields that can
-    only be named follow all others, so that those of a base class do not come first."""
-    resolved = typing.get_type_hints(cls)
-    return [(field, resolved[field.name]) for field in sorted(fields(cls), key=lambda field: field.kw_only is True)]
+# --- encoders ------------------------------------------------------------------------------------------------
 
 
-def hints(cls: type) -> dict[str, Any]:
-    """Field names of a message or part class and their types, resolved."""
-    return {field.name: hint for field, hint in typed_fields(cls)}
-
-
-def is_payload(hint: Any) -> bool:
-    """Is this the type of a message's bulk, which is no part of the header?"""
-    return bool(hint == Payload)
-
-
-def optional_of(hint: Any) -> Any | None:
-    """``X`` of ``X | None``; None for every other type."""
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        some = [arg for arg in typing.get_args(hint) if arg is not type(None)]
-        if len(some) == 1 and len(typing.get_args(hint)) == 2:
-            return some[0]
-    return None
-
-
-def default_of(field: Field[Any]) -> Any:
-    """What a field means that is not there, ``MISSING`` when it must be there."""
-    if ABSENT in field.metadata:
-        return field.metadata[ABSENT]
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default
-
-
-def lowest_of(field: Field[Any]) -> int:
-    """The least value of an integer field."""
-    return -1 if default_of(field) == -1 else 0
-
-
-def _compile_encoder(cls: type) -> _Encoder:
+def _compile_encoder(cls: Any, schema: Schema) -> _Function:
     names: dict[str, Any] = {"cls": cls}
+    if not _is_class(cls):
+        expression = _encode_expression("x", cls, names, schema)
+        return _build(["def encode(x):", f"    return {expression}"], names, "encode")
     always: list[str] = []
     sometimes: list[str] = []
     payload = "b''"
-    for number, (field, hint) in enumerate(typed_fields(cls)):
-        value = f"x.{field.name}"
-        if is_payload(hint):
+    for number, (known, hint) in enumerate(typed_fields(cls)):
+        value = f"x.{known.name}"
+        if schema.has_header and is_payload(hint):
             payload = value
             continue
-        expression = _encode_expression(value, hint, names)
-        default = default_of(field)
-        if default is MISSING:
-            always.append(f"{field.name!r}: {expression}")
-            continue
-        names[f"default{number}"] = default
-        test = f"{value} is not None" if default is None else f"{value} != default{number}"
-        sometimes += [f"    if {test}:", f"        d[{field.name!r}] = {expression}"]
+        expression = _encode_expression(value, hint, names, schema)
+        default = default_of(known)
+        if default is not MISSING and schema.leaves_out(cls, known):
+            names[f"default{number}"] = default
+            test = f"{value} is not None" if default is None else f"{value} != default{number}"
+            sometimes += [f"    if {test}:", f"        d[{known.name!r}] = {expression}"]
+        elif sometimes and not schema.has_header:  # on the wire what is always there comes first
+            sometimes.append(f"    d[{known.name!r}] = {expression}")
+        else:
+            always.append(f"{known.name!r}: {expression}")
     lines = []
-    if issubclass(cls, Message):
+    is_message = schema.has_header and issubclass(cls, Message)
+    if is_message:
         _check_message(cls)
         if cls.OP:
             request = cls.ANSWER is not None
@@ -133,69 +151,99 @@ def _compile_encoder(cls: type) -> _Encoder:
         else:
             always.insert(0, "'re': re")
             lines += ["    assert re is not None and id is None, 'an answer needs re'"]
-    result = f"d, {payload}" if issubclass(cls, Message) else "d"
+    result = f"d, {payload}" if is_message else "d"
     head = f"    d = {{{', '.join(always)}}}"
     lines = ["def encode(x, id=None, re=None):", *lines, head, *sometimes, f"    return {result}"]
     return _build(lines, names, "encode")
 
 
 def _check_message(cls: type[Message]) -> None:
-    taken = {field.name for field in fields(cls)} & (RESERVED if cls.OP else RESERVED | {"error"})
+    taken = {known.name for known, _ in typed_fields(cls)} & (RESERVED if cls.OP else RESERVED | {"error"})
     assert not taken, f"{cls.__name__} uses reserved header keys: {sorted(taken)}"
 
 
-def _encode_expression(value: str, hint: Any, names: dict[str, Any]) -> str:
+def _encode_expression(value: str, hint: Any, names: dict[str, Any], schema: Schema) -> str:
     inner = optional_of(hint)
     if inner is not None:
-        expression = _encode_expression(value, inner, names)
+        expression = _encode_expression(value, inner, names, schema)
         return value if expression == value else f"(None if {value} is None else {expression})"
     if hint in (int, bool, str):
         return value
     if hint is bytes:
         return f"bytes({value})"  # a view would silently become an array of integers
-    if hint == dict[str, str]:
-        return value
-    if typing.get_origin(hint) is tuple:
-        item = typing.get_args(hint)[0]
-        expression = _encode_expression("i", item, names)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is dict:
+        expression = _encode_expression("i", arguments[1], names, schema)
+        return value if expression == "i" else f"{{k: {expression} for k, i in {value}.items()}}"
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        expression = _encode_expression("i", arguments[0], names, schema)
         return f"list({value})" if expression == "i" else f"[{expression} for i in {value}]"
-    if is_dataclass(hint) and isinstance(hint, type):
+    if origin is tuple:
+        items = [_encode_expression(f"{value}[{n}]", item, names, schema) for n, item in enumerate(arguments)]
+        return f"[{', '.join(items)}]"
+    if _is_union(hint):
+        names["any_of"] = partial(_encode_any, schema)
+        return value if all(kind in _PLAIN for kind in arguments) else f"any_of({value})"
+    if _is_class(hint):
         name = f"encode_{hint.__name__}"
-        names[name] = encoder(hint)
+        names[name] = schema.encoder(hint)
         return f"{name}({value})"
     raise TypeError(f"no encoding for {hint}")
 
 
-def _compile_decoder(cls: type) -> _Decoder:
-    names: dict[str, Any] = {"cls": cls, "MISSING": MISSING, "diagnose": _diagnose, "MAX": MAX_INT}
+def _encode_any(schema: Schema, value: Any) -> Any:
+    return value if value is None or isinstance(value, _PLAIN) else schema.encoder(type(value))(value)
+
+
+# --- decoders ------------------------------------------------------------------------------------------------
+
+
+def _compile_decoder(cls: Any, schema: Schema) -> _Function:
+    names: dict[str, Any] = {"cls": cls, "MISSING": MISSING, "diagnose": partial(_diagnose, schema), "MAX": MAX_INT}
+    if not _is_class(cls):
+        lines = _decode_lines("m", cls, 0, "", names, schema)
+        return _build(["def decode(m, payload=None):", *lines, "    return m"], names, "decode")
     required: list[str] = []
     optional: list[str] = []
     arguments: list[str] = []
     defaults: list[str] = []
-    counted = _header_keys(cls)
+    is_message = schema.has_header and issubclass(cls, Message)
+    counted = 0 if not is_message else 2 if cls.OP and cls.ANSWER is not None else 1  # keys of ``RESERVED``
     may_be_absent = takes_payload = False
-    for number, (field, hint) in enumerate(typed_fields(cls)):
+    known = sorted(typed_fields(cls), key=lambda pair: pair[0].kw_only is True)  # the order of arguments of a call
+    for number, (one, hint) in enumerate(known):
         v = f"v{number}"
-        name = f"{field.name}=" if field.kw_only else ""
+        name = f"{one.name}=" if one.kw_only else ""
         arguments.append(name + v)
-        if is_payload(hint):
+        if schema.has_header and is_payload(hint):
             takes_payload = True
             arguments[-1] = name + "b'' if payload is None else payload"
             defaults.append(arguments[-1])
             continue
-        default = default_of(field)
+        default = default_of(one)
         if default is MISSING:
             counted += 1
-            may_be_absent = may_be_absent or optional_of(hint) is not None  # which means None
-            required += [f"    {v} = get({field.name!r})", *_decode_lines(v, hint, field, names, number)]
+            if optional_of(hint) is None:
+                required.append(f"    {v} = get({one.name!r})")
+            elif schema.ignores_unknown:
+                may_be_absent = True  # which means None
+                required.append(f"    {v} = get({one.name!r})")
+            else:
+                required.append(f"    {v} = get({one.name!r}, MISSING)")
+                required.append(f"    if {v} is MISSING: diagnose(cls, m, payload)")
+            required += _decode_lines(v, hint, lowest_of(one), "", names, schema)
             defaults.append(arguments[-1])
         else:
-            names[f"default{number}"] = default
-            optional += [f"    {v} = get({field.name!r}, default{number})"]
-            optional += _decode_lines(v, hint, field, names, number)
-            defaults.append(name + ("{}" if hint == dict[str, str] else f"default{number}"))
+            stands_for = f"default{number}"
+            names[stands_for] = default
+            optional += [f"    {v} = get({one.name!r}, {stands_for})"]
+            optional += _decode_lines(v, hint, lowest_of(one), stands_for, names, schema)
+            defaults.append(name + ("{}" if typing.get_origin(hint) is dict else stands_for))
     lines = ["    if type(m) is not dict: diagnose(cls, m, payload)", "    get = m.get", *required]
-    if not takes_payload and issubclass(cls, Message):
+    if not schema.ignores_unknown:
+        names["fields"] = frozenset(one.name for one, _ in known)
+        lines.append("    if not m.keys() <= fields: diagnose(cls, m, payload)")
+    if not takes_payload and is_message:
         lines.append("    if payload is not None: diagnose(cls, m, payload)")
     if not may_be_absent:
         lines.append(f"    if len(m) == {counted}: return cls({', '.join(defaults)})")
@@ -203,47 +251,96 @@ def _compile_decoder(cls: type) -> _Decoder:
     return _build(lines, names, "decode")
 
 
-def _header_keys(cls: type) -> int:
-    """How many keys of ``RESERVED`` the header of a message has; a part has none."""
-    if not issubclass(cls, Message):
-        return 0
-    return 2 if cls.OP and cls.ANSWER is not None else 1
-
-
-def _decode_lines(v: str, hint: Any, field: Field[Any], names: dict[str, Any], number: int) -> list[str]:
-    """Statements that check ``v`` and make of it what the dataclass holds. ``m`` is the map it came from."""
+def _decode_lines(v: str, hint: Any, lowest: int, default: str, names: dict[str, Any], schema: Schema) -> list[str]:
+    """Statements that check ``v`` and make of it what the dataclass holds. ``m`` is the map it came from. ``default``
+    names the default that stands in ``v`` where the map has nothing."""
     wrong = "diagnose(cls, m, payload)"
     inner = optional_of(hint)
     if inner is not None:
-        lines = _decode_lines(v, inner, field, names, number)
+        lines = _decode_lines(v, inner, lowest, "", names, schema)
         return [f"    if {v} is not None:", *[f"    {line}" for line in lines]]
     if hint is int:
-        return [f"    if type({v}) is not int or not {lowest_of(field)} <= {v} <= MAX: {wrong}"]
+        bounds = f" or not {lowest} <= {v} <= MAX" if schema.bounds_integers else ""
+        return [f"    if type({v}) is not int{bounds}: {wrong}"]
     if hint in (bool, str, bytes):
         return [f"    if type({v}) is not {hint.__name__}: {wrong}"]
     if hint == dict[str, str]:
         names["texts"] = _is_texts
         lines = [f"    if not texts({v}): {wrong}"]
-        return lines if default_of(field) is MISSING else [*lines, f"    if {v} is default{number}: {v} = {{}}"]
-    if typing.get_origin(hint) is tuple:
-        item = typing.get_args(hint)[0]
-        if item in (str, bytes, int):
-            names["items"] = _items_of
-            return [f"    {v} = items({v}, {item.__name__})", f"    if {v} is None: {wrong}"]
-        name = _decoder_name(item, names)
+        return [*lines, f"    if {v} is {default}: {v} = {{}}"] if default else lines
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        if arguments[0] in (str, bytes, int):
+            names["items"] = _items_of if schema.bounds_integers else _unbounded_items_of
+            return [f"    {v} = items({v}, {arguments[0].__name__})", f"    if {v} is None: {wrong}"]
+        name = _decoder_name(arguments[0], names, schema)
         return [
             f"    if type({v}) is list: {v} = tuple([{name}(i) for i in {v}])",
             f"    elif type({v}) is not tuple: {wrong}",
         ]
-    return [f"    {v} = {_decoder_name(hint, names)}({v})"]
+    lines = _decode_parts(v, hint, wrong, names, schema)
+    if not default or typing.get_origin(hint) is dict:  # each instance gets a dict of its own
+        return lines
+    return [f"    if {v} is not {default}:", *[f"    {line}" for line in lines]]
 
 
-def _decoder_name(hint: Any, names: dict[str, Any]) -> str:
-    if not (is_dataclass(hint) and isinstance(hint, type)):
+def _decode_parts(v: str, hint: Any, wrong: str, names: dict[str, Any], schema: Schema) -> list[str]:
+    """The statements for a dict, an array of fixed length, one of several types, or a dataclass."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is dict:
+        key, one = [_decoder_name(each, names, schema) for each in arguments]
+        return [
+            f"    if type({v}) is not dict: {wrong}",
+            f"    {v} = {{{key}(k): {one}(i) for k, i in {v}.items()}}",
+        ]
+    if origin is tuple:
+        less = "<" if schema.ignores_unknown else "!="
+        parts = [f"{_decoder_name(each, names, schema)}({v}[{n}])" for n, each in enumerate(arguments)]
+        return [
+            f"    if type({v}) is not list or len({v}) {less} {len(arguments)}: {wrong}",
+            f"    {v} = ({', '.join(parts)},)",
+        ]
+    if _is_union(hint):
+        name = f"choose{len(names)}"
+        names[name] = _decoder_of_any(hint, schema)
+        return [f"    {v} = {name}({v})"]
+    return [f"    {v} = {_decoder_name(hint, names, schema)}({v})"]
+
+
+def _decoder_of_any(hint: Any, schema: Schema) -> _Function:
+    """Reads what may be of several types: null, something plain, or the first of the dataclasses that it can be."""
+    kinds = typing.get_args(hint)
+    plain = [kind for kind in kinds if kind in _PLAIN or kind is type(None)]
+    classes = [(schema.decoder(kind), {one.name for one in fields(kind)}) for kind in kinds if is_dataclass(kind)]
+
+    def decode(value: Any) -> Any:
+        if type(value) in plain:
+            return value
+        for decode_one, names in classes:
+            if type(value) is dict and value.keys() <= names:
+                return decode_one(value)
+        raise schema.error(f"{value!r} is not of {hint}")
+
+    return decode
+
+
+def _decoder_name(hint: Any, names: dict[str, Any], schema: Schema) -> str:
+    if _is_class(hint):
+        name = f"decode_{hint.__name__}"
+    elif hint in _PLAIN or typing.get_origin(hint) in (tuple, dict) or _is_union(hint):
+        name = f"decode{len(names)}"
+    else:
         raise TypeError(f"no decoding for {hint}")
-    name = f"decode_{hint.__name__}"
-    names[name] = decoder(hint)
+    names[name] = schema.decoder(hint)
     return name
+
+
+def _is_class(hint: Any) -> bool:
+    return is_dataclass(hint) and isinstance(hint, type)
+
+
+def _is_union(hint: Any) -> bool:
+    return isinstance(hint, types.UnionType)
 
 
 def _is_texts(value: object) -> bool:
@@ -260,52 +357,64 @@ def _items_of(value: object, kind: type) -> tuple[Any, ...] | None:
     return tuple(value)
 
 
-def _build(lines: list[str], names: dict[str, Any], name: str) -> Callable[..., Any]:
+def _unbounded_items_of(value: object, kind: type) -> tuple[Any, ...] | None:
+    """A list of texts, byte strings or any integers as a tuple; None when it is not that."""
+    if type(value) is not list and type(value) is not tuple:
+        return None
+    return tuple(value) if all([type(item) is kind for item in value]) else None
+
+
+def _build(lines: list[str], names: dict[str, Any], name: str) -> _Function:
     exec("\n".join(lines), names)
-    made: Callable[..., Any] = names[name]
+    made: _Function = names[name]
     return made
 
 
-def _diagnose(cls: type, m: object, payload: object) -> None:
+# --- what is wrong -------------------------------------------------------------------------------------------
+
+
+def _diagnose(schema: Schema, cls: Any, m: object, payload: object) -> None:
     """A check failed: say which, naming every missing key. Always raises."""
-    label = getattr(cls, "OP", "") or cls.__name__
+    if not _is_class(cls):
+        raise schema.error(f"{m!r} is not {_describe(cls, 0, schema)}")
+    label = getattr(cls, "OP", "") or getattr(cls, "__name__", "")
     if type(m) is not dict:
-        raise fault(f"{label}: not a map")
-    missing = [
-        field.name
-        for field, hint in typed_fields(cls)
-        if field.name not in m and default_of(field) is MISSING and not is_payload(hint)
-    ]
+        raise schema.error(f"{label}: not a map")
+    known = [(one, hint) for one, hint in typed_fields(cls) if not (schema.has_header and is_payload(hint))]
+    names = [one.name for one, _ in known]
+    if not schema.ignores_unknown and (unknown := [str(name) for name in m if name not in names]):
+        raise schema.error(f"{label} has no {', '.join(unknown)}: a later release wrote it; upgrade this one")
+    missing = [one.name for one, _ in known if one.name not in m and default_of(one) is MISSING]
     if missing:
-        raise fault(f"{label}: missing {', '.join(missing)}")
-    for field, hint in typed_fields(cls):
-        if field.name in m and not is_payload(hint) and not _fits(m[field.name], hint, lowest_of(field)):
-            raise fault(f"{label}: {field.name} is not {_describe(hint, lowest_of(field))}")
-    raise fault(f"{label}: takes no payload" if payload is not None else f"{label}: malformed")
+        raise schema.error(f"{label}: missing {', '.join(missing)}")
+    for one, hint in known:
+        if one.name in m and not _fits(m[one.name], hint, lowest_of(one), schema):
+            raise schema.error(f"{label}: {one.name} is not {_describe(hint, lowest_of(one), schema)}")
+    raise schema.error(f"{label}: takes no payload" if payload is not None else f"{label}: malformed")
 
 
-def _fits(value: object, hint: Any, lowest: int) -> bool:
+def _fits(value: object, hint: Any, lowest: int, schema: Schema) -> bool:
     inner = optional_of(hint)
     if inner is not None:
-        return value is None or _fits(value, inner, lowest)
+        return value is None or _fits(value, inner, lowest, schema)
     if hint is int:
-        return type(value) is int and lowest <= value <= MAX_INT
+        return type(value) is int and (not schema.bounds_integers or lowest <= value <= MAX_INT)
     if hint in (bool, str, bytes):
         return type(value) is hint
     if hint == dict[str, str]:
         return _is_texts(value)
     if typing.get_origin(hint) is tuple:
-        item = typing.get_args(hint)[0]
-        return type(value) is list and all(_fits(i, item, 0) for i in value)
-    return type(value) is dict
+        item, *others = typing.get_args(hint)
+        return type(value) is list and (others != [...] or all(_fits(i, item, 0, schema) for i in value))
+    return _is_union(hint) or type(value) is dict
 
 
-def _describe(hint: Any, lowest: int) -> str:
+def _describe(hint: Any, lowest: int, schema: Schema) -> str:
     inner = optional_of(hint)
     if inner is not None:
-        return f"{_describe(inner, lowest)} or null"
+        return f"{_describe(inner, lowest, schema)} or null"
     if hint is int:
-        return f"an integer from {lowest} to 2**63-1"
+        return f"an integer from {lowest} to 2**63-1" if schema.bounds_integers else "an integer"
     if hint == dict[str, str]:
         return "a map of texts"
     if typing.get_origin(hint) is tuple:

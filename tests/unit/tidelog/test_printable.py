@@ -33,6 +33,7 @@ from tidelog.printable import MAX_TEXT_BYTES, escaped, fault_of_text
 from tidelog.runtime import logs
 from tidelog.types import TopicConfig
 from tidelog.wire import messages
+from tidelog.wire.fields import hints, is_payload, optional_of
 from tidelog.wire.messages import (
     BeginTransaction,
     CreateTopic,
@@ -45,7 +46,6 @@ from tidelog.wire.messages import (
     ProducePart,
     Subscribe,
 )
-from tidelog.wire.schema import hints, is_payload, optional_of
 from tidelog_gateway.rights.text_check import MAX_TOKEN_BYTES, fault_of_texts
 from tidelog_gateway.server import CLIENT_OPS
 

@@ -2,8 +2,8 @@
 
 Start at ``metadata/application.py``: it applies a command to the state by the rules of the room ``metadata/rules``.
 ``state.py`` is the state, ``changeset.py`` collects the changes of one command, ``commands.py`` has the commands and
-``command_bytes.py`` and ``documents.py`` their bytes. ``state_machine.py`` is what Raft sees: apply, snapshot,
-restore. ``client_sessions.py`` recognises a request that was decided already (Raft dissertation 6.3).
+``command_bytes.py`` their bytes. ``state_machine.py`` is what Raft sees: apply, snapshot, restore.
+``client_sessions.py`` recognises a request that was decided already (Raft dissertation 6.3).
 ``cluster_events.py`` and ``timeline_state.py`` keep what the timeline is to tell.
 
 Imports ``raft`` only. Keeps R1, R3, R8, R9 and R11 of ``docs/invariants.md`` for the metadata.

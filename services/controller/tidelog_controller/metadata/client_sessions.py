@@ -21,9 +21,9 @@ from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.request_names import owner_of
 from tidelog.types import later
 from tidelog.wire.codec import MESSAGES
+from tidelog.wire.fields import is_later
 from tidelog.wire.messages import ErrorInfo, Message
-
-from tidelog_controller.metadata.documents import from_document, to_document
+from tidelog.wire.schema import STORED, Schema
 
 CLIENTS = 1024
 PER_CLIENT = 64
@@ -32,6 +32,13 @@ TEXT, DETAILS = 1024, 16
 """Of a remembered refusal so many characters of each text are kept, and so many details."""
 NOT_ASKED = ("client", "sequence", "asker", "spared")
 """Fields of a request that say who asks, not what."""
+_ASKED = Schema(
+    ValueError,
+    lambda cls, field: issubclass(cls, Message) or is_later(field),
+    ignores_unknown=False,
+    bounds_integers=False,
+)
+"""How a request is written for its digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +107,7 @@ class ClientSessions:
 
 def digest_of(request: Message) -> bytes:
     """What is asked. A field with its default counts for nothing: an earlier release does not know it."""
-    asked = {}
-    for known in dataclasses.fields(request):
-        default = known.default
-        if known.default_factory is not dataclasses.MISSING:
-            default = known.default_factory()
-        value = getattr(request, known.name)
-        if known.name not in NOT_ASKED and value != default:
-            asked[known.name] = to_document(value)
+    asked = {name: value for name, value in _ASKED.to_map(request).items() if name not in NOT_ASKED}
     return hashlib.sha256(cbor2.dumps([request.OP, asked], canonical=True)).digest()[:DIGEST_BYTES]
 
 
@@ -136,12 +136,12 @@ def _written(answer: Message | TidelogError, digest: bytes) -> _Answered:
         if digest:
             detail = {key: text[:TEXT] for key, text in list(info.detail.items())[:DETAILS]}
             info = dataclasses.replace(info, message=info.message[:TEXT], detail=detail)
-        return _Answered("", cbor2.dumps(to_document(info)), digest)
-    return _Answered(type(answer).__name__, cbor2.dumps(to_document(answer)), digest)
+        return _Answered("", cbor2.dumps(STORED.to_map(info)), digest)
+    return _Answered(type(answer).__name__, cbor2.dumps(STORED.to_map(answer)), digest)
 
 
 def _read(answered: _Answered) -> Message | TidelogError:
     document = cbor2.loads(answered.data)
     if not answered.kind:
-        return from_info(from_document(ErrorInfo, document))
-    return from_document(_KINDS[answered.kind], document)
+        return from_info(STORED.from_map(ErrorInfo, document))
+    return STORED.from_map(_KINDS[answered.kind], document)

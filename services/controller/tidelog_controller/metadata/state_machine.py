@@ -10,24 +10,25 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import cbor2
 from tidelog.errors import TidelogError
 from tidelog.types import later_fields
+from tidelog.wire.cbor import is_array, map_head
+from tidelog.wire.fields import hints
 from tidelog.wire.messages import Message
+from tidelog.wire.schema import STORED
 
 from tidelog_controller.metadata.application import apply, skip
 from tidelog_controller.metadata.client_sessions import ClientSessions, RequestId
 from tidelog_controller.metadata.command_bytes import decode_command, encode_command
 from tidelog_controller.metadata.commands import Command
-from tidelog_controller.metadata.documents import from_document, to_document
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata.timeline_state import PendingTimeline
 from tidelog_controller.raft.log import Entry
 
 FORMAT = 1
-_ARRAY, _MAP = 0x80, 0xA0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def encode_proposal(command: Command, request: RequestId | None) -> bytes:
 
 def decode_proposal(data: bytes) -> tuple[Command, RequestId | None]:
     """The command of an entry, and whose request it is. Raises ``ValueError`` for what this version does not know."""
-    if data[0] & 0xE0 != _ARRAY:
+    if not is_array(data):
         return decode_command(data), None
     client, sequence, command, *digest = cbor2.loads(data)
     return decode_command(command), RequestId(client, sequence, *digest)
@@ -83,22 +84,24 @@ def step(state: Replicated, entry: Entry) -> Outcome:
 def encode_state(state: Replicated) -> bytes:
     """The state as one CBOR map: ``format``, ``once``, and the fields of the metadata by name."""
     metadata = state.metadata
-    later = later_fields(MetadataState)
-    known = [one.name for one in dataclasses.fields(metadata)]
-    names = [name for name in known if name not in later or getattr(metadata, name) != later[name]]
+    kinds = hints(MetadataState)
+    for name, default in later_fields(MetadataState).items():
+        if getattr(metadata, name) == default:
+            del kinds[name]
     if metadata.level == 1:  # what an earlier release reads
-        names.remove("level")
-    pieces = [_head(_MAP, len(names) + 2), cbor2.dumps("format"), cbor2.dumps(FORMAT)]
-    pieces += [cbor2.dumps("once"), cbor2.dumps(to_document(state.once))]
-    for name in names:
+        del kinds["level"]
+    pieces = [map_head(len(kinds) + 2), cbor2.dumps("format"), cbor2.dumps(FORMAT)]
+    pieces += [cbor2.dumps("once"), cbor2.dumps(STORED.to_map(state.once))]
+    for name, kind in kinds.items():
         pieces.append(cbor2.dumps(name))
         value = getattr(metadata, name)
         if type(value) is dict:
-            pieces.append(_head(_MAP, len(value)))
+            pieces.append(map_head(len(value)))
+            encode = STORED.encoder(get_args(kind)[1])
             for key, one in value.items():
-                pieces += [cbor2.dumps(key), cbor2.dumps(to_document(one))]
+                pieces += [cbor2.dumps(key), cbor2.dumps(encode(one))]
         else:
-            pieces.append(cbor2.dumps(to_document(value)))
+            pieces.append(cbor2.dumps(STORED.encoder(kind)(value)))
     return b"".join(pieces)
 
 
@@ -110,17 +113,9 @@ def decode_state(data: bytes) -> Replicated:
         raise ValueError(f"the snapshot is no CBOR: {error}") from error
     if type(document) is not dict or document.pop("format", None) != FORMAT:
         raise ValueError("the snapshot is of a later version; upgrade this controller")
-    once = from_document(ClientSessions, document.pop("once", {}))
+    once = STORED.from_map(ClientSessions, document.pop("once", {}))
     document.setdefault("level", 1)
-    metadata = from_document(MetadataState, document)
+    metadata = STORED.from_map(MetadataState, document)
     if "timeline" not in document and metadata.servers:  # of a version without: what was before is a gap
         metadata = dataclasses.replace(metadata, timeline=PendingTimeline(last=1))
     return Replicated(metadata, once)
-
-
-def _head(kind: int, size: int) -> bytes:
-    """The head of an array or map of that size (RFC 8949 §3)."""
-    if size < 24:
-        return bytes((kind | size,))
-    width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
-    return bytes((kind | {1: 24, 2: 25, 4: 26}[width],)) + size.to_bytes(width, "big")

@@ -20,6 +20,7 @@ from typing import Protocol
 import trio
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, TopicPartition, TopicState
+from tidelog.wire.cbor import map_head
 from tidelog.wire.codec import EncodedAnswer, encode_array, encode_fields, encode_part
 from tidelog.wire.messages import ListOffset, Message, Metadata, OffsetAnswer, PartitionInfo, ServerInfo
 
@@ -242,7 +243,7 @@ class MetadataAnswers:
 def _topic_head(topic: TopicState) -> bytes:
     """Encode a topic, a part of four keys, without the last key."""
     fields = encode_fields(topic_id=topic.topic_id, name=topic.name, config=topic.config.texts())
-    return b"\xa4" + fields
+    return map_head(4) + fields
 
 
 def _partition_info(index: int, state: PartitionState, offsets: Offsets | None) -> PartitionInfo:

@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import Any
 
 from tidelog.printable import MAX_NAME_BYTES, fault_of_text
+from tidelog.wire.fields import hints, optional_of
 from tidelog.wire.messages import GroupPosition, Hello, Message
-from tidelog.wire.schema import hints, optional_of
 
 FREE = frozenset({(GroupPosition, "metadata"), (Hello, "token")})
 """Texts that are not checked here. Metadata of positions are only kept for clients, bounded by the coordinator of the

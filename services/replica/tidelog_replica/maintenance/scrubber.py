@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from tidelog.types import TopicPartition
+from tidelog.wire.fields import MAX_INT
 from tidelog.wire.messages import ScrubStatus, UnreadablePlace
-from tidelog.wire.schema import MAX_INT
 
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition

@@ -52,7 +52,7 @@ import cbor2
 from tidelog.batch.format import MAX_OFFSET, BatchHeader
 from tidelog.errors import ProtocolError
 from tidelog.types import PRODUCER_WINDOW, REPORTED_IDS_END, Buffer, share_of
-from tidelog.wire.cbor import array_head
+from tidelog.wire.cbor import array_head, map_head
 
 from tidelog_replica.replication.transaction_index import TransactionIndex
 
@@ -320,7 +320,7 @@ def _unverified(text: str, offset: int = -1) -> SequenceRefusal:
     return SequenceRefusal("UNVERIFIED_SEQUENCE", f"{text}. {advice}", offset)
 
 
-_CRCS_HEAD = b"\xa2" + cbor2.dumps("crcs")
+_CRCS_HEAD = map_head(2) + cbor2.dumps("crcs")
 """A CBOR map of two pairs begins, and the key of the first,"""
 _KINDS_HEAD = cbor2.dumps("transactional")
 """and the key of the second."""

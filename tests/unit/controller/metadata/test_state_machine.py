@@ -89,7 +89,7 @@ def test_a_document_of_an_earlier_version_gets_defaults_and_one_of_a_later_versi
     del document["next_producer_id"]
     assert decode_state(cbor2.dumps(document)).metadata == MetadataState("c", 7)
     for later in ({**document, "tariffs": {}}, {**document, "format": 2}, {**document, "index": "7"}):
-        with pytest.raises(ValueError, match=r"later version|belongs"):
+        with pytest.raises(ValueError, match=r"later (release|version)|not an integer"):
             decode_state(cbor2.dumps(later))
     with pytest.raises(ValueError, match="no CBOR"):
         decode_state(b"\xff\x00")

@@ -21,6 +21,8 @@ from unit.controller.raft.test_random_walks import Walk
 
 from unit.controller.raft.test_random_walks import Walk
 
+from unit.controller.raft.test_random_walks import Walk
+
 SPARES = ("c8", "c9")
 
 

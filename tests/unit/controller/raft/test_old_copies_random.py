@@ -23,6 +23,8 @@ from unit.controller.raft.test_random_walks import Walk
 
 from unit.controller.raft.test_random_walks import Walk
 
+from unit.controller.raft.test_random_walks import Walk
+
 COPIES = 20
 
 

@@ -14,6 +14,7 @@ from tidelog.errors import TidelogError
 from tidelog.types import Access, Acl, ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.wire import codec
 from tidelog.wire.codec import OPS
+from tidelog.wire.fields import hints, optional_of
 from tidelog.wire.messages import (
     Delivery,
     Digest,
@@ -27,7 +28,6 @@ from tidelog.wire.messages import (
     ReadCopy,
     TransactionEnded,
 )
-from tidelog.wire.schema import hints, optional_of
 from tidelog_gateway.clients.connections import ClientConnections, ClientView
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.requests.metadata_answers import MetadataAnswers

@@ -24,9 +24,9 @@ from tidelog.errors import ProtocolError, refuse
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
+from tidelog.wire.fields import MAX_INT, default_of, hints, is_payload, optional_of, typed_fields
 from tidelog.wire.messages import ABSENT, ErrorInfo, Message
 from tidelog.wire.metadata_image import encode_delta, encode_image
-from tidelog.wire.schema import MAX_INT, default_of, hints, is_payload, optional_of, typed_fields
 
 GOLDEN = Path(__file__).parent / "golden" / "messages.json"
 CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ from tidelog.errors import ProtocolError, TidelogError
 from tidelog.wire import codec
 from tidelog.wire.cbor import QUICK_BYTES, bytes_head, count_items, load_prefix, loads_strict
 from tidelog.wire.codec import ANSWERS, MAX_PARTS, SERVICE, STRANGER, Decoded, decode, encode
+from tidelog.wire.fields import MAX_INT
 from tidelog.wire.messages import (
     CommitOffsets,
     Credit,
@@ -31,7 +32,6 @@ from tidelog.wire.messages import (
     ReadAnswer,
     Watch,
 )
-from tidelog.wire.schema import MAX_INT
 
 HEARTBEAT = {"op": "heartbeat", "id": 1, "node": "r1", "broker_epoch": 1}
 

@@ -40,7 +40,9 @@ from tidelog_replica.coordinators.groups.records import (
     group_entry,
     member_entry,
     offset_entry,
+    partitions_of,
     pending_entry,
+    shares_of,
 )
 from tidelog_replica.coordinators.tally import Tally
 
@@ -101,7 +103,7 @@ class Member:
 
     def record(self) -> MemberRecord:
         """It as it is written."""
-        shares = (frozenset(self.assigned), frozenset(self.leaving), self.target)
+        shares = (shares_of(self.assigned), shares_of(self.leaving), shares_of(self.target))
         about = (self.instance, self.node, self.topics, self.session_ms, self.rebalance_ms)
         return MemberRecord(self.generation, *about, *shares, self.principal)
 
@@ -112,7 +114,9 @@ class Group:
     def __init__(self, name: str, record: GroupRecord | None = None, tally: Tally | None = None) -> None:
         """``tally``: the members of each principal, of all groups."""
         self.name = name
-        self.generation, self.assignor, self.empty_ms, self.principal = record or GroupRecord()
+        written = record or GroupRecord()
+        self.generation, self.assignor = written.generation, written.assignor
+        self.empty_ms, self.principal = written.empty_ms, written.principal
         self._tally = tally or Tally()
         self.members: dict[str, Member] = {}
         self.instances: dict[str, str] = {}
@@ -165,11 +169,12 @@ class Group:
     def restore(self, name: str, record: MemberRecord) -> None:
         """A member as it was written."""
         about = (record.instance, record.node, record.topics, record.session_ms, record.rebalance_ms)
-        member = Member(name, *about, generation=record.generation, target=record.target, principal=record.principal)
+        target = partitions_of(record.target)
+        member = Member(name, *about, generation=record.generation, target=target, principal=record.principal)
         self._tally.add(member.principal)
         self.generation = max(self.generation, record.generation)
-        member.assigned.update(p for p in record.assigned if self.owners.setdefault(p, name) == name)
-        member.leaving.update(p for p in record.leaving if self.owners.setdefault(p, name) == name)
+        member.assigned.update(p for p in partitions_of(record.assigned) if self.owners.setdefault(p, name) == name)
+        member.leaving.update(p for p in partitions_of(record.leaving) if self.owners.setdefault(p, name) == name)
         self.members[name] = member
         if member.instance:
             self.instances[member.instance] = name

@@ -14,29 +14,36 @@ must not coordinate."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import cbor2
-from tidelog.types import TopicPartition
+from tidelog.types import TopicPartition, later
+from tidelog.wire.schema import STORED
 
 FORMAT = 1
+Shares = dict[str, tuple[int, ...]]
+"""Partitions by topic id, in order (``shares_of``)."""
+R = TypeVar("R")
 
 Entry = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
 
-class GroupRecord(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
     """A group, but for its members and positions."""
 
     generation: int = 0
     assignor: str = "sticky"
     empty_ms: int = 0
     """Since when it has no members (wall clock); 0: it has."""
-    principal: str = ""
+    principal: str = later("")
     """Who has begun it, since feature level 5; "": not known."""
 
 
-class OffsetRecord(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OffsetRecord:
     """How far a group has come in a partition, when that was committed, and by whom."""
 
     offset: int
@@ -47,14 +54,25 @@ class OffsetRecord(NamedTuple):
     generation: int = -1
 
 
-class PendingRecord(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PendingRecord:
     """Positions that count when the transaction of a producer is committed."""
 
     epoch: int
     offsets: dict[TopicPartition, OffsetRecord]
 
 
-class MemberRecord(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _WrittenPending:
+    """A ``PendingRecord`` as it is written."""
+
+    epoch: int
+    offsets: tuple[tuple[str, int, int, int, str, int, str, int], ...]
+    """Topic id, partition, and the fields of an ``OffsetRecord``."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord:
     """A member as it is written."""
 
     generation: int
@@ -63,65 +81,78 @@ class MemberRecord(NamedTuple):
     topics: tuple[str, ...]
     session_ms: int
     rebalance_ms: int
-    assigned: frozenset[TopicPartition]
-    leaving: frozenset[TopicPartition]
-    target: frozenset[TopicPartition]
-    principal: str = ""
+    assigned: Shares
+    leaving: Shares
+    target: Shares
+    principal: str = later("")
     """Whose member it is, since feature level 5; "": not known."""
 
 
 def group_entry(group: str, record: GroupRecord | None) -> Entry:
     """A group's record; None: it is gone."""
-    return _entry(("group", group), None if record is None else fields_of(record))
+    return entry_of(("group", group), record)
 
 
 def offset_entry(group: str, partition: TopicPartition, record: OffsetRecord | None) -> Entry:
     """A position's record; None: it is gone."""
-    return _entry(("offset", group, *partition), None if record is None else record._asdict())
+    return entry_of(("offset", group, *partition), record)
 
 
 def member_entry(group: str, member: str, record: MemberRecord | None) -> Entry:
     """A member's record; None: it is gone."""
-    if record is None:
-        return _entry(("member", group, member), None)
-    value = fields_of(record)
-    for name in ("assigned", "leaving", "target"):
-        value[name] = shares_of(value[name])
-    return _entry(("member", group, member), value)
+    return entry_of(("member", group, member), record)
 
 
 def pending_entry(group: str, producer_id: int, record: PendingRecord | None) -> Entry:
     """A transaction's positions; None: it is at its end."""
-    fields = None
+    written = None
     if record is not None:
-        offsets = [[*partition, *offset] for partition, offset in sorted(record.offsets.items())]
-        fields = {"epoch": record.epoch, "offsets": offsets}
-    return _entry(("pending", group, producer_id), fields)
+        rows = [
+            (*partition, o.offset, o.leader_epoch, o.metadata, o.ms, o.member, o.generation)
+            for partition, o in sorted(record.offsets.items())
+        ]
+        written = _WrittenPending(record.epoch, tuple(rows))
+    return entry_of(("pending", group, producer_id), written)
 
 
-def shares_of(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def shares_of(partitions: Iterable[TopicPartition]) -> Shares:
     """Partitions by topic id, in order."""
     shares: dict[str, list[int]] = {}
     for topic_id, number in sorted(partitions):
         shares.setdefault(topic_id, []).append(number)
-    return shares
+    return {topic_id: tuple(numbers) for topic_id, numbers in shares.items()}
 
 
-def partitions_of(shares: dict[str, list[int]]) -> frozenset[TopicPartition]:
+def partitions_of(shares: Shares) -> frozenset[TopicPartition]:
     """Return the partitions of a map by topic id, as ``shares_of`` made it."""
     return frozenset(TopicPartition(topic_id, number) for topic_id, numbers in shares.items() for number in numbers)
 
 
-def fields_of(record: NamedTuple) -> dict[str, Any]:
-    """A record's fields by name. An earlier release, which knows no owner, reads the record of what has none."""
-    fields = record._asdict()
-    if fields.get("principal") == "":
-        del fields["principal"]
-    return fields
+def entry_of(key: tuple[Any, ...], record: Any | None) -> Entry:
+    """Key and value of a record about ``key``; None: it is gone."""
+    return cbor2.dumps(key), None if record is None else cbor2.dumps({"format": FORMAT} | STORED.to_map(record))
 
 
-def _entry(key: tuple[Any, ...], value: dict[str, Any] | None) -> Entry:
-    return cbor2.dumps(key), None if value is None else cbor2.dumps({"format": FORMAT, **value})
+def read_entry(key: bytes | None, value: bytes | None) -> tuple[list[Any], dict[str, Any] | None]:
+    """The key that ``entry_of`` wrote, and the map of its record. Raises ``ValueError`` for a newer format."""
+    about = cbor2.loads(key or b"")
+    fields = None if value is None else cbor2.loads(value)
+    if fields is not None and fields.pop("format") > FORMAT:
+        raise ValueError("a newer version of Tidelog wrote it")
+    return about, fields
+
+
+def record_in(kind: type[R], fields: dict[str, Any] | None) -> R | None:
+    """The record in a map, if there is one. Raises ``ValueError`` for what this version does not know."""
+    return None if fields is None else STORED.from_map(kind, fields)
+
+
+def put(records: dict[Any, Any], key: object, record: object) -> None:
+    """The last record about ``key``; None: that is gone."""
+    if record is None:
+        records.pop(key, None)
+    else:
+        records[key] = record
 
 
 class Stored:
@@ -137,39 +168,23 @@ class Stored:
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """The next record."""
         try:
-            kind, *names = cbor2.loads(key or b"")
-            fields = None if value is None else cbor2.loads(value)
-            if fields is not None and fields.pop("format") > FORMAT:
-                raise ValueError("a newer version of Tidelog wrote it")
+            (kind, *names), fields = read_entry(key, value)
             match kind, *names:
                 case "group", group:
-                    _put(self.groups, group, None if fields is None else GroupRecord(**fields))
+                    put(self.groups, group, record_in(GroupRecord, fields))
                 case "member", group, member:
-                    _put(self.members, (group, member), None if fields is None else _member(fields))
+                    put(self.members, (group, member), record_in(MemberRecord, fields))
                 case "offset", group, topic_id, number:
                     place = group, TopicPartition(topic_id, number)
-                    _put(self.offsets, place, None if fields is None else OffsetRecord(**fields))
+                    put(self.offsets, place, record_in(OffsetRecord, fields))
                 case "pending", group, producer_id:
-                    _put(self.pending, (group, producer_id), None if fields is None else _pending(fields))
+                    put(self.pending, (group, producer_id), None if fields is None else _pending(fields))
                 case _:
                     raise ValueError(f"there are no records about a {kind}")
         except (ValueError, TypeError, KeyError, AttributeError, cbor2.CBORDecodeError) as error:
             raise ValueError(f"a record of __groups cannot be read: {error}") from error
 
 
-def _put(records: dict[Any, Any], key: object, record: object) -> None:
-    if record is None:
-        records.pop(key, None)
-    else:
-        records[key] = record
-
-
 def _pending(fields: dict[str, Any]) -> PendingRecord:
-    rows = ((TopicPartition(*row[:2]), OffsetRecord(*row[2:])) for row in fields["offsets"])
-    return PendingRecord(fields["epoch"], dict(rows))
-
-
-def _member(fields: dict[str, Any]) -> MemberRecord:
-    for name in ("assigned", "leaving", "target"):
-        fields[name] = partitions_of(fields[name])
-    return MemberRecord(**{**fields, "topics": tuple(fields["topics"])})
+    written = STORED.from_map(_WrittenPending, fields)
+    return PendingRecord(written.epoch, {TopicPartition(*row[:2]): OffsetRecord(*row[2:]) for row in written.offsets})

@@ -15,7 +15,7 @@ from tidelog_replica.coordinators.groups.records import OffsetRecord
 def shares_of(partitions: Iterable[TopicPartition], topics: Topics) -> tuple[TopicShare, ...]:
     """Partitions by topic, with its name."""
     return tuple(
-        TopicShare(topic_id, tuple(numbers), topics.by_id[topic_id].name if topic_id in topics.by_id else "")
+        TopicShare(topic_id, numbers, topics.by_id[topic_id].name if topic_id in topics.by_id else "")
         for topic_id, numbers in records.shares_of(partitions).items()
     )
 

@@ -28,6 +28,7 @@ partitions have the marker, so that no two of one producer are in one log; per a
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 
 from tidelog.bounds import why_over
 from tidelog.errors import TidelogError, refuse
@@ -50,10 +51,10 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.config import TransactionSettings
+from tidelog_replica.coordinators.groups.records import Entry, partitions_of
 from tidelog_replica.coordinators.transactions.applications import Applications
 from tidelog_replica.coordinators.transactions.records import (
     AppRecord,
-    Entry,
     ProducerRecord,
     Stored,
     app_entry,
@@ -146,7 +147,7 @@ class Coordinator:
                 record.timeout_ms,
                 record.until_ms if state == record.state else wall_ms,
                 now + left_ms / 1000,
-                dict.fromkeys(sorted(record.parts)),
+                dict.fromkeys(sorted(partitions_of(record.parts))),
                 principal=record.principal,
             )
             self._applications.hold(app, record.principal)
@@ -469,7 +470,7 @@ class Coordinator:
             self._check_room(asked.app, asked.principal)
             self._applications.hold(asked.app, asked.principal)
         if record is not known:
-            record = record._replace(principal=self._applications.owner(asked.app))
+            record = replace(record, principal=self._applications.owner(asked.app))
             self.task_producers[asked.app] = record
             self._entries.append(producer_entry(asked.app, record))
         return TaskProducer(record.first_id + asked.task, record.epoch, record.timestamp_ms)

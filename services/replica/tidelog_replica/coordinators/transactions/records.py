@@ -11,37 +11,34 @@ must not coordinate."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import cbor2
-from tidelog.types import TopicPartition
+from tidelog.types import later
 
-from tidelog_replica.coordinators.groups.records import fields_of, partitions_of, shares_of
-
-FORMAT = 1
-
-Entry = tuple[bytes, bytes | None]
-"""Key and value of a record."""
+from tidelog_replica.coordinators.groups.records import Entry, Shares, entry_of, put, read_entry, record_in
 
 STATES = ("open", "prepared", "committing", "aborting", "committed", "aborted")
 
 
-class SlotRecord(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SlotRecord:
     """A transaction as it is written."""
 
     producer_id: int
     epoch: int
     state: str
     owner: str
-    parts: frozenset[TopicPartition]
+    parts: Shares
     timeout_ms: int
     until_ms: int
     """Wall clock: when it expires; of one that is decided, or has ended, when that was."""
-    principal: str = ""
+    principal: str = later("")
     """Who has begun it, since feature level 5; "": not known."""
 
 
-class AppRecord(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AppRecord:
     """The batches of an application."""
 
     done: tuple[int, ...]
@@ -53,11 +50,12 @@ class AppRecord(NamedTuple):
     are at their end."""
     ms: int
     """Wall clock: when the last batch was committed."""
-    principal: str = ""
+    principal: str = later("")
     """Whose application it is, since feature level 5; "": not known."""
 
 
-class ProducerRecord(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
     """The latest numbered batch of an application that asked for producers of its tasks."""
 
     owner: str
@@ -68,30 +66,23 @@ class ProducerRecord(NamedTuple):
     """Producer epoch of the batch."""
     timestamp_ms: int
     """Wall clock when the batch began: the timestamp of all its records."""
-    principal: str = ""
+    principal: str = later("")
     """Whose application it is, since feature level 5; "": not known."""
 
 
 def slot_entry(app: str, staged: str, record: SlotRecord | None) -> Entry:
     """A transaction's record; None: it is gone."""
-    fields = None
-    if record is not None:
-        fields = {**fields_of(record), "parts": shares_of(record.parts)}
-    return _entry(("slot", app, staged), fields)
+    return entry_of(("slot", app, staged), record)
 
 
 def app_entry(app: str, record: AppRecord | None) -> Entry:
     """An application's record; None: it is gone."""
-    return _entry(("app", app), None if record is None else fields_of(record))
+    return entry_of(("app", app), record)
 
 
 def producer_entry(app: str, record: ProducerRecord | None) -> Entry:
     """The record of an application's producers; None: it is gone."""
-    return _entry(("producer", app), None if record is None else fields_of(record))
-
-
-def _entry(key: tuple[str, ...], value: dict[str, Any] | None) -> Entry:
-    return cbor2.dumps(key), None if value is None else cbor2.dumps({"format": FORMAT, **value})
+    return entry_of(("producer", app), record)
 
 
 class Stored:
@@ -105,31 +96,18 @@ class Stored:
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """The next record. Raises ``ValueError``: it is of a newer version."""
         try:
-            kind, *names = cbor2.loads(key or b"")
-            fields = None if value is None else cbor2.loads(value)
-            if fields is not None and fields.pop("format") > FORMAT:
-                raise ValueError("a newer version of Tidelog wrote it")
+            (kind, *names), fields = read_entry(key, value)
             match kind, *names:
                 case "slot", app, staged:
-                    self.slots.pop((app, staged), None)
-                    if fields is not None:
-                        self.slots[app, staged] = _slot(fields)
+                    slot = record_in(SlotRecord, fields)
+                    if slot is not None and slot.state not in STATES:
+                        raise ValueError(f"there is no state {slot.state!r}")
+                    put(self.slots, (app, staged), slot)
                 case "app", app:
-                    self.apps.pop(app, None)
-                    if fields is not None:
-                        self.apps[app] = AppRecord(**{**fields, "done": tuple(fields["done"])})
+                    put(self.apps, app, record_in(AppRecord, fields))
                 case "producer", app:
-                    self.producers.pop(app, None)
-                    if fields is not None:
-                        self.producers[app] = ProducerRecord(**fields)
+                    put(self.producers, app, record_in(ProducerRecord, fields))
                 case _:
                     raise ValueError(f"there are no records about a {kind}")
         except (ValueError, TypeError, KeyError, AttributeError, cbor2.CBORDecodeError) as error:
             raise ValueError(f"a record of __transactions cannot be read: {error}") from error
-
-
-def _slot(fields: dict[str, Any]) -> SlotRecord:
-    record = SlotRecord(**{**fields, "parts": partitions_of(fields["parts"])})
-    if record.state not in STATES:
-        raise ValueError(f"there is no state {record.state!r}")
-    return record

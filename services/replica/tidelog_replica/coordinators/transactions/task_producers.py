@@ -17,6 +17,8 @@ remembered; two batches, or two tasks, never share (producer id, epoch); produce
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidelog.errors import refuse
 from tidelog.types import MAX_TASKS
 from tidelog.wire.messages import InitTaskProducer
@@ -45,7 +47,7 @@ def record_of_batch(known: ProducerRecord | None, asked: InitTaskProducer, wall_
         return known
     if known is not None and known.epoch < MAX_EPOCH:
         later_ms = max(wall_ms, known.timestamp_ms)
-        return known._replace(batch=asked.batch, epoch=known.epoch + 1, timestamp_ms=later_ms)
+        return replace(known, batch=asked.batch, epoch=known.epoch + 1, timestamp_ms=later_ms)
     if not asked.first_id:
         return None
     later_ms = max(wall_ms, 0 if known is None else known.timestamp_ms)

@@ -93,7 +93,7 @@ class TransactionMetadata:
 
     def record(self) -> SlotRecord:
         """As it is written."""
-        parts = frozenset(self.parts)
+        parts = shares_of(self.parts)
         about = (self.producer_id, self.epoch, self.state, self.owner, parts, self.timeout_ms, self.until_ms)
         return SlotRecord(*about, self.principal)
 
@@ -154,4 +154,4 @@ def _info(slot: TransactionMetadata, staged_timeout_ms: int, with_parts: bool = 
 
 def told_shares(partitions: Iterable[TopicPartition]) -> tuple[TopicShare, ...]:
     """Partitions as messages name them, in order."""
-    return tuple(TopicShare(topic_id, tuple(numbers)) for topic_id, numbers in shares_of(partitions).items())
+    return tuple(TopicShare(topic_id, numbers) for topic_id, numbers in shares_of(partitions).items())

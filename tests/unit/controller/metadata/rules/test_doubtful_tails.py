@@ -10,9 +10,9 @@ from tidelog.errors import TidelogError
 from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.types import PartitionState
 from tidelog.wire.messages import ReportDoubt
+from tidelog.wire.schema import STORED
 from tidelog_controller.metadata.application import Applied
 from tidelog_controller.metadata.commands import NoteDoubt
-from tidelog_controller.metadata.documents import from_document, to_document
 from tidelog_controller.metadata.rules.doubtful_tails import plan_doubt
 
 
@@ -138,6 +138,6 @@ def test_doubt_needs_its_feature_level_and_the_steps_that_there_are():
 
 def test_a_snapshot_without_doubt_is_what_earlier_releases_read():
     state = PartitionState(("r1",), ("r1",), "r1", 0, 0)
-    assert "doubtful" not in to_document(state)
+    assert "doubtful" not in STORED.to_map(state)
     doubted = replace(state, leader=None, doubtful=("r1",))
-    assert from_document(PartitionState, to_document(doubted)) == doubted
+    assert STORED.from_map(PartitionState, STORED.to_map(doubted)) == doubted

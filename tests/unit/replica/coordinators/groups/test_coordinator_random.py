@@ -33,7 +33,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.coordinator import Coordinator
 from tidelog_replica.coordinators.groups.group import Topic, Topics
-from tidelog_replica.coordinators.groups.records import Entry, Stored, shares_of
+from tidelog_replica.coordinators.groups.records import Entry, Stored, partitions_of, shares_of
 from tidelog_replica.counters import Counts
 
 GROUP = "g"
@@ -91,7 +91,11 @@ class World:
         stored = Stored()
         for key, value in self.log:
             stored.take(key, value)
-        held = [p for member in stored.members.values() for p in member.assigned | member.leaving]
+        held = [
+            p
+            for member in stored.members.values()
+            for p in partitions_of(member.assigned) | partitions_of(member.leaving)
+        ]
         assert len(held) == len(set(held)), "no beginning of what was written gives a partition to two"
         self.core = self.coordinator()
 

@@ -24,7 +24,7 @@ from tidelog.wire.messages import (
     Message,
 )
 from tidelog_replica.coordinators.groups.group import Topic, Topics
-from tidelog_replica.coordinators.groups.records import Stored
+from tidelog_replica.coordinators.groups.records import Stored, partitions_of
 
 # --- topics --------------------------------------------------------------------------------------------------
 
@@ -237,5 +237,9 @@ def test_no_beginning_of_what_is_written_gives_a_partition_to_two() -> None:
         stored = Stored()
         for key, value in desk.log[:end]:
             stored.take(key, value)
-        held = [p for member in stored.members.values() for p in member.assigned | member.leaving]
+        held = [
+            p
+            for member in stored.members.values()
+            for p in partitions_of(member.assigned) | partitions_of(member.leaving)
+        ]
         assert len(held) == len(set(held))

@@ -32,7 +32,7 @@ def test_the_next_batch_has_the_next_epoch_and_a_later_time() -> None:
 
 
 def test_a_block_of_ids_is_asked_for_by_a_new_application_and_when_the_epochs_are_used_up() -> None:
-    spent = KNOWN._replace(epoch=MAX_EPOCH)
+    spent = replace(KNOWN, epoch=MAX_EPOCH)
     later = replace(ASKED, batch=8)
     assert record_of_batch(None, ASKED, 10) is None
     assert record_of_batch(spent, later, 10_000) is None

@@ -22,8 +22,9 @@ from tidelog.wire.messages import (
     TransactionBegun,
 )
 from tidelog_replica.config import TransactionSettings
+from tidelog_replica.coordinators.groups.records import Entry
 from tidelog_replica.coordinators.transactions.coordinator import LATER_S, SOON_S, Coordinator
-from tidelog_replica.coordinators.transactions.records import Entry, Stored
+from tidelog_replica.coordinators.transactions.records import Stored
 from tidelog_replica.coordinators.transactions.transaction import Marker
 
 APP = "app"
