@@ -21,10 +21,6 @@ from tidelog_controller.raft.settings import RaftSettings
 
 from unit.controller.raft.test_random_walks import Walk
 
-from unit.controller.raft.test_random_walks import Walk
-
-from unit.controller.raft.test_random_walks import Walk
-
 COPIES = 20
 
 

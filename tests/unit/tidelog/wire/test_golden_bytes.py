@@ -1,6 +1,6 @@
 """What the servers keep is written to the byte as before: commands of the metadata log, snapshots of the metadata,
 its images and deltas, remembered answers, the records of ``__groups`` and ``__transactions``, and snapshots of
-producers.
+producers. Tests ``wire/schema.py``.
 
 An earlier release has to read each of them. When a class has got a field, ``python test_golden_bytes.py`` writes the
 file anew."""
