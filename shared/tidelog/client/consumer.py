@@ -45,7 +45,7 @@ class Consumer(RecordStream):
         self._options = options
         self._plan = plan
         self._reader: TopicReader | None = None
-        self._bell = Wakeup(connection.loop)
+        self._wakeup = Wakeup(connection.loop)
         self._locate: Locate | None = None
         self._closed = False
 
@@ -62,7 +62,7 @@ class Consumer(RecordStream):
                 raise Closed(f"the consumer of {self.topic} is closed")
             if reader.core.is_finished:
                 return None
-            await self._bell.wait(self._connection, (reader,))
+            await self._wakeup.wait(self._connection, (reader,))
         reader.perform(reader.core.on_taken(fetched.partition))
         return fetched
 
@@ -102,7 +102,7 @@ class Consumer(RecordStream):
         """Hand these partitions out again, none named: all."""
         core = (await self._open()).core
         core.resume(self._chosen(core, partitions))
-        self._bell.ring()
+        self._wakeup.ring()
 
     async def seek(self, where: Where, *partitions: int) -> None:
         """Go on there: with these partitions; none named: with those that ``where`` names, or all. What was read
@@ -116,7 +116,7 @@ class Consumer(RecordStream):
             if self.last is not None and self.last.partition == partition:
                 self._begin_batch()
             reader.perform(reader.core.seek(partition, position, self._connection.loop.now()))
-        self._bell.ring()
+        self._wakeup.ring()
 
     async def aclose(self) -> None:
         """Stop reading for good."""
@@ -133,7 +133,7 @@ class Consumer(RecordStream):
             plan = await self._plan()
             self.topic_id, self._locate = plan.topic_id, plan.locate
             self._reader = TopicReader(
-                self._connection, self._bell, self.topic, plan.topic_id, self._options, plan.starts, plan.ends
+                self._connection, self._wakeup, self.topic, plan.topic_id, self._options, plan.starts, plan.ends
             )
         return self._reader
 

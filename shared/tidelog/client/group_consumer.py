@@ -31,7 +31,7 @@ Share = tuple[str, int]
 
 
 @dataclass(slots=True)
-class _Hand:
+class _HandedOut:
     """The batch that the application has in hand."""
 
     key: TopicPartition
@@ -83,15 +83,15 @@ class GroupConsumer(RecordStream):
         self._membership = Membership(connection, core, self, keep=bool(join.instance))
         self._done: dict[TopicPartition, Position] = {}
         """Of each partition that is read, or was and is being given up: how far the application has finished."""
-        self._hand: _Hand | None = None
+        self._hand: _HandedOut | None = None
         self._put_down = self._loop.event()
         self._tickets: dict[TopicPartition, int] = {}
         """Of each partition that is owned and not given up: which assignment it came with."""
         self._ticket = 0
-        self._life = 0
+        self._losses = 0
         """Counts how often everything was lost: what was to be given up before is gone."""
-        self._bell = Wakeup(connection.loop)
-        self._readers = Readers(connection, self._bell, options)
+        self._wakeup = Wakeup(connection.loop)
+        self._readers = Readers(connection, self._wakeup, options)
         self._error: TidelogError | None = None
         self._opened = self._closed = False
 
@@ -139,7 +139,7 @@ class GroupConsumer(RecordStream):
             found = self._take()
             if found is not None:
                 return found
-            await self._bell.wait(self._connection, self._readers.all)
+            await self._wakeup.wait(self._connection, self._readers.all)
 
     async def commit(self) -> None:
         """Commit all that was handed out, the last record included: the application is done with it, so a partition
@@ -200,7 +200,7 @@ class GroupConsumer(RecordStream):
         if self._closed:
             return
         self._closed = True
-        self._bell.ring()
+        self._wakeup.ring()
         finished = self._finished()
         self._readers.close()
         if self._opened:
@@ -237,7 +237,7 @@ class GroupConsumer(RecordStream):
             return None
         key, fetched, reader = found
         self.topic_id, self.topic = key.topic_id, reader.topic
-        self._hand = _Hand(key, fetched, Position(fetched.header.leader_epoch, fetched.end))
+        self._hand = _HandedOut(key, fetched, Position(fetched.header.leader_epoch, fetched.end))
         self._put_down = self._loop.event()
         return fetched
 
@@ -301,7 +301,7 @@ class GroupConsumer(RecordStream):
             except TidelogError as error:
                 if not (error.retriable or error.code == "UNKNOWN_TOPIC"):  # its deletion takes it away soon
                     self._error = error
-                    self._bell.ring()
+                    self._wakeup.ring()
                     return
             await self._loop.sleep(self._options.backoff_s)
         else:
@@ -330,17 +330,17 @@ class GroupConsumer(RecordStream):
     def on_revoked(self, keys: Keys) -> None:
         """Give these up (called by the membership)."""
         self._stop(keys)
-        self._connection.start(self._give_up, keys, self._life)
+        self._connection.start(self._give_up, keys, self._losses)
 
     async def _give_up(self, keys: Keys, life: int) -> None:
         """When the application has put down what it has in hand: commit, and let others have them."""
-        while self._hand is not None and self._hand.key in keys and life == self._life and not self._settled:
+        while self._hand is not None and self._hand.key in keys and life == self._losses and not self._settled:
             await self._put_down.wait()
-        if life == self._life:
+        if life == self._losses:
             await self._tell(self._hooks.on_revoked, keys)
-        if self._auto and life == self._life:
+        if self._auto and life == self._losses:
             await self._commit_surely(self._done, keys)
-        if life == self._life:
+        if life == self._losses:
             for key in keys:
                 self._done.pop(key, None)
             self._membership.release(keys)
@@ -348,7 +348,7 @@ class GroupConsumer(RecordStream):
 
     def on_lost(self, keys: Keys) -> None:
         """These are not owned any more (called by the membership)."""
-        self._life += 1
+        self._losses += 1
         self._stop(keys)
         self._done.clear()
         self._hand = None
@@ -364,7 +364,7 @@ class GroupConsumer(RecordStream):
             if self._hand is not None and self._hand.key == key and self.last is not None:
                 self._hand.cut = True
                 self._records = iter(())
-        self._bell.ring()
+        self._wakeup.ring()
 
     def on_commit_due(self) -> None:
         """The interval is over (called by the membership)."""
@@ -373,7 +373,7 @@ class GroupConsumer(RecordStream):
     def on_over(self) -> None:
         """The member is no more (called by the membership)."""
         self._error = self._member.error or self._error or Closed(f"the member of {self.group} has left")
-        self._bell.ring()
+        self._wakeup.ring()
 
     async def _commit_surely(
         self, positions: Mapping[TopicPartition, Position], keys: Iterable[TopicPartition] | None = None
@@ -381,8 +381,8 @@ class GroupConsumer(RecordStream):
         """Commit the positions of these partitions, or all. What may pass is tried again as long as they are owned;
         where others own them already, they process it again."""
         wanted = {key: positions[key] for key in (positions if keys is None else keys) if key in positions}
-        life = self._life
-        while wanted and life == self._life:
+        life = self._losses
+        while wanted and life == self._losses:
             try:
                 await self._membership.commit(wanted)
                 return

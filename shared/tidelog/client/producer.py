@@ -221,7 +221,7 @@ class Producer:
         """Nothing lingers; wait until everything submitted so far, and by others meanwhile, is settled. Failures are
         told by each ``Pending``, or at the end of the producer."""
         while not self._core.is_idle:
-            self._core.seal_all()
+            self._core.close_open_batches()
             self._wake.set()
             await self._quiet.wait()
         await self._loop.checkpoint()

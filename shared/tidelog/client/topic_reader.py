@@ -52,7 +52,7 @@ class TopicReader:
     def __init__(
         self,
         connection: GatewayConnection,
-        bell: Wakeup,
+        wakeup: Wakeup,
         topic: str,
         topic_id: str,
         options: ConsumerOptions,
@@ -62,7 +62,7 @@ class TopicReader:
         self.topic = topic
         self.topic_id = topic_id
         self._connection = connection
-        self._bell = bell
+        self._wakeup = wakeup
         self._options = options
         credit = options.credit(len(starts))
         self.core = ConsumerCore(topic, starts, ends, credit, options.backoff_s, lambda: connection.add_sub(self))
@@ -73,22 +73,22 @@ class TopicReader:
     def close(self) -> None:
         """Stop reading for good."""
         self.perform(self.core.close())
-        self._bell.ring()
+        self._wakeup.ring()
 
     def on_link_up(self) -> None:
         """A gateway is there (called by the connection)."""
         self.perform(self.core.on_link_up(self._connection.loop.now()))
-        self._bell.ring()
+        self._wakeup.ring()
 
     def on_link_down(self) -> None:
         """The gateway is gone (called by the connection)."""
         self.core.on_link_down()
-        self._bell.ring()
+        self._wakeup.ring()
 
     def on_delivery(self, delivery: Delivery) -> None:
         """Batches arrived (called by the connection)."""
         self.perform(self.core.on_delivery(delivery, self._connection.loop.now()))
-        self._bell.ring()
+        self._wakeup.ring()
 
     def perform(self, effects: list[Effect]) -> None:
         """What the core wants to be done."""
@@ -120,17 +120,17 @@ class TopicReader:
         def done(answer: Message | TidelogError) -> None:
             if isinstance(answer, TidelogError):
                 self.core.on_subscribed(sub, answer, self._connection.loop.now())
-                self._bell.ring()
+                self._wakeup.ring()
 
         return done
 
 
 class Readers:
-    """The readers of a group's member, one for each topic. ``bell`` is rung when there is news."""
+    """The readers of a group's member, one for each topic. ``wakeup`` is rung when there is news."""
 
-    def __init__(self, connection: GatewayConnection, bell: Wakeup, options: ConsumerOptions) -> None:
+    def __init__(self, connection: GatewayConnection, wakeup: Wakeup, options: ConsumerOptions) -> None:
         self._connection = connection
-        self._bell = bell
+        self._wakeup = wakeup
         self._options = options
         self._readers: dict[str, TopicReader] = {}
         self._turns: deque[str] = deque()
@@ -171,14 +171,14 @@ class Readers:
         """Read this partition from there on; so many partitions share the bytes that may wait here."""
         reader = self._readers.get(key.topic_id)
         if reader is None:
-            reader = TopicReader(self._connection, self._bell, topic, key.topic_id, self._options, {}, {})
+            reader = TopicReader(self._connection, self._wakeup, topic, key.topic_id, self._options, {}, {})
             self._readers[key.topic_id] = reader
             self._turns.append(key.topic_id)
         self.share_credit(shared_by)
         reader.perform(reader.core.add(key.partition, position, self._connection.loop.now()))
         if key in self._paused:
             reader.core.pause([key.partition])
-        self._bell.ring()
+        self._wakeup.ring()
 
     def stop(self, key: TopicPartition) -> None:
         """Hand nothing of it out, and forget that it was paused."""
@@ -218,13 +218,13 @@ class Readers:
             self._paused.pop(key, None)
             if (reader := self._reading(key)) is not None:
                 reader.core.resume([key.partition])
-        self._bell.ring()
+        self._wakeup.ring()
 
     def seek(self, key: TopicPartition, position: Position) -> None:
         """Go on there, if it is read yet."""
         if (reader := self._reading(key)) is not None:
             reader.perform(reader.core.seek(key.partition, position, self._connection.loop.now()))
-        self._bell.ring()
+        self._wakeup.ring()
 
     def _reading(self, key: TopicPartition) -> TopicReader | None:
         reader = self._readers.get(key.topic_id)
