@@ -1,8 +1,8 @@
-"""Reading the partitions of topics that a consumer core asks for.
+"""Reads the partitions of topics that a consumer core asks for.
 
-A ``TopicReader`` puts a consumer core on a connection, and subscribes to what the core asks for. Every kind of
-consumer that reads forwards has one for each topic. ``Readers`` has those of a group's member, whose partitions come
-and go.
+A ``TopicReader`` connects a consumer core to a connection, and subscribes to what the core asks for. Every kind of
+consumer that reads forwards has one for each topic. ``Readers`` holds those of a group's member, whose partitions
+come and go.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Wakeup:
         self._event = loop.event()
 
     def ring(self) -> None:
-        """There is news."""
+        """Wake the task."""
         self._event.set()
 
     async def wait(self, connection: GatewayConnection, readers: Collection[TopicReader]) -> None:
-        """Until there is news, or something is due; that is done then. Raises ``Unreachable`` where there was no
+        """Wait for a wakeup, or until a reader has something due, and do that. Raises ``Unreachable`` if there was no
         gateway for the request timeout."""
         self._event = self._loop.event()
         deadlines = [at for reader in readers if (at := reader.core.deadline()) is not None]
@@ -76,22 +76,22 @@ class TopicReader:
         self._wakeup.ring()
 
     def on_link_up(self) -> None:
-        """A gateway is there (called by the connection)."""
+        """Handle a new link (called by the connection)."""
         self.perform(self.core.on_link_up(self._connection.loop.now()))
         self._wakeup.ring()
 
     def on_link_down(self) -> None:
-        """The gateway is gone (called by the connection)."""
+        """Handle the loss of the link (called by the connection)."""
         self.core.on_link_down()
         self._wakeup.ring()
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """Batches arrived (called by the connection)."""
+        """Handle batches (called by the connection)."""
         self.perform(self.core.on_delivery(delivery, self._connection.loop.now()))
         self._wakeup.ring()
 
     def perform(self, effects: list[Effect]) -> None:
-        """What the core wants to be done."""
+        """Perform the effects of the core."""
         link = self._connection.link
         for effect in effects:
             match effect:
@@ -126,7 +126,7 @@ class TopicReader:
 
 
 class Readers:
-    """The readers of a group's member, one for each topic. ``wakeup`` is rung when there is news."""
+    """The readers of a group's member, one for each topic. ``wakeup`` is rung when something has arrived."""
 
     def __init__(self, connection: GatewayConnection, wakeup: Wakeup, options: ConsumerOptions) -> None:
         self._connection = connection
@@ -142,7 +142,7 @@ class Readers:
         return self._readers.values()
 
     def take(self) -> tuple[TopicPartition, Fetched, TopicReader] | None:
-        """The next batch, each topic in turn; it counts as handed out when ``on_taken`` says so."""
+        """Return the next batch, of each topic in turn. It counts as handed out after ``on_taken``."""
         for _ in range(len(self._turns)):
             topic_id = self._turns[0]
             self._turns.rotate(-1)
@@ -159,16 +159,16 @@ class Readers:
         return None
 
     def put_back(self, key: TopicPartition, fetched: Fetched, position: Position) -> None:
-        """The rest of what was taken last is wanted later."""
+        """Put back the rest of the batch that was taken last."""
         self._readers[key.topic_id].core.put_back(fetched, position)
 
     def fail(self, key: TopicPartition, fetched: Fetched, error: TidelogError) -> None:
-        """What was taken last of it cannot be used: it is read no further until ``seek``."""
+        """Stop a partition at the batch that was taken last, because it cannot be used, until ``seek``."""
         reader = self._readers[key.topic_id]
         reader.perform(reader.core.fail(fetched, error))
 
     def read(self, key: TopicPartition, topic: str, position: Position, shared_by: int) -> None:
-        """Read this partition from there on; so many partitions share the bytes that may wait here."""
+        """Read this partition from a position on. ``shared_by`` partitions share the bytes that may wait here."""
         reader = self._readers.get(key.topic_id)
         if reader is None:
             reader = TopicReader(self._connection, self._wakeup, topic, key.topic_id, self._options, {}, {})
@@ -181,14 +181,14 @@ class Readers:
         self._wakeup.ring()
 
     def stop(self, key: TopicPartition) -> None:
-        """Hand nothing of it out, and forget that it was paused."""
+        """Hand out no more of a partition, and forget that it was paused."""
         self._paused.pop(key, None)
         reader = self._reading(key)
         if reader is not None:
             reader.perform(reader.core.remove(key.partition))
 
     def share_credit(self, partitions: int) -> None:
-        """So many share the bytes that may wait here."""
+        """Share the bytes that may wait here among this many partitions."""
         credit = self._options.credit(partitions)
         for reader in self.all:
             reader.perform(reader.core.set_credit(credit))
@@ -202,18 +202,18 @@ class Readers:
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """Those of which nothing is handed out now."""
+        """The paused partitions."""
         return list(self._paused)
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Hand nothing of these out until they are resumed; they may not be read yet."""
+        """Hand out no records of these partitions, which need not be read yet, until they are resumed."""
         for key in keys:
             self._paused[key] = None
             if (reader := self._reading(key)) is not None:
                 reader.core.pause([key.partition])
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
-        """Hand them out again."""
+        """Hand out records of these partitions again."""
         for key in keys:
             self._paused.pop(key, None)
             if (reader := self._reading(key)) is not None:
@@ -221,7 +221,7 @@ class Readers:
         self._wakeup.ring()
 
     def seek(self, key: TopicPartition, position: Position) -> None:
-        """Go on there, if it is read yet."""
+        """Go on at a position, if the partition is read already."""
         if (reader := self._reading(key)) is not None:
             reader.perform(reader.core.seek(key.partition, position, self._connection.loop.now()))
         self._wakeup.ring()

@@ -152,7 +152,7 @@ class BackwardCore:
         overtaken = error.code == "OFFSET_OUT_OF_RANGE" and isinstance(start, int) and start > look.offset
         if not overtaken or (start >= cursor.position and (cursor.exact or not cursor.checked)):
             self._fail(cursor, error)
-        elif cursor.exact:  # what is left; a later look tells of the rest
+        elif cursor.exact:  # read what is left; a later read reports the rest
             cursor.width = min(cursor.width, cursor.position - start)
         else:
             cursor.bound = min(start, cursor.position)

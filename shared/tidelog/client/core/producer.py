@@ -438,8 +438,8 @@ class ProducerCore:
         settled: list[Batch] = []
         for queue in list(self._active.values()):
             while (batch := queue.oldest()) is not None:
-                told = BrokerError(error.message, code=error.code)
-                settled.append(self._give_up(queue, batch, told))
+                failure = BrokerError(error.message, code=error.code)
+                settled.append(self._give_up(queue, batch, failure))
         return settled
 
     def deadline(self) -> float | None:
