@@ -1,4 +1,4 @@
-"""What can be found in a history: the kinds of anomalies, each with its letter in the test plan and what it means."""
+"""The kinds of anomalies, each with its letter in the test plan and its meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Kind:
     """One row of the table."""
 
     letter: str
-    """As in Jepsen's workloads and the test plan: A1 to A14; T for transactions."""
+    """Letter as in Jepsen's workloads and the test plan: A1 to A14; T for transactions."""
     meaning: str
 
 
@@ -45,7 +45,7 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something that must not happen: its kind (a key of ``KINDS``) and what was seen."""
+    """A violation of a promise: its kind (a key of ``KINDS``) and what was seen."""
 
     kind: str
     text: str
