@@ -78,7 +78,7 @@ def id_of(text: str) -> str:
     return parts[1] if len(parts) == 3 and parts[0] == "tide" and TOKEN_ID.fullmatch(parts[1]) else ""
 
 
-def fault_of(acl: Acl) -> str:
+def refuse_rule(acl: Acl) -> str:
     """Return what is wrong with a rule; "" if it is valid."""
     kind, colon, name = acl.resource.partition(":")
     if acl.principal != ANYBODY and not PRINCIPAL.fullmatch(acl.principal):

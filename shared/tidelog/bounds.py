@@ -11,7 +11,9 @@ from __future__ import annotations
 from tidelog.errors import TidelogError, refuse
 
 
-def why_over(principal: str, what: str, held: int, setting: str, most: int, *, more: int = 1) -> TidelogError | None:
+def refuse_excess(
+    principal: str, what: str, held: int, setting: str, most: int, *, more: int = 1
+) -> TidelogError | None:
     """Why a principal that has ``held`` of these may not have ``more``; None: it may, or is not known ("")."""
     if not principal or held + more <= most:
         return None

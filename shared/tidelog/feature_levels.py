@@ -109,7 +109,7 @@ def service_hello(role: str, node: str, cluster: str = "", levels: Levels = ALL)
     return Hello(PROTOCOL_VERSION, role, node, cluster, level_min=levels.oldest, level_max=levels.newest)
 
 
-def why_unfit(who: str, levels: Levels, level: int) -> TidelogError | None:
+def refuse_levels(who: str, levels: Levels, level: int) -> TidelogError | None:
     """Why that process has no place in a cluster at this level; None if it has."""
     if level in levels:
         return None

@@ -28,7 +28,7 @@ def escaped_lines(text: str) -> str:
     return "\n".join(map(escaped, text.split("\n")))
 
 
-def fault_of_text(text: str, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
+def refuse_text(text: str, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return why a client's text is refused; "" if it is accepted. ``what`` names the text."""
     if not text.isprintable():
         return f"{what} has characters that are not printable"

@@ -10,7 +10,7 @@ import pytest
 from controller_net import ControllerNet
 from metadata_log import Log, code
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.feature_levels import ALL, CHANGES, NEWEST, OLDEST, Levels, why_unfit
+from tidelog.feature_levels import ALL, CHANGES, NEWEST, OLDEST, Levels, refuse_levels
 from tidelog.sansio.effects import Event
 from tidelog.types import ClusterImage
 from tidelog.wire.messages import (
@@ -215,8 +215,8 @@ def test_the_newest_link_of_a_name_counts_and_whoever_is_not_linked_is_not_known
 
 
 def test_the_refusal_says_who_is_too_old_or_too_new_and_what_to_do() -> None:
-    assert why_unfit("r1", ALL, 2) is None
-    too_old, too_new = why_unfit("r1", OLD, 2), why_unfit("r1", Levels(2, 3), 1)
+    assert refuse_levels("r1", ALL, 2) is None
+    too_old, too_new = refuse_levels("r1", OLD, 2), refuse_levels("r1", Levels(2, 3), 1)
     assert too_old is not None and too_new is not None
     assert too_old.message == "the cluster is at feature level 2, r1 understands 1: upgrade it"
     assert "understands 2 to 3: raise the cluster's level first" in too_new.message

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from math import inf
 
 from tidelog.aio.link import connect_link
-from tidelog.client.loop import Handler, Link, LoopEvent, Work
+from tidelog.client.loop import GatewayLink, Handler, LoopEvent, Work
 from tidelog.errors import TidelogError
 from tidelog.net.tls import TlsFiles
 from tidelog.wire.messages import Hello
@@ -83,7 +83,7 @@ class AsyncioLoop:
         """Return an empty scope: asyncio raises a cancellation once, and does not interrupt later waits."""
         return nullcontext()
 
-    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:
+    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
         """Open a link to a gateway."""
         return connect_link(url, self._tls, hello, handler)
 

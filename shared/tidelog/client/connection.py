@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tidelog.client.loop import Link, Loop, LoopEvent, Work
+from tidelog.client.loop import GatewayLink, Loop, LoopEvent, Work
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse, without_frames
 from tidelog.wire.messages import (
     Delivery,
@@ -79,7 +79,7 @@ class GatewayConnection:
         self.urls = tuple(urls)
         self.loop = loop
         self.request_timeout_s = request_timeout_s
-        self.link: Link | None = None
+        self.link: GatewayLink | None = None
         self.error: TidelogError | None = None
         """Why the last try to connect failed, or the last link ended."""
         self._refusals: dict[str, TidelogError] = {}
@@ -150,7 +150,7 @@ class GatewayConnection:
             self._note_change()
         return opened
 
-    def _up(self, link: Link) -> None:
+    def _up(self, link: GatewayLink) -> None:
         self.link = link
         self._refusals.clear()
         for producer_id in self._tickets:
@@ -159,7 +159,7 @@ class GatewayConnection:
             attached.on_link_up()
         self._note_change()
 
-    def _down(self, link: Link) -> None:
+    def _down(self, link: GatewayLink) -> None:
         self.link = None
         self.error = link.error or self.error
         self.down_since = self.loop.now()
@@ -179,7 +179,7 @@ class GatewayConnection:
         """Return the error for a wait for a link that took too long."""
         return Unreachable(f"no gateway can be reached ({', '.join(self.urls)}); last error: {self.error}")
 
-    async def wait_up(self, deadline: float) -> Link:
+    async def wait_up(self, deadline: float) -> GatewayLink:
         """Wait for an open link and return it. Raises ``Unreachable`` at the deadline. Raises the refusal at once if
         every gateway refuses this client's identity."""
         while self.link is None or self.link.closed:
@@ -267,7 +267,7 @@ class GatewayConnection:
             if self.link is not None:
                 self.link.start_call(ReleaseProducer(producer_id), self.request_timeout_s, _ignore)
 
-    def _present(self, link: Link, producer_id: int) -> None:
+    def _present(self, link: GatewayLink, producer_id: int) -> None:
         """Present a ticket. The batches that follow need not wait for the answer, which brings a ticket that is valid
         for longer. If the ticket is refused the batches are refused, too, and their producers decide what to do."""
         epoch, ticket = self._tickets[producer_id]
@@ -309,7 +309,7 @@ class GatewayConnection:
             if self.link is not None:
                 self.link.start_call(Unsubscribe(sub), self.request_timeout_s, _ignore)
 
-    def _on_message(self, link: Link, id: int | None, message: Message) -> None:
+    def _on_message(self, link: GatewayLink, id: int | None, message: Message) -> None:
         if isinstance(message, Delivery):
             consumer = self._subs.get(message.sub)
             if consumer is not None:

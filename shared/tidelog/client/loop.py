@@ -15,7 +15,7 @@ from tidelog.errors import TidelogError
 from tidelog.wire.messages import Hello, Message
 
 Work = Callable[[], Awaitable[None]]
-Handler = Callable[["Link", int | None, Message], None]
+Handler = Callable[["GatewayLink", int | None, Message], None]
 """Called inline with a message from the peer; must not block."""
 
 
@@ -27,7 +27,7 @@ class LoopEvent(Protocol):
     async def wait(self) -> object: ...
 
 
-class Link(Protocol):
+class GatewayLink(Protocol):
     """An open connection to a gateway; see ``tidelog.net.link.Link``."""
 
     error: TidelogError | None
@@ -83,6 +83,6 @@ class Loop(Protocol):
     def shielded(self) -> AbstractContextManager[object]:
         """Shield a block: ``with loop.shielded()``. A cancellation from outside does not interrupt its waits."""
 
-    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:
+    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
         """Open a link to a gateway, closed at the end of the block. The block is not cancelled when the link ends.
         Raises ``Unreachable``, or the error that refused the hello."""

@@ -11,7 +11,7 @@ import trio
 
 from tidelog.client.clock import wall_ms
 from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
-from tidelog.client.loop import Handler, Link, LoopEvent, Work
+from tidelog.client.loop import GatewayLink, Handler, LoopEvent, Work
 from tidelog.client.producer import WallClock
 from tidelog.errors import TidelogError
 from tidelog.net.link import connect_link
@@ -95,7 +95,7 @@ class TrioLoop:
         """Return a scope that no cancellation from outside interrupts."""
         return trio.CancelScope(shield=True)
 
-    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:
+    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
         """Open a link to a gateway."""
         return connect_link(self._transport, url, hello, handler)
 

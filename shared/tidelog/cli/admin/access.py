@@ -1,4 +1,4 @@
-"""``tidelog tokens …``, ``tickets …``, ``acls …`` and ``quotas …``: who may do what."""
+"""``tidelog tokens …``, ``tickets …``, ``acls …`` and ``quotas …``: identities and permissions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from tidelog.acl import CLUSTER, SECURITY, decide, fault_of
+from tidelog.acl import CLUSTER, SECURITY, decide, refuse_rule
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.types import Acl, Quota
@@ -157,7 +157,7 @@ def _rule(command: Any) -> Any:
 
 def _acl(principal: str, operation: str, resource: str, deny: bool = False) -> Acl:
     acl = Acl(principal, operation, resource, deny)
-    if fault := fault_of(acl):
+    if fault := refuse_rule(acl):
         raise click.BadParameter(fault)
     return acl
 

@@ -1,4 +1,4 @@
-"""``tidelog partitions …``: who leads a partition and which servers have copies of it, changed by hand."""
+"""``tidelog partitions …``: shows and changes leaders and replicas of partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, PartitionWeight, PlannedMove, TopicInfo
 
 IN_FULL = ("doubtful", *LOSSES.values())
-"""Beginnings of remarks of which the table shows more than the first word."""
+"""Beginnings of remarks that the table shows in full; of others it shows the first word."""
 
 
 @click.group()
@@ -38,7 +38,7 @@ def partitions() -> None:
 
 
 def servers_of(text: str) -> tuple[str, ...]:
-    """``r1,r2,r3`` as names."""
+    """Parse ``r1,r2,r3`` as names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -189,8 +189,7 @@ def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str]) -> dict[str, Any]:
-    """One reassignment: how many records each new replica holds of those that the leader does; None: not to be
-    asked."""
+    """Describe one reassignment: how many of the leader's records each new replica holds; None: not known."""
     wanted = [node for node in p.target if node not in p.isr]
     ends: dict[str, tuple[int, int]] = {}
     for node in (*wanted, p.leader):
@@ -217,7 +216,7 @@ async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str
 
 
 def _waits(move: PlannedMove) -> dict[str, Any]:
-    """One that has not begun."""
+    """Describe a reassignment that has not begun."""
     return {
         "partition": f"{move.name}/{move.partition}",
         "leader": "",

@@ -58,7 +58,7 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[str]:
-    """The partitions that the server leads; ``paused``: that it leads in name, until they are resumed."""
+    """Return the partitions that the server leads; ``paused``: those that it leads in name until they are resumed."""
     everywhere = ((topic, p) for topic in status.topics for p in topic.partitions if p.paused is paused)
     return [f"{topic.name}/{p.partition}" for topic, p in everywhere if p.leader == server]
 
@@ -157,7 +157,7 @@ def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[
 
 
 async def _scrubbed(log: Log, node: str, begun: ScrubStatus) -> ScrubStatus:
-    """Wait until the round has ended. The result may be of a later round that has begun since."""
+    """Wait until the round has ended. The result may be that of a later round that has begun since."""
     status = begun
     while status.running and status.round == begun.round:
         await trio.sleep(_POLL_S)

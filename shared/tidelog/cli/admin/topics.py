@@ -27,7 +27,7 @@ def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, s
 
 
 def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
-    """A topic as scripts see it."""
+    """Return a topic in its JSON form for scripts."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
@@ -140,7 +140,7 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]], *, offsets: bool = True) -> None:
-    """A topic for people; without ``offsets`` nothing is said of where its logs start and end."""
+    """Print a topic for people; without ``offsets`` the bounds of its logs are left out."""
     say(f"{topic.name} ({topic.topic_id})")
     for key, value in sorted(topic.config.items()):
         say(f"  {key} = {value}")

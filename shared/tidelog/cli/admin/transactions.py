@@ -47,7 +47,7 @@ def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """An application's transactions, and names for the topics in them."""
+    """An application's transactions, and the names of the topics in them."""
 
     answer: ListTransactionsAnswer
     topics: dict[str, str]
