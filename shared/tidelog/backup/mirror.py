@@ -3,9 +3,9 @@
     where it goes on    where the target's partition ends: the copy itself is the position, so the two cannot part
     once                conditional appends (``partition_writer.py``): two mirrors of one topic do no harm
     the same log        before it goes on, the target's last batch is compared with the source's at that offset; in a
-                        run, the leader epoch of the last batch read tells whether the source was cut (KIP-320)
+                        run, the leader epoch of the last batch read shows whether the source was cut (KIP-320)
 
-What cannot go on by itself is said, and ends the run:
+Conditions that end the run with an error:
 
     the source has cut off what was copied       an unclean election there, or a topic made anew: the target has
                                                  records that the source has not. Begin again with another target
@@ -199,8 +199,8 @@ class Mirror:
         progress = self.partitions[partition]
         with of(TARGET):
             end = await target.end()
-            await target.read(end, 1)  # whoever may not is told now, not when it is to go on
-        if progress.end >= 0:  # it got on further than was known
+            await target.read(end, 1)  # raises FORBIDDEN now rather than later
+        if progress.end >= 0:  # an earlier write arrived after all
             progress.copied += max(0, end - progress.end)
         progress.end = end
         with of(SOURCE):

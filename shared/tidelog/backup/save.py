@@ -168,9 +168,9 @@ class Saving:
             saved.bytes += closed.bytes
             async with self._writing:
                 await self._write(UNFINISHED, saved.manifest.to_bytes())
-        told = await self._digest(topic, number, partition.end)
-        entry = told.entries[0]
-        if told.log_start <= partition.end and (entry.boundary, entry.chain.hex()) != (
+        digest = await self._digest(topic, number, partition.end)
+        entry = digest.entries[0]
+        if digest.log_start <= partition.end and (entry.boundary, entry.chain.hex()) != (
             partition.end,
             partition.end_chain,
         ):

@@ -72,13 +72,13 @@ class BatchHeader(NamedTuple):
     leader_epoch: int
     """Epoch of the leader that appended it; 0 from a producer, written by the leader."""
     crc32c: int
-    """Of everything behind this field."""
+    """CRC-32C of everything behind this field."""
     magic: int
     version: int
     header_length: int
     """``HEADER_BYTES``, or ``SPARSE_HEADER_BYTES``."""
     batch_length: int
-    """Of the whole batch with its header, in bytes."""
+    """Bytes of the whole batch with its header."""
     attributes: int
     """Bits 0-2 codec (index into ``CODECS``), bit 3 of a transaction, bit 4 control batch, bit 5 sparse; the others
     are 0."""
@@ -86,7 +86,7 @@ class BatchHeader(NamedTuple):
     record_count: int
     """Offsets that the batch covers; as many records, unless it is sparse or a control batch."""
     first_timestamp: int
-    """Of the first record, ms since 1970."""
+    """Timestamp of the first record, ms since 1970."""
     max_timestamp: int
     """Largest of the batch's records, ms since 1970."""
     producer_id: int
@@ -94,7 +94,7 @@ class BatchHeader(NamedTuple):
     base_sequence: int
     """Sequence number of the first record, within (producer id, producer epoch)."""
     body_length: int
-    """Of the body before compression, in bytes."""
+    """Bytes of the body before compression."""
 
     @property
     def end_offset(self) -> int:

@@ -14,7 +14,7 @@ from tidelog.client.core.group_member import MemberCore, shares
 from tidelog.client.group_membership import Keys, Membership
 from tidelog.client.loop import LoopEvent
 from tidelog.client.options import ConsumerOptions, GroupOptions
-from tidelog.client.rebalance_listener import Hook, Hooks, tell
+from tidelog.client.rebalance_listener import Hook, Hooks, call_hook
 from tidelog.client.record_stream import RecordStream
 from tidelog.client.topic_reader import Readers, Wakeup
 from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
@@ -394,7 +394,7 @@ class GroupConsumer(RecordStream):
                     return
 
     async def _tell(self, hook: Hook | None, keys: Keys) -> None:
-        await tell(hook, self._named(keys))
+        await call_hook(hook, self._named(keys))
 
     def _named(self, keys: Keys) -> list[tuple[str, int]]:
         return [(self._member.names.get(key.topic_id, key.topic_id), key.partition) for key in keys]

@@ -25,7 +25,7 @@ class Hooks:
 NO_HOOKS = Hooks()
 
 
-async def tell(hook: Hook | None, partitions: list[tuple[str, int]]) -> None:
+async def call_hook(hook: Hook | None, partitions: list[tuple[str, int]]) -> None:
     """Call the callback, if there is one and the list is not empty."""
     if hook is not None and partitions:
         result = hook(partitions)

@@ -167,7 +167,8 @@ class Transaction:
                 raise failure
 
     def _end(self, ended: TransactionEnded) -> None:
-        """It is committed. Positions of groups are in a topic that this transaction has not described: ``GROUPS``."""
+        """Mark the transaction as committed. Positions of groups are in a topic that this transaction has not
+        described: ``GROUPS``."""
         assert ended.committed
         self._pending = tuple(
             (self._topics.get(share.topic_id, GROUPS), number)

@@ -115,31 +115,33 @@ class Pipeline:
 def parse(text: str) -> Pipeline:
     """Parse a declaration. Raises ``ConfigError`` with every error, one a line."""
     try:
-        told = tomllib.loads(text)
+        parsed = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the pipeline is not TOML: {error}") from None
     faults: list[str] = []
-    inputs = _each(told, "in", Input, _input, faults)
-    steps = _each(told, "table", Step, _step, faults)
-    outputs = _each(told, "out", DeclaredOutput, _output, faults)
-    plots = _each(told, "plot", Plot, _plot, faults)
+    inputs = _each(parsed, "in", Input, _input, faults)
+    steps = _each(parsed, "table", Step, _step, faults)
+    outputs = _each(parsed, "out", DeclaredOutput, _output, faults)
+    plots = _each(parsed, "plot", Plot, _plot, faults)
     known = (*_TEXTS, "spark", "in", "table", "out", "plot")
-    faults += [f"there is no setting {name}; a pipeline has {', '.join(known)}" for name in told if name not in known]
-    plain = {name: told[name] for name in _TEXTS if name in told}
+    faults += [
+        f"there is no setting {name}; a pipeline has {', '.join(known)}" for name in parsed if name not in known
+    ]
+    plain = {name: parsed[name] for name in _TEXTS if name in parsed}
     faults += [f"{name} is a text" for name, value in plain.items() if not isinstance(value, str)]
-    if not NAME.fullmatch(str(told.get("name", "")).replace("-", "_")):
+    if not NAME.fullmatch(str(parsed.get("name", "")).replace("-", "_")):
         faults.append("name is letters, digits, _ and -, and must be given")
     faults += _references(inputs, steps, outputs)
-    if plots and told.get("trigger", AVAILABLE_NOW) != AVAILABLE_NOW:
+    if plots and parsed.get("trigger", AVAILABLE_NOW) != AVAILABLE_NOW:
         faults.append(f"[plot.{plots[0].name}]: a plot is made at the end, and only trigger available-now has one")
     if faults:
         raise ConfigError("\n".join(faults))
-    settings = {name: str(value) for name, value in told.get("spark", {}).items()}
+    settings = {name: str(value) for name, value in parsed.get("spark", {}).items()}
     return Pipeline(inputs=inputs, steps=steps, outputs=outputs, plots=plots, spark=settings, **plain)
 
 
 def _each(
-    told: Mapping[str, Any], section: str, kind: type[T], check: Callable[[T], list[str]], faults: list[str]
+    parsed: Mapping[str, Any], section: str, kind: type[T], check: Callable[[T], list[str]], faults: list[str]
 ) -> tuple[T, ...]:
     """Yield every valid table of a section."""
     made = []
@@ -147,7 +149,7 @@ def _each(
     wanted = {"in": "topic", "table": "sql or python", "out": "from", "plot": "sql, x and y"}[section]
     allowed = {"from": "table"} if section == "out" else {}
     allowed |= {name.replace("_", "-"): name for name in names}
-    for name, settings in told.get(section, {}).items():
+    for name, settings in parsed.get(section, {}).items():
         where = f"[{section}.{name}]"
         if not NAME.fullmatch(name) or not isinstance(settings, dict):
             faults.append(f"{where}: a name is letters, digits and _, and has settings")

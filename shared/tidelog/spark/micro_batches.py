@@ -244,7 +244,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                     "TIDELOG_GROUP",
                     f"groupId {self.options.group}: {error.message}; a query needs a group of its own",
                 ) from error
-            log.warning("the position is not told to group %s: %s", self.options.group, error)
+            log.warning("the position cannot be committed to group %s: %s", self.options.group, error)
             return
         self._reported = checkpoint
 
@@ -276,10 +276,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 gone = SourceError("TIDELOG_UNKNOWN_TOPIC", f"{key.topic} was read, and is gone")
                 self._judge(gone, 0)
 
-    def _judge(self, told: SourceError | None, records: int) -> None:
-        if told is None:
+    def _judge(self, loss: SourceError | None, records: int) -> None:
+        if loss is None:
             return
         if self.options.fail_on_data_loss:
-            raise told
+            raise loss
         self._lost += records
-        log.warning("%s", told)
+        log.warning("%s", loss)

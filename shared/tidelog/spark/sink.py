@@ -82,7 +82,7 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
         if batch is None or query is None:
-            raise SourceError("TIDELOG_FAILED", f"Spark does not tell {QUERY_ID} and {BATCH_ID}: another version?")
+            raise SourceError("TIDELOG_FAILED", f"Spark does not pass {QUERY_ID} and {BATCH_ID}: another version?")
         app, task = self.options.app or query, context.partitionId()
         if self.options.delivery == "exactly-once":
             return _stage(self.options, iterator, app, int(batch))

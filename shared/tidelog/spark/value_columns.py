@@ -61,13 +61,15 @@ def good(found: DataFrame, declared: Input) -> DataFrame:
 
 def bad(found: DataFrame) -> DataFrame:
     """Return the records that do not match, for the sink: key and value unchanged, reason and origin in headers."""
-    told = {
+    origin = {
         "reason": f.col(_REASON),
         "topic": f.col("topic"),
         "partition": f.col("partition").cast("string"),
         "offset": f.col("offset").cast("string"),
     }
-    headers = [f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in told.items()]
+    headers = [
+        f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in origin.items()
+    ]
     return found.where(f.col(_REASON).isNotNull()).select("key", "value", f.array(*headers).alias("headers"))
 
 

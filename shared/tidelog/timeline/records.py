@@ -35,7 +35,7 @@ from tidelog.wire.messages import ControllerMember
 FORMAT = 1
 Document = dict[str, Any]
 Subject = PartitionState | ServerState | TopicConfig | ControllerMember
-"""What an event is about, in its former or new state; of a topic its settings."""
+"""What an event is about: its former or new state; of a topic its settings."""
 
 _ALWAYS = ("replicas", "isr", "leader", "leader_epoch", "epoch")
 _DEFAULTS = asdict(PartitionState((), (), None, 0, 0))

@@ -36,7 +36,7 @@ class Past:
         self.missing: tuple[int, int] | None = None
         """The gap that makes the state incomplete; None: it began in the middle."""
         self.topics: dict[str, PastTopic] = {}
-        """By topic id."""
+        """Topics by id."""
         self.servers: dict[str, Document] = {}
         self.controllers: dict[str, Document] = {}
         self.active = ""

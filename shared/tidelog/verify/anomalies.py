@@ -34,7 +34,7 @@ KINDS: dict[str, Kind] = {
     "commit_back": Kind("A14", "What a group had committed went back, or is not known any more."),
     "aborted_read": Kind("T1", "A record is seen whose transaction was aborted, or not asked to be committed (G1a)."),
     "torn": Kind("T2", "Of one transaction some records are seen and others are not."),
-    "lost_commit": Kind("T3", "A transaction that was told to be committed is not seen."),
+    "lost_commit": Kind("T3", "A transaction that was reported as committed is not seen."),
     "twice": Kind("T4", "A record of a transaction, or two tries of one batch, are seen."),
     "lost_update": Kind("T5", "Two transactions moved a group on from the same position; or it moved, and what was"
                         " written with it is not seen."),

@@ -102,5 +102,5 @@ def _check_fresh(facts: Facts) -> None:
             place += 1
         end, when = covered.get(op.partition, (0, 0.0))
         if op.linearizable and op.offset < end:
-            text = f"{op.process} was told {op.offset} as the end ({span(op)}), but {end} was known at {when:.3f} s"
+            text = f"{op.process} got {op.offset} as the end ({span(op)}), but {end} was known at {when:.3f} s"
             facts.flag("stale_latest", f"{op.partition}: {text}")

@@ -107,12 +107,12 @@ def _check_try(one: Try, places: list[str], complete: bool, found: list[Anomaly]
     if len(places) > len(set(places)):
         found.append(Anomaly("twice", f"{one.label} is seen in {sorted(places)}"))
     if places and (not one.asked or one.fate == ABORTED):
-        why = "was told to be aborted" if one.fate == ABORTED else "nobody has committed"
+        why = "was reported as aborted" if one.fate == ABORTED else "nobody has committed"
         found.append(Anomaly("aborted_read", f"{one.label} is seen in {sorted(places)}, which {why}"))
     elif complete and places and set(places) != one.places:
         found.append(Anomaly("torn", f"{one.label} is seen in {sorted(places)} of {sorted(one.places)}"))
     elif complete and not places and one.fate == COMMITTED and one.places:
-        found.append(Anomaly("lost_commit", f"{one.label} was told to be committed, and is not seen"))
+        found.append(Anomaly("lost_commit", f"{one.label} was reported as committed, and is not seen"))
 
 
 def _check_batches(tries: list[Try], shown: dict[str, list[str]], found: list[Anomaly]) -> None:
@@ -154,6 +154,6 @@ def _check_order(story: Story, found: list[Anomaly]) -> None:
         known: dict[str, int] = {}
         for place, end in ends:
             if end < known.get(place, 0):
-                text = f"{reader} was told the last stable offset {end} of {place} after {known[place]}"
+                text = f"{reader} got the last stable offset {end} of {place} after {known[place]}"
                 found.append(Anomaly("went_back", text))
             known[place] = max(end, known.get(place, 0))

@@ -110,7 +110,7 @@ def _check_kept(facts: Facts, op: SendCall) -> None:
             if op.offset >= 0 and facts.sent[value].partition == op.partition:
                 at = facts.offsets[value]
                 facts.flag("conflict", f"{op.partition}: {show(value)} ({sent(op)}) acked at {offset}, is at {at}")
-        elif kept is None or kept in facts.sent:  # else it is told as a phantom
+        elif kept is None or kept in facts.sent:  # otherwise it is reported as a phantom
             text = f"{op.partition}: {show(value)} ({sent(op)}), acked at {offset}, is gone; {show(kept)} is there"
             facts.flag("lost_write", text)
 

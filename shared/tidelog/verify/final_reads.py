@@ -50,9 +50,9 @@ class Ending:
 
         await step("transactions did not come to an end", partial(self._settle, apps))
         for app in apps:
-            await step(f"nobody tells where {app} stands", partial(self._moved, app))
+            await step(f"the position of {app} is not known", partial(self._moved, app))
         for group in groups:
-            await step(f"nobody tells where {group} stands", partial(self._group, group))
+            await step(f"the position of {group} is not known", partial(self._group, group))
         for name, isolation, options in DRAINS:
             await step(f"{name} did not come to the end", partial(self._drain, name, isolation, options))
         await step("what may be lost is not known", self._losses)

@@ -162,8 +162,8 @@ class _Loader:
     def _latest(self, entry: Entry) -> None:
         at = entry["start"], entry["end"]
         self._last = entry["end"]
-        told = Latest(entry["process"], entry["partition"], entry["offset"], *at, linearizable=entry["fresh"])
-        self.history.operations.append(told)
+        latest = Latest(entry["process"], entry["partition"], entry["offset"], *at, linearizable=entry["fresh"])
+        self.history.operations.append(latest)
 
     # --- the cluster, and the end -------------------------------------------------------------------------------
 

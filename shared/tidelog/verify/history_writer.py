@@ -121,9 +121,9 @@ class Recorder:
         more: dict[str, object] = {"group": group} if group else {}
         if start_over:
             more["start_over"] = True
-        told = [[offset, _text(value), epoch] for offset, value, epoch in rows]
+        entries = [[offset, _text(value), epoch] for offset, value, epoch in rows]
         self._line(
-            op="read", process=process, partition=partition, position=position, rows=told,
+            op="read", process=process, partition=partition, position=position, rows=entries,
             start=start, end=self.now(), **more,
         )  # fmt: skip
 
@@ -177,9 +177,9 @@ class Recorder:
         """Record a part of what a fresh consumer reads at the end, and the offsets of control batches in it."""
         taken = list(control)
         for first in range(0, max(len(rows), 1), ROWS_PER_LINE):
-            told = [[offset, _text(value)] for offset, value in rows[first : first + ROWS_PER_LINE]]
+            entries = [[offset, _text(value)] for offset, value in rows[first : first + ROWS_PER_LINE]]
             more = {"control": taken} if taken and not first else {}
-            self._line(op="drain", process=process, partition=partition, rows=told, **more)
+            self._line(op="drain", process=process, partition=partition, rows=entries, **more)
 
     def drained(self, process: str, partition: str, start: int, isolation: str = "committed") -> None:
         """Record that a fresh consumer has read the log from its ``start`` to its end. With isolation ``uncommitted``
@@ -189,8 +189,8 @@ class Recorder:
     def dump(self, node: str, partition: str, rows: Sequence[Row]) -> None:
         """Record what a replica holds."""
         for first in range(0, len(rows), ROWS_PER_LINE):
-            told = [[offset, _text(value)] for offset, value in rows[first : first + ROWS_PER_LINE]]
-            self._line(op="dump", node=node, partition=partition, rows=told)
+            entries = [[offset, _text(value)] for offset, value in rows[first : first + ROWS_PER_LINE]]
+            self._line(op="dump", node=node, partition=partition, rows=entries)
 
     def replicas(
         self, partition: str, compared: Iterable[str], end: int, differ_from: int = -1, text: str = ""
@@ -302,8 +302,8 @@ class Transacting(Operation):
 
     def error(self, error: BaseException) -> None:
         """Record its error. Whether its commit was requested decides what may have become of it."""
-        told = isinstance(error, TidelogError) and error.code == "TRANSACTION_ABORTED"
-        self.end(ABORTED if told else UNKNOWN)
+        aborted = isinstance(error, TidelogError) and error.code == "TRANSACTION_ABORTED"
+        self.end(ABORTED if aborted else UNKNOWN)
 
     def _told(self, fate: str, **more: object) -> None:
         self._recorder._end(self._op, fate, **more)

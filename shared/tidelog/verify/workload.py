@@ -188,10 +188,10 @@ class Writers:
         while not stage.stopping:
             await trio.sleep(rng.expovariate(pace))
             label = f"{who}.t{next(self._lives)}"
-            with suppress(_GivenUp, TidelogError), stage.recorder.transaction(label, app) as told:
+            with suppress(_GivenUp, TidelogError), stage.recorder.transaction(label, app) as recorded:
                 async with log.transaction(app, timeout_s=TRANSACTION_S) as tx:
                     position = await ask_position(stage, log, app)
-                    told.moves_from(position)
+                    recorded.moves_from(position)
                     partitions = range(len(stage.topic.partitions))
                     for partition in sorted(rng.sample(partitions, rng.randint(1, len(partitions)))):
                         value = stage.value(rng, label, partition)
@@ -203,7 +203,7 @@ class Writers:
                     await tx.commit_offsets(app, {(stage.topic.name, 0): position + 1})
                     if rng.random() < GIVEN_UP:
                         raise _GivenUp
-                    told.asks()
+                    recorded.asks()
             stage.counts["transactions"] += 1
 
 

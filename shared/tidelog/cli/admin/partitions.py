@@ -48,10 +48,10 @@ def servers_of(text: str) -> tuple[str, ...]:
 @json_option
 @gateway_option
 def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List partitions with their leaders, replicas and what is remarkable about them; of all topics or of these.
+    """List partitions with their leaders, replicas and remarks, of all topics or of these.
 
-    That also names copies with a doubtful tail and records that are possibly lost; both are told by the controllers,
-    which are asked for 500 partitions at most."""
+    Remarks include copies with a doubtful tail and possibly lost records. Both are requested from the controllers,
+    for 500 partitions at most."""
 
     async def task() -> tuple[list[TopicInfo], Histories]:
         async with connect(gateways) as log:
@@ -94,10 +94,10 @@ def _remarks(topic: TopicInfo, partition: PartitionInfo, history: tuple[HistoryE
 @click.argument("server", required=False, default="")
 @gateway_option
 def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
-    """Have SERVER, which must be in sync, lead a partition; without SERVER the preferred replica.
+    """Transfer the leadership of a partition to SERVER, which must be in sync; by default, to the preferred replica.
 
-    The present leader takes no more records until SERVER has all that there are; clients send again what was refused
-    meanwhile. If SERVER does not get there in time the leader goes on."""
+    The present leader takes no more records until SERVER has all of them; clients send refused records again. If
+    SERVER does not catch up in time the present leader goes on."""
     name, number = partition_of(where)
 
     async def task() -> PartitionInfo:
@@ -117,7 +117,7 @@ def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
 @click.option("--wait", is_flag=True, help="Return when it is done.")
 @gateway_option
 def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) -> None:
-    """Have these servers be the replicas of a partition, the preferred leader first; also to change their number.
+    """Move a partition to these replicas, the preferred leader first. Their number may change.
 
     New replicas copy the log at the rate of catchup_max_bytes_per_s, join when they are in sync, then the others go
     and delete their copies. Nothing is given up before: 'tidelog partitions cancel' goes back at any time."""
@@ -141,7 +141,7 @@ def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) ->
 @click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @gateway_option
 def cancel(where: str, gateways: tuple[str, ...]) -> None:
-    """Cancel a reassignment: the replicas that there were stay, or come back. Also one that waits for its turn."""
+    """Cancel a reassignment, or one that is queued: the former replicas stay, or come back."""
     name, number = partition_of(where)
 
     async def task() -> None:

@@ -15,7 +15,7 @@ MOST_ASKED = 500
 ASK_S = 5.0
 """Longest time that the controllers take."""
 Histories = Mapping[tuple[str, int], tuple[HistoryEntry, ...]]
-"""By name of the topic and partition."""
+"""Histories by topic name and partition."""
 
 
 async def ask_histories(log: Log, topics: Sequence[TopicInfo]) -> Histories:

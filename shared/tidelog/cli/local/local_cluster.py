@@ -1,8 +1,8 @@
 """A cluster of real processes on this machine: start, watch, kill, pause, restart, stop.
 
 The folder holds one sub-folder per process (configuration, data, log), ``certs`` if it speaks TLS (with a certificate
-for each process, and ``client-admin`` for whoever has the folder), ``secret``, by which the services know each
-other, and ``cluster.json``, which is kept true:
+for each process, and ``client-admin`` for clients with access to the folder), ``secret``, by which the services know
+each other, and ``cluster.json``, which is kept true:
 ``{"cluster", "base_port", "processes": [{"role", "id", "pid", "url", "log", "started"}]}``. ``pid`` is 0 for a
 process that was stopped. ``started`` is the kernel's start time of the process, so that no other process that was
 given the same number is ever signalled.

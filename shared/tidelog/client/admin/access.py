@@ -52,8 +52,8 @@ class AccessAdmin:
         await self._connection.ask(RevokeTokens("", principal), Done, again=False)
 
     async def rotate_ticket_keys(self) -> None:
-        """Have the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid
-        until the next rotation. Raises ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        """Let the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid until
+        the next rotation. Raises ``UNSUPPORTED_LEVEL`` below feature level 4."""
         await self._connection.ask(RotateTicketKeys(), Done, again=False)
 
     async def alter_acls(self, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()) -> None:

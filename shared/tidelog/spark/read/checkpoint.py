@@ -45,12 +45,12 @@ class CheckpointOffset:
 
     def to_json(self) -> dict[str, Any]:
         """Return the text that Spark stores."""
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.first:
-            told["first"] = True
+            fields["first"] = True
         if self.since is not None:
-            told["since"] = self.since._topics()
-        return told | {"topics": self._topics(), "version": VERSION}
+            fields["since"] = self.since._topics()
+        return fields | {"topics": self._topics(), "version": VERSION}
 
     def _topics(self) -> dict[str, Any]:
         topics: dict[str, Any] = {}
@@ -60,12 +60,14 @@ class CheckpointOffset:
         return topics
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> CheckpointOffset:
+    def from_json(cls, fields: Mapping[str, Any]) -> CheckpointOffset:
         """Parse a text of ``to_json``. Raises ``TIDELOG_OPTION`` if this version cannot read it."""
-        if told.get("version") != VERSION:
-            raise SourceError("TIDELOG_OPTION", f"the checkpoint is of another source or version: {told}")
-        since = told.get("since")
-        return cls(_places(told["topics"]), told.get("first", False), None if since is None else cls(_places(since)))
+        if fields.get("version") != VERSION:
+            raise SourceError("TIDELOG_OPTION", f"the checkpoint is of another source or version: {fields}")
+        since = fields.get("since")
+        return cls(
+            _places(fields["topics"]), fields.get("first", False), None if since is None else cls(_places(since))
+        )
 
     def start_of(self, key: Key) -> Position:
         """Return where reading of a partition continues."""

@@ -113,11 +113,11 @@ class _RangeRead:
 
     def _judge(self, extent: PartitionExtent, cut_at: int | None) -> None:
         start, end = self._at.offset, self._wanted.end
-        told = lost(extent, start, end, seen=True, cut_at=cut_at)
-        if told is not None:
+        loss = lost(extent, start, end, seen=True, cut_at=cut_at)
+        if loss is not None:
             if self._options.fail_on_data_loss:
-                raise told
-            log.warning("%s", told)
+                raise loss
+            log.warning("%s", loss)
 
     def _extent(self) -> PartitionExtent:
         wanted = self._wanted

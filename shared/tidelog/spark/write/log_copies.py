@@ -37,7 +37,7 @@ class LogCopies:
         self._offset = -1
         """End of what was read; -1: nothing yet."""
         self._found: dict[int, _LogCopy] = {}
-        """By base sequence."""
+        """Copies by base sequence."""
 
     async def has(self, batch: bytes) -> bool | None:
         """Whether the log has this batch: True; False: it has other bytes under that sequence; None: no batch begins
