@@ -1,19 +1,20 @@
-"""Who may do what: tokens, rules and quotas, as the controllers keep them and the gateways apply them. Pure.
+"""Tokens, rules and quotas, as the controllers store them and the gateways apply them. Pure.
 
-A *principal* is a name: that of the token in a client's hello, else of its certificate (``tidelog:client/NAME``),
-else ``anonymous``. A *rule* allows a principal (``*``: everybody) an operation (``*``: each) on a resource, or denies
-it: ``topic:NAME``, ``group:NAME``, ``app:NAME``, with a ``*`` at the end for all that begin so, or ``cluster``. What
-no rule allows is forbidden, and a rule that denies goes before all that allow. Whoever may do anything with a topic,
-a group or an application may describe it. ``topic:*`` is not for the cluster's own topics, whose names begin with
-``__``: a rule has to say so, ``topic:__audit`` or ``topic:__*``.
+A *principal* is a name: the one in the token of a client's hello, otherwise in its certificate
+(``tidelog:client/NAME``), otherwise ``anonymous``. A *rule* allows a principal (``*``: every principal) an operation
+(``*``: every operation) on a resource, or denies it. Resources are ``topic:NAME``, ``group:NAME``, ``app:NAME``, with
+a ``*`` at the end for every name with that prefix, and ``cluster``. Operations without a rule are forbidden, and a
+rule that denies overrides all that allow. A principal that may do anything with a topic, group or application may
+describe it. ``topic:*`` does not cover the cluster's own topics, whose names begin with ``__``: a rule has to name
+them, ``topic:__audit`` or ``topic:__*``.
 
-To administer the cluster (``cluster``) and to decide who may do what (``security``: tokens, rules, keys of tickets)
-are two operations. Before there were two, the first was both. A principal that had it then is an *heir*: it has the
-second as long as it has the first, until that is ended.
+To administer the cluster (``cluster``) and to change permissions (``security``: tokens, rules, keys of tickets) are
+two operations. In earlier releases the first included the second. A principal that had it then is an *heir*: it has
+the second as long as it has the first, until that is ended.
 
-A *token* is 256 random bits, which nobody but its owner has: the controllers and gateways know its SHA-256. A slow
-hash or a salt would protect secrets that people choose and that can be guessed; of 2^256 nobody guesses one, and a
-fast hash keeps connecting cheap.
+A *token* is 256 random bits that only its owner has; the controllers and gateways know its SHA-256. A slow hash or a
+salt would protect secrets that people choose and that can be guessed. Nobody can guess 256 random bits, and a fast
+hash keeps connecting cheap.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ OPERATIONS = {
     "app": ("transact", "describe"),
     "cluster": ("cluster", "security", "describe"),
 }
-"""What can be done with each kind of resource. ``cluster`` is to administer it; ``security`` to decide who may do
-what; ``group`` to take part in one; ``transact`` to have transactions under the name of an application."""
+"""Operations on each kind of resource. ``cluster``: administer the cluster; ``security``: change permissions;
+``group``: be a member of a group; ``transact``: have transactions under the name of an application."""
 IMPLY_DESCRIBE = ("read", "write", "create", "alter", "delete", "group", "transact", "cluster", "security")
 CLUSTER, SECURITY = "cluster", "security"
 _NAME = re.compile(r"[A-Za-z0-9._-]{0,249}\*?", re.ASCII)
 
 
 class NewToken(NamedTuple):
-    """A token that was just made: ``text`` is for its owner, the rest for the cluster."""
+    """A new token: ``text`` is for its owner, the rest for the cluster."""
 
     token_id: str
     text: str
@@ -55,30 +56,30 @@ class NewToken(NamedTuple):
 
 
 def new_token() -> NewToken:
-    """One that there never was."""
+    """Create a unique token."""
     token_id = secrets.token_hex(8)
     text = f"tide_{token_id}_{secrets.token_urlsafe(32)}"
     return NewToken(token_id, text, digest_of(text))
 
 
 def share_of_principal(principal: str) -> int:
-    """The share of producer ids (``tidelog.types.share_of``) that this principal gets its own from."""
+    """Return the share of producer ids (``tidelog.types.share_of``) from which this principal gets its own."""
     return hashlib.sha256(principal.encode()).digest()[0] % SHARES
 
 
 def digest_of(text: str) -> str:
-    """What the cluster keeps of a token."""
+    """Return the digest that the cluster stores of a token."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def id_of(text: str) -> str:
-    """The id in a token; "" where there is none."""
+    """Return the id in a token; "" if there is none."""
     parts = text.split("_", 2)
     return parts[1] if len(parts) == 3 and parts[0] == "tide" and TOKEN_ID.fullmatch(parts[1]) else ""
 
 
-def fault_of(acl: Acl) -> str:
-    """What is wrong with a rule; "" for nothing."""
+def refuse_rule(acl: Acl) -> str:
+    """Return what is wrong with a rule; "" if it is valid."""
     kind, colon, name = acl.resource.partition(":")
     if acl.principal != ANYBODY and not PRINCIPAL.fullmatch(acl.principal):
         return f"{acl.principal!r} is no principal: use {PRINCIPAL_IS}, or * for everybody"
@@ -94,13 +95,14 @@ def fault_of(acl: Acl) -> str:
 
 
 def heirs_of(acls: Iterable[Acl]) -> tuple[str, ...]:
-    """Whom rules allow to administer the cluster, as rules name them; each once."""
+    """Return the principals, as rules name them, that rules allow to administer the cluster; each once."""
     return tuple(dict.fromkeys(a.principal for a in acls if not a.deny and a.operation == a.resource == CLUSTER))
 
 
 def decide(acls: Iterable[Acl], principal: str, operation: str, resource: str, heirs: Collection[str] = ()) -> bool:
-    """Whether the rules let the principal do it. ``resource`` has no pattern. ``heirs``: whose rules that allow to
-    administer the cluster also allow ``security``; a rule that denies the first denies such an heir the second."""
+    """Whether the rules let the principal do the operation. ``resource`` has no pattern. ``heirs``: principals whose
+    rules that allow to administer the cluster also allow ``security``; a rule that denies an heir the first also
+    denies the second."""
     acls = tuple(acls)
     if operation == SECURITY and heirs and _decide(acls, principal, CLUSTER, resource):
         inherited = tuple(replace(a, operation=SECURITY) for a in acls if _is_inherited(a, heirs))

@@ -11,8 +11,11 @@ from __future__ import annotations
 from tidelog.errors import TidelogError, refuse
 
 
-def why_over(principal: str, what: str, held: int, setting: str, most: int, *, more: int = 1) -> TidelogError | None:
-    """Why a principal that has ``held`` of these may not have ``more``; None: it may, or is not known ("")."""
+def refuse_excess(
+    principal: str, what: str, held: int, setting: str, most: int, *, more: int = 1
+) -> TidelogError | None:
+    """Return the error if a principal that has ``held`` of these may not have ``more``; None if it may, or if it is
+    not known ("")."""
     if not principal or held + more <= most:
         return None
     text = f"{principal} has {held} {what}, and asks for {more} more: {setting} = {most}"

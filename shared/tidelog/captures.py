@@ -1,7 +1,8 @@
-"""The format of a capture: what was seen of a cluster at one moment, and its past, in one file (docs/capture.md).
+"""The file format of a capture: the state of a cluster at one moment, and its past (docs/capture.md).
 
-It is a zip archive of JSON documents, each a part; ``capture.json`` says which version of this it is, and what is
-missing and why. A reader leaves alone parts and fields that it does not know."""
+It is a zip archive of JSON documents, each a part. ``capture.json`` holds the format's version, and the parts that
+are missing and why. A reader ignores parts and fields that it does not know.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tidelog.private import make_file
 FORMAT = 1
 HEAD = "capture"
 MOST_BYTES = 1 << 30
-"""A part that is longer is no part of a capture."""
+"""A longer part is refused."""
 _SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 _ASSIGNED = re.compile(r"^(\s*[\"']?([A-Za-z0-9_.-]+)[\"']?\s*=\s*)(.+)$", re.MULTILINE)
 REDACTED = '"redacted"'
@@ -27,20 +28,20 @@ REDACTED = '"redacted"'
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What a file holds: ``parts`` by name."""
+    """The contents of a file: ``parts`` by name."""
 
     head: dict[str, Any]
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def part(self, name: str) -> Any:
-        """One part. Raises ``ConfigError`` where it is not there, with the reason that the file gives."""
+        """Return one part. Raises ``ConfigError`` if it is missing, with the reason in the file."""
         if name not in self.parts:
             why = self.head.get("missing", {}).get(name, "the file has no such part")
             raise ConfigError(f"the capture lacks {name}: {why}")
         return self.parts[name]
 
     def save(self, path: Path) -> None:
-        """Write the file; one that is there already is replaced only when all is written."""
+        """Write the file. An existing one is replaced only when everything is written."""
         temporary = path.with_name(path.name + ".new")
         make_file(temporary)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -50,7 +51,7 @@ class Capture:
 
     @classmethod
     def load(cls, path: Path) -> Capture:
-        """Read a file. Raises ``ConfigError`` for what is no capture, or one of a later format."""
+        """Read a file. Raises ``ConfigError`` if it is no capture, or one of a later format."""
         parts = {}
         try:
             with zipfile.ZipFile(path) as archive:
@@ -67,6 +68,6 @@ class Capture:
 
 
 def redact(config: str) -> str:
-    """A configuration file without its secrets: the value of whatever has key, token, secret, password or credential
-    in its name."""
+    """Return a configuration file without its secrets: the values whose names contain key, token, secret, password or
+    credential are removed."""
     return _ASSIGNED.sub(lambda m: m[1] + (REDACTED if _SECRET.search(m[2]) else m[3]), config)

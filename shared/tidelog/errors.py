@@ -1,8 +1,8 @@
-"""Every error of Tidelog, in one table.
+"""All errors of Tidelog, in one table.
 
-Client code asks the error (``retriable``, ``refresh_metadata``, ``unknown_outcome``); it never matches texts.
-On the wire an error is ``{code, message, …}`` (``wire.messages.ErrorInfo``); ``from_info`` and ``to_info``
-translate. A *refusal* means that nothing was changed; ``unknown_outcome`` says that it may have been.
+Client code tests attributes of an error (``retriable``, ``refresh_metadata``, ``unknown_outcome``) and never matches
+texts. On the wire an error is ``{code, message, …}`` (``wire.messages.ErrorInfo``); ``from_info`` and ``to_info``
+translate. A *refusal* means that nothing was changed. ``unknown_outcome`` means that something may have been.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """One row of the table: what a code tells its receiver."""
+    """One row of the table: what a code means to its receiver."""
 
     text: str
     retriable: bool = False
-    """The same request may succeed later, unchanged."""
+    """Whether the same request may succeed later, unchanged."""
     refresh_metadata: bool = False
-    """The sender's picture of the cluster is out of date."""
+    """Whether the sender's metadata is out of date."""
     unknown_outcome: bool = False
     """Every error of this code has ``unknown_outcome``, whatever the message says."""
 
@@ -119,16 +119,16 @@ CODES: dict[str, Meaning] = {
 
 
 MAX_PAUSE_MS = 60_000
-"""Nobody waits longer because a server says so."""
+"""Longest pause that a client makes because a server asks for it."""
 
 
 def pause_s(pause_ms: object) -> float:
-    """The pause that a server asks for, in seconds, ``MAX_PAUSE_MS`` at most; 0 if it is no integer."""
+    """Return the pause in seconds that a server asks for, at most ``MAX_PAUSE_MS``; 0 if it is no integer."""
     return min(pause_ms, MAX_PAUSE_MS) / 1000 if isinstance(pause_ms, int) else 0.0
 
 
 class TidelogError(Exception):
-    """Base of all; ``code`` is a key of ``CODES``. ``detail`` holds the numbers that the code's meaning needs
+    """Base of all errors. ``code`` is a key of ``CODES``. ``detail`` holds the values that the code's meaning needs
     (``leader``, ``log_start``, ``end_offset``, ``leader_epoch`` …), as integers or texts."""
 
     code = "MALFORMED"
@@ -149,19 +149,19 @@ class TidelogError(Exception):
 
     @property
     def refresh_metadata(self) -> bool:
-        """The sender's picture of the cluster is out of date."""
+        """Whether the sender's metadata is out of date."""
         return CODES[self.code].refresh_metadata
 
     @property
     def pause_s(self) -> float:
-        """How long the server asks to wait before the same is tried again; 0: it does not say."""
+        """Pause in seconds that the server asks for before another try; 0: it does not ask for one."""
         return pause_s(self.detail.get("pause_ms", 0))
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
 
     def to_info(self) -> ErrorInfo:
-        """The error as it travels."""
+        """Return the error in its form on the wire."""
         from tidelog.wire.messages import ErrorInfo
 
         detail = {key: str(value) for key, value in self.detail.items()}
@@ -173,7 +173,7 @@ class BrokerError(TidelogError):
 
 
 class ProtocolError(TidelogError):
-    """The other side sent what the protocol does not allow; the connection ends."""
+    """The peer sent a message that the protocol does not allow; the connection ends."""
 
     code = "MALFORMED"
 
@@ -237,13 +237,13 @@ class UnreadableBatch(CorruptBatch):
 
 
 class Unreachable(TidelogError):
-    """No connection to the server, or it broke before the answer came."""
+    """There is no connection to the server, or it broke before the answer came."""
 
     code = "UNREACHABLE"
 
 
 class TimedOut(TidelogError):
-    """No answer in time: the outcome is unknown unless said otherwise."""
+    """There was no answer in time. The outcome is unknown unless stated otherwise."""
 
     code = "REQUEST_TIMED_OUT"
 
@@ -255,25 +255,25 @@ class Closed(TidelogError):
 
 
 class ConfigError(TidelogError):
-    """Configuration faults: all of them, one a line in the message."""
+    """Errors of configuration: all of them, one a line in the message."""
 
     code = "INVALID_CONFIG"
 
 
 def without_frames(error: TidelogError) -> TidelogError:
-    """The error, to be kept: the frames that it was raised through hold what they worked on, as whole messages."""
+    """Return an error that may be kept: its traceback is removed, because frames hold whole messages."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def refuse(code: str, message: str, *, unknown_outcome: bool = False, **detail: int | str) -> BrokerError:
-    """A server's refusal, ready to be answered. ``code`` must be in the table."""
+    """Return a server's refusal as an error. ``code`` must be in the table."""
     assert code in CODES, code
     return BrokerError(message, code=code, unknown_outcome=unknown_outcome, **detail)
 
 
 def from_info(info: ErrorInfo) -> BrokerError:
-    """The error that arrived. A code that this version does not know counts as not retriable."""
+    """Return the error that arrived. A code that this version does not know counts as not retriable."""
     code = info.code if info.code in CODES else "UNSUPPORTED"
     error = BrokerError(info.message, code=code, unknown_outcome=info.unknown_outcome)
     error.detail = {key: int(text) if _is_integer(text) else text for key, text in info.detail.items()}

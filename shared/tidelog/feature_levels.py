@@ -1,13 +1,15 @@
-"""Feature levels: what the processes of a cluster may say and write, so that two releases can work side by side.
+"""Feature levels: which messages and formats the processes of a cluster may use, so that two releases can work side
+by side.
 
-A *level* is a number. Each release understands a range of them, and says so in its ``hello``; what a level brings, a
-message, a command of the metadata log, a field on disk, is used by nobody before the cluster is raised to it, by an
-operator, when every process understands it (KIP-584, KIP-778). The cluster's level is part of the metadata, so that
-snapshots and restarts keep it. A process that does not understand it is refused. A release that was made before there
-were levels says nothing, which means 1.
+A *level* is a number. Each release understands a range of levels, and announces it in its ``hello``. A level adds
+messages, commands of the metadata log, or fields on disk. No process uses them before an operator has raised the
+cluster to that level, which requires that every process understands it (KIP-584, KIP-778). The cluster's level is
+part of the metadata, so snapshots and restarts keep it. A process that does not understand the level is refused. A
+release from before there were levels announces none, which means 1.
 
-What is new and harmless to a reader who does not know it, a field that may be ignored or an op that may be refused,
-needs no level: that is how the protocol works anyway (docs/protocol.md)."""
+An addition that older readers can ignore or refuse without harm, such as an optional field or a new op, needs no
+level: the protocol allows for it (docs/protocol.md).
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ from tidelog.wire.messages import Hello
 from tidelog.wire.session import PROTOCOL_VERSION
 
 OLDEST, NEWEST = 1, 5
-"""What this release understands."""
+"""The levels that this release understands."""
 FORGET_SERVERS = 2
-"""Since this level a replica server can be forgotten. To an older controller that is an entry of its log that it
-cannot read, to an older gateway or replica server nothing at all: it would go on counting the server in."""
+"""Since this level a replica server can be forgotten. An older controller could not read that entry of its log. An
+older gateway or replica server would ignore it and go on counting the server."""
 PROGRESS = 3
-"""Since this level a follower that has what came with a notice says so without waiting for an answer. An older leader
-would pass over that."""
+"""Since this level a follower that has the records sent with a notification reports it without waiting for an answer.
+An older leader would ignore the report."""
 VALIDATION = 4
 """Since this level a topic may turn off the validation of batches, and a zstd batch need not declare the size of its
 content. Earlier controllers do not know the setting, and earlier clients refuse such a batch."""
@@ -32,25 +34,25 @@ TASK_PRODUCERS = 4
 """Since this level coordinators of transactions remember the producers of numbered batches (``init_task_producer``).
 An older coordinator cannot read such a record of ``__transactions``."""
 SETTLING = 4
-"""Since this level a gateway may tell a leader to end a transaction that no coordinator has. An earlier replica
-server takes markers from other replica servers only, and would close the connection."""
+"""Since this level a gateway may ask a leader to end a transaction that no coordinator has. An earlier replica server
+takes markers from other replica servers only, and would close the connection."""
 RECOVERY = 4
-"""Since this level the partitions of every commit rule are sealed after a rescue, until the replicas have reported
-what they know; and a block of producer ids begins where the active controller says. An older controller would apply
-these entries of the metadata log in another way."""
+"""Since this level the partitions of every commit rule are sealed after a rescue until the replicas have reported
+what they know, and the active controller decides where a block of producer ids begins. An older controller would
+apply these entries of the metadata log in another way."""
 DOUBTFUL_TAILS = 4
 """Since this level a replica server can report that the tail of a log is doubtful. An older controller has no state
-for that, and an older replica server does not answer what others ask it for then."""
+for that, and an older replica server does not answer the requests that settle it."""
 PRODUCER_SHARES = 4
 """Since this level controllers give the producer ids of a principal from one share (``tidelog.types.share_of``). An
 older controller would give any."""
 POSSIBLE_LOSSES = 4
-"""Since this level the metadata log tells records that were lost from records that may have been committed before
-they were lost (``possible`` of ``report_loss``). Below it both are noted as lost: an older controller knows one kind
-only."""
+"""Since this level the metadata log distinguishes records that were lost from records that may have been committed
+before they were lost (``possible`` of ``report_loss``). Below it both are recorded as lost: an older controller knows
+one kind only."""
 TICKETS = 4
-"""Since this level nothing is written under a producer id without a ticket (``tidelog.tickets``). An older controller
-cannot read the keys in the metadata, and an older client has no ticket."""
+"""Since this level writing under a producer id requires a ticket (``tidelog.tickets``). An older controller cannot
+read the keys in the metadata, and an older client has no ticket."""
 MAX_COMPACTION_LAG = 4
 """Since this level a topic can have a maximal compaction lag. An older controller does not know the setting."""
 COPY_CHECKS = 4
@@ -60,15 +62,15 @@ RANKING = 4
 """Since this level the commands that replace leaders carry the active controller's ranking of the servers. An older
 controller cannot read the ranks, and would elect in replica order."""
 OWNERS = 5
-"""Since this level gateways tell whose request it is, and groups, members, applications, transactions and topics have
-an owner, for whom they count (``tidelog.bounds``). An older coordinator or controller cannot read the owner in its
-log."""
+"""Since this level gateways name the principal of each request, and groups, members, applications, transactions and
+topics have an owner whose bounds they count against (``tidelog.bounds``). An older coordinator or controller cannot
+read the owner in its log."""
 REQUEST_DIGESTS = 5
-"""Since this level the controllers remember with each answered request what was asked
-(``metadata/client_sessions.py`` there). An older controller cannot read such an entry of the metadata log."""
+"""Since this level the controllers remember the contents of each answered request (``metadata/client_sessions.py``
+there). An older controller cannot read such an entry of the metadata log."""
 SECURITY = 5
-"""Since this level it takes the operation ``security`` to decide about tokens and rules. Below it ``cluster`` is
-enough, as older gateways have it; who has that when the level is raised keeps ``security`` (``Access.heirs``)."""
+"""Since this level changing tokens and rules requires the operation ``security``. Below it ``cluster`` is enough, as
+in older gateways. A principal that has ``cluster`` when the level is raised keeps ``security`` (``Access.heirs``)."""
 
 CHANGES = {
     1: "everything before there were levels",
@@ -84,7 +86,7 @@ CHANGES = {
     " remembered with a digest of what was asked; tokens and rules take an operation of their own (security), which"
     " administrators of the cluster keep until 'tidelog acls drop-inherited'",
 }
-"""What each level brought."""
+"""The features of each level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +107,12 @@ ALL = Levels()
 
 
 def service_hello(role: str, node: str, cluster: str = "", levels: Levels = ALL) -> Hello:
-    """How a service begins a connection."""
+    """Return the hello with which a service begins a connection."""
     return Hello(PROTOCOL_VERSION, role, node, cluster, level_min=levels.oldest, level_max=levels.newest)
 
 
-def why_unfit(who: str, levels: Levels, level: int) -> TidelogError | None:
-    """Why that process has no place in a cluster at this level; None if it has."""
+def refuse_levels(who: str, levels: Levels, level: int) -> TidelogError | None:
+    """Return the error if a process cannot be part of a cluster at this level; None if it can."""
     if level in levels:
         return None
     text = f"the cluster is at feature level {level}, {who} understands {levels}"

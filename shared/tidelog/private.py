@@ -1,8 +1,8 @@
-"""Files and directories that are for their user only.
+"""Files and directories that only their user may read.
 
-Modes are given when something is made, whatever the umask; and services set a umask for what libraries make. A data
-directory that others can enter, made by an earlier release or by hand, is closed at the start: the directory itself
-and the files in it. What is below keeps its modes, which say nothing any more: nobody else gets there.
+Modes are set when a file is created, whatever the umask is, and services set a umask for files that libraries create.
+A data directory that others can enter, made by an earlier release or by hand, is closed at the start: the directory
+itself and the files in it. Deeper levels keep their modes, which no longer matter because others cannot get there.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 
 def close_to_others() -> None:
-    """From now on nothing that this process makes is for anybody else, unless it says so."""
+    """Set the umask so that files of this process are private by default."""
     os.umask(UMASK)
 
 
 def own_directory(directory: str | Path) -> None:
-    """Make a data directory, or close one to others. One that belongs to another user (the volume of a container, as
-    a rule) or that is meant for all (``/tmp``) is left as it is, with a warning if
-    others than the own group get in."""
+    """Create a private data directory, or close an existing one. A directory that belongs to another user (usually
+    the volume of a container) or is meant for everybody (``/tmp``) is left as it is, with a warning if it is open to
+    more than its own group."""
     path = Path(directory)
     path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     found = path.stat()
@@ -48,7 +48,8 @@ def own_directory(directory: str | Path) -> None:
 
 
 def make_file(path: str | Path) -> None:
-    """An empty file, for a library that would make it with modes of its own. An existing one is closed to others."""
+    """Create an empty private file, for a library that would create it with other modes. An existing file is closed
+    to others."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         os.fchmod(descriptor, FILE_MODE)
@@ -57,13 +58,13 @@ def make_file(path: str | Path) -> None:
 
 
 def write_file(path: str | Path, data: bytes) -> None:
-    """Write a whole file that is for its user only."""
+    """Write a whole private file."""
     make_file(path)
     Path(path).write_bytes(data)
 
 
 def warn_of_open_secret(setting: str, file: str) -> None:
-    """Log a warning when everybody on the machine may read a file with a secret. A group may: that is how packages
-    let a service read what belongs to root."""
+    """Log a warning if everybody on the machine may read a file with a secret. A group may read it: that is how
+    packages let a service read what belongs to root."""
     if file and Path(file).exists() and Path(file).stat().st_mode & _WORLD:
         log.warning("secret_file_open %s = %s: everybody on this machine may read it", setting, file)

@@ -25,7 +25,7 @@ TIMEOUT_S = 4.0
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """One question, one answer; the exit code."""
+    """Ask once and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tidelog.probe", description="Ask the service on this machine whether it is alive."
     )

@@ -1,9 +1,10 @@
-"""Under which name the controllers know a request, so that they do it once however often it is sent.
+"""Names by which the controllers recognise a repeated request, so that it takes effect once.
 
-A request of a client has the name that the gateway makes of the principal and of the id that the client gives
-itself. The principal is in it, so no principal can name a request of another, whatever id it chooses; and the name is
-the same at every gateway, so a retry through another one is recognised. What a gateway asks for by itself has the
-gateway's own name: those of clients begin in another way."""
+The gateway makes the name of a client's request from the principal and the id that the client gives itself. Since the
+principal is part of it, no principal can use the name of another one's request, whatever id it chooses. Every gateway
+makes the same name, so a retry through another gateway is recognised. A gateway's own requests have the gateway's
+name, which begins differently.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +13,22 @@ import hashlib
 LONGEST_ID = 64
 """Most bytes of the id that a client gives itself."""
 LONGEST_NAME = 512
-"""Most bytes of a name that controllers take. Earlier releases' gateways pass on whatever a client gives itself."""
+"""Most bytes of a name that controllers accept. Gateways of earlier releases pass on any id of a client."""
 _CLIENT, _GATEWAY = "client:", "gateway:"
 
 
 def name_of_client(principal: str, client: str) -> str:
-    """The name of a client's requests."""
+    """Return the name of a client's requests."""
     return f"{_CLIENT}{_hash(principal)}/{_hash(client)}"
 
 
 def name_of_gateway(node: str, life: int) -> str:
-    """The name of a gateway's own requests. ``life``: 64 random bits."""
+    """Return the name of a gateway's own requests. ``life``: 64 random bits."""
     return f"{_GATEWAY}{node}/{life:016x}"
 
 
 def owner_of(name: str) -> str:
-    """What the names of all clients of one principal have in common; "" for services and earlier releases."""
+    """Return the part that the names of all clients of one principal share; "" for services and earlier releases."""
     return name.partition("/")[0] if name.startswith(_CLIENT) else ""
 
 

@@ -36,7 +36,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import TicketKey
 
 KEYS = 2
-"""So many keys the cluster has: the one that signs, and the one before."""
+"""Number of keys of the cluster: the one that signs, and the one before."""
 SECRET_BITS = 256
 MAC_BYTES = 16
 _PREFIX = b"tidelog producer ticket 1\0"
@@ -46,8 +46,8 @@ _TEXT = re.compile(rf"[0-9a-f]{{{2 * (_IDS.size + MAC_BYTES)}}}", re.ASCII)
 
 
 def sign(keys: Sequence[TicketKey], first_id: int, count: int, epoch: int, principal: str) -> str:
-    """A ticket of that principal for ``count`` producer ids from ``first_id`` on, at this epoch. ``keys``: those of
-    the cluster, oldest first; without any there are no tickets, and the answer is ""."""
+    """Return a ticket of that principal for ``count`` producer ids from ``first_id`` on, at this epoch. ``keys``:
+    those of the cluster, oldest first; without keys there are no tickets, and the result is ""."""
     if not keys:
         return ""
     ids = _IDS.pack(keys[-1].key_id, first_id, count)
@@ -57,8 +57,8 @@ def sign(keys: Sequence[TicketKey], first_id: int, count: int, epoch: int, princ
 def refuse_ticket(
     keys: Sequence[TicketKey], ticket: str, producer_id: int, epoch: int, principal: str
 ) -> TidelogError | None:
-    """Why the ticket does not let the principal write under that id at that epoch: ``INVALID_TICKET``, or
-    ``UNKNOWN_TICKET_KEY`` for a key that is newer than ``keys``. None if it does."""
+    """Return the error if the ticket does not let the principal write under that id at that epoch:
+    ``INVALID_TICKET``, or ``UNKNOWN_TICKET_KEY`` for a key that is newer than ``keys``. None if it does."""
     what = f"producer id {producer_id} at epoch {epoch}"
     if _TEXT.fullmatch(ticket) is None:
         return refuse("INVALID_TICKET", f"{what}: that is no ticket")
@@ -77,8 +77,8 @@ def refuse_ticket(
 
 
 def successor(key: TicketKey, key_id: int) -> TicketKey:
-    """A key that follows from another, for a rescue: the metadata must get a key with a greater id than any that was
-    lost, and a rescue is to be the same wherever it is repeated."""
+    """Derive a key from another, for a rescue: the metadata must get a key with a greater id than any that was lost,
+    and the result must be the same wherever the rescue is repeated."""
     content = b"tidelog ticket key 1\0" + key_id.to_bytes(8, "big")
     return TicketKey(key_id, hmac.digest(bytes.fromhex(key.secret), content, "sha256").hex())
 

@@ -1,5 +1,5 @@
-"""Traces from producers to consumers, with OpenTelemetry. Needs the extra ``tidelog[otel]``: the API only; which SDK
-and exporter there are is the application's choice, and without any nothing is recorded.
+"""Traces from producers to consumers, with OpenTelemetry. Needs the extra ``tidelog[otel]``, which is the API only.
+The application chooses SDK and exporter; without them nothing is recorded.
 
     from tidelog.tracing import Tracing
 
@@ -11,10 +11,9 @@ and exporter there are is the application's choice, and without any nothing is r
             with tracing.process(record):  # a span "process orders" of the same trace
                 ...
 
-The context travels in the headers of each record (W3C ``traceparent``, or whatever OpenTelemetry's propagators are
-set to); names and attributes are those of OpenTelemetry's conventions for messaging systems. Without ``tracing`` the
-client is what it is without this module: producers that trace are a class of their own
-(``tidelog.client.producer``).
+The context travels in the headers of each record (W3C ``traceparent``, or the format of OpenTelemetry's configured
+propagators). Names and attributes are those of OpenTelemetry's conventions for messaging systems. Without ``tracing``
+the client runs no code of this module (``tidelog.client.producer``).
 """
 
 from __future__ import annotations
@@ -56,18 +55,19 @@ _HEADERS = _Headers()
 
 
 class Tracing:
-    """Given to ``connect``: producers begin spans, and put their context into records. May be used by any number of
+    """Passed to ``connect``: producers begin spans, and put their context into records. May be used by any number of
     connections, tasks and threads."""
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
-        """``tracer_provider``: whose tracer begins the spans; None: that of the process."""
+        """``tracer_provider``: its tracer begins the spans; None: the provider of the process."""
         self._tracer = trace.get_tracer("tidelog", tracer_provider=tracer_provider)
 
     @contextmanager
     def process(self, records: Record | Sequence[Record], *, group: str = "") -> Iterator[Span]:
-        """A span for what the block does with a record, or with several of one partition (as ``next_records`` gives
-        them); the current one within. It is linked to the spans that sent them, and that of a single record is in the
-        trace of the span that sent it. ``group``: of which the consumer is a member. An exception marks it."""
+        """Open a span, current within the block, for the processing of a record, or of several records of one
+        partition (as ``next_records`` returns them). It is linked to the spans that sent the records. The span for a
+        single record is in the trace of the span that sent it. ``group``: the consumer's group. An exception marks
+        the span as failed."""
         several = (records,) if isinstance(records, Record) else records
         if not several:
             raise ValueError("there is nothing to process: at least one record is needed")
@@ -97,7 +97,7 @@ class Tracing:
 
     @contextmanager
     def within(self, outer: context.Context) -> Iterator[None]:
-        """Begin spans as in that context (called by the client, where it sends in a thread of its own)."""
+        """Begin spans in this context (called by the client for records that it sends from another thread)."""
         token = context.attach(outer)
         try:
             yield
@@ -105,12 +105,12 @@ class Tracing:
             context.detach(token)
 
     def now(self) -> context.Context:
-        """The context of who asks (called by the client)."""
+        """Return the caller's context (called by the client)."""
         return context.get_current()
 
     def begin_send(self, topic: str, headers: Headers) -> tuple[Span, list[tuple[str, bytes]]]:
-        """The span of a record that is to be sent, and the headers with its context (called by the producer). A
-        context that the application has put there stays, and the span is linked to it."""
+        """Begin the span of a record to be sent, and return it with the headers including its context (called by the
+        producer). A context that the application has put into the headers stays, and the span is linked to it."""
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
         given = _span_in(tuple(pairs))
         ours = not given.is_valid
@@ -134,8 +134,8 @@ class Tracing:
         offset: int = -1,
         leader_epoch: int = -1,
     ) -> None:
-        """End the span of a record that is acknowledged or has failed (called by the producer), with what is known of
-        where it is."""
+        """End the span of a record that is acknowledged or has failed (called by the producer), with the known
+        attributes of its place."""
         if partition >= 0:
             span.set_attribute("messaging.destination.partition.id", str(partition))
         if durability is not None:

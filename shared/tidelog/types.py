@@ -1,9 +1,9 @@
-"""The words of the protocol as types: what every service and client shares.
+"""The types of the protocol that every service and client shares.
 
-The vocabulary is that of ``docs/vocabulary.md``. An *offset* is a record, an *index* a Raft entry, a
-*position* a byte. Every bound is half-open: an "end" is the next offset. *epoch* is the partition's version
-(+1 on every change of leader, ISR or replica set); *leader epoch* changes only with the leader and is stamped
-on every batch; *broker epoch* is one life of one replica server.
+The terms are those of ``docs/vocabulary.md``. An *offset* names a record, an *index* a Raft entry, a *position* a
+byte. Every bound is half-open: an "end" is the next offset. *epoch* is the partition's version (+1 on every change of
+leader, ISR or replica set). *leader epoch* changes only with the leader and is written into every batch. *broker
+epoch* is one incarnation of one replica server.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ Headers = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
 """Headers of a record, as applications give them."""
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""What a topic name may be, besides ``.`` and ``..``. No path is ever made from it: folders use topic ids."""
+"""Valid names of topics, except ``.`` and ``..``. No path is made from a name: folders use topic ids."""
 
 
 INTERNAL_PREFIX = "__"
-"""Topics whose names begin so are the cluster's own: clients may read them, and nothing else."""
+"""Prefix of the cluster's own topics. Clients may read them, and nothing else."""
 AUDIT = "__audit"
-"""The topic that says who changed the cluster, who was refused, and who could not say who he is."""
+"""The topic that records changes of the cluster, refusals, and failed authentications."""
 TIMELINE = "__timeline"
-"""The topic that keeps everything that ever happened to the cluster (``tidelog.timeline``)."""
+"""The topic that records every event of the cluster (``tidelog.timeline``)."""
 GROUPS = "__groups"
-"""The topic that keeps the consumer groups: their members, and the positions that they committed. A group belongs to
-one partition of it, murmur2 of its name; who leads that coordinates the group (``docs/groups.md``)."""
+"""The topic that stores the consumer groups: their members, and their committed positions. A group belongs to one
+partition of it, by murmur2 of its name; that partition's leader coordinates the group (``docs/groups.md``)."""
 
 TRANSACTIONS = "__transactions"
-"""The topic that keeps the transactions. An application belongs to one partition of it, murmur2 of its name; who
-leads that coordinates its transactions (``docs/transactions.md``)."""
+"""The topic that stores the transactions. An application belongs to one partition of it, by murmur2 of its name; that
+partition's leader coordinates its transactions (``docs/transactions.md``)."""
 
 MAX_TASKS = 100_000
-"""Most tasks of one numbered batch of an application, and most producer ids that one ``init_producer`` gives."""
+"""Most tasks of one numbered batch of an application, and most producer ids per ``init_producer``."""
 
 PRODUCER_WINDOW = 5
-"""Batches that an idempotent producer may have in flight on one partition: as many as leaders remember of it."""
+"""Batches that an idempotent producer may have in flight on one partition: as many as leaders remember."""
 SHARE_IDS = 1 << 17
-"""So many consecutive producer ids belong to one share: at least ``MAX_TASKS``."""
+"""Number of consecutive producer ids in one share: at least ``MAX_TASKS``."""
 SHARES = 256
 
 
 def share_of(producer_id: int) -> int:
-    """The share that a producer id belongs to: 0 to ``SHARES`` - 1. The cluster gives all ids of one principal from
-    one share, and partitions bound the remembered producers by shares."""
+    """Return the share that a producer id belongs to: 0 to ``SHARES`` - 1. The cluster gives all ids of one principal
+    from one share, and partitions bound the remembered producers by shares."""
     return producer_id // SHARE_IDS % SHARES
 
 
@@ -73,23 +73,24 @@ def later_fields(kind: type) -> dict[str, Any]:
 
 
 YEAR_2025_MS = 1_735_689_600_000
-"""Where counters begin that follow the clock, so that they are not given twice: ms since 1970."""
+"""Start, in ms since 1970, of counters that follow the clock so that no value is given twice."""
 PRODUCER_IDS_END = 1 << 53
-"""Producer ids that the cluster gives are below: a number that every language keeps exactly."""
+"""Bound of the producer ids that the cluster gives: every language represents smaller numbers exactly."""
 REPORTED_IDS_END = 1 << 52
-"""Of the ids in a log only those below are reported to the controller: a client that makes up an id must not use up
-those that there are."""
+"""Of the producer ids in a log only those below are reported to the controller, so that a client that invents an id
+cannot use up the range."""
 
 
 class TopicPartition(NamedTuple):
-    """Identifies one partition for ever: a topic created again under the same name has another id."""
+    """Identifies one partition for ever: a topic that is created again under the same name has another id."""
 
     topic_id: str
     partition: int
 
 
 class Acks(IntEnum):
-    """When a produce is answered: at once, durable on the leader, or committed (see ``docs/architecture.md``)."""
+    """When a produce is answered: at once, when durable on the leader, or when committed (see
+    ``docs/architecture.md``)."""
 
     NONE = 0
     LEADER = 1
@@ -97,10 +98,8 @@ class Acks(IntEnum):
 
 
 class Position(NamedTuple):
-    """A place in a partition: the offset wanted next and the leader epoch of the record before it.
-
-    ``leader_epoch`` is -1 where it is not known; no divergence is then noticed (KIP-320).
-    """
+    """A position in a partition: the next offset, and the leader epoch of the record before it. ``leader_epoch`` is
+    -1 if it is not known; then divergence is not detected (KIP-320)."""
 
     leader_epoch: int
     offset: int
@@ -111,12 +110,12 @@ class TopicConfig:
     """Settings of a topic, held in the metadata. On the wire and on the command line they are texts."""
 
     commit_rule: str = "isr"
-    """When a record is committed: ``isr``: durable on every in-sync replica; ``quorum``: durable on a majority of the
+    """When a record is committed. ``isr``: durable on every in-sync replica; ``quorum``: durable on a majority of the
     replicas; ``leader``: durable on the leader."""
     min_insync_replicas: int = 1
-    """An ``all`` produce is refused and the HW frozen while the ISR is smaller than this."""
+    """While the ISR is smaller than this, ``all`` produces are refused and the HW does not move."""
     unclean_election: bool = False
-    """Where nobody is left who holds everything committed, a replica that may not may lead: records may be lost."""
+    """Whether a replica that may lack committed records may lead if no other is left: records may be lost."""
     flush: str = "fsync"
     """``fsync``: durable before it counts; ``interval``: every ``flush_interval_ms``; ``os``: when the OS likes."""
     flush_interval_ms: int = 1000
@@ -127,21 +126,21 @@ class TopicConfig:
     replica_max_lag_ms: int = 10_000
     """A follower not caught up for this long leaves the ISR."""
     replica_max_lag_records: int = 0
-    """A follower further behind than this, though it could have fetched, leaves the ISR; 0: not judged."""
+    """A follower further behind than this, though it could have fetched, leaves the ISR; 0: no bound."""
     cleanup: str = "delete"
-    """What makes room: ``delete`` (retention), ``compact`` (the last record of each key stays), or
+    """What frees disk space: ``delete`` (retention), ``compact`` (the last record of each key stays), or
     ``compact,delete``."""
     retention_ms: int = -1
     """Closed segments whose newest record is older than this are deleted; -1: never."""
     retention_bytes: int = -1
     """The oldest closed segments are deleted while the rest holds at least as much; -1: no bound."""
     retention_records: int = -1
-    """As ``retention_bytes``, in records."""
+    """The oldest closed segments are deleted while the rest holds at least this many records; -1: no bound."""
     compaction_min_lag_ms: int = 0
     """Records younger than this are not compacted."""
     tombstone_retention_ms: int = 86_400_000
-    """A record without a value goes this long after its segment was first compacted; consumers that are no later
-    behind than that see every deletion."""
+    """A record without a value is removed this long after its segment was first compacted. A consumer that is less
+    far behind sees every deletion."""
     validate_batches: bool = later(True)
     """The gateway refuses a batch that readers could not decode, before it is acknowledged. Turned off, producers are
     trusted, and the gateway reads headers alone."""
@@ -150,14 +149,14 @@ class TopicConfig:
     checks and the time of the pass (see ``docs/operations.md``). 0: no bound."""
 
     def texts(self) -> dict[str, str]:
-        """Every setting as people and the wire write it."""
+        """Return every setting as text, as on the wire."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What the controller's metadata says of one partition."""
+    """A partition in the controller's metadata."""
 
     replicas: tuple[NodeId, ...]
     """In preferred order: the first is the preferred leader."""
@@ -166,46 +165,47 @@ class PartitionState:
     leader_epoch: int
     epoch: int
     elr: tuple[NodeId, ...] = ()
-    """Eligible leader replicas (KIP-966): left the ISR while it was below ``min_insync_replicas``, so they still hold
-    everything committed."""
+    """Eligible leader replicas (KIP-966). They left the ISR while it was below ``min_insync_replicas``, so they still
+    hold everything committed."""
     learners: tuple[NodeId, ...] = ()
     """Servers that copy the log but are in neither ISR nor commit rule; never among ``replicas``."""
     last_leader: NodeId | None = None
-    """Who led last; for an unclean election."""
+    """The last leader, for an unclean election."""
     unclean_epoch: int = -1
-    """Leader epoch that the last unclean election began; -1: there was none. A replica whose log knows no epoch from
+    """Leader epoch that the last unclean election began; -1: there was none. A replica whose log has no epoch from
     there on may have to cut committed records."""
     sealing: bool = False
-    """Commit rule ``quorum``: the old epoch is being sealed; every replica tells how far its log reaches."""
+    """With commit rule ``quorum``: the old epoch is being sealed, and every replica reports how far its log
+    reaches."""
     successor: NodeId | None = None
-    """Leadership is being transferred to this member of the ISR: the leader takes no more batches and hands over when
-    it has everything; or until this is withdrawn, in a newer epoch."""
+    """The member of the ISR to which leadership is being transferred. The leader takes no more batches, and hands
+    over when the successor has everything, or until the transfer is withdrawn in a newer epoch."""
     target: tuple[NodeId, ...] = ()
-    """A reassignment is in progress: the replicas that are to be, in preferred order. Of the learners those that are
-    in it join the replicas as soon as they have caught up."""
+    """The future replicas of a reassignment in progress, in preferred order. Learners among them join the replicas as
+    soon as they have caught up."""
     origin: tuple[NodeId, ...] = ()
     """The replicas when the reassignment began, to which it can be cancelled."""
     departed: tuple[NodeId, ...] = ()
-    """Servers that ended to have a copy in this leader epoch; one of them comes back in a new leader epoch only:
-    what it told the leader before is true no more."""
+    """Servers that stopped having a copy in this leader epoch. Such a server comes back only in a new leader epoch,
+    because its earlier reports to the leader are no longer true."""
     read_only: bool = False
     """The leader takes no batches; reads and copying go on."""
     paused: bool = False
-    """Nobody opens its log, but to seal it: nothing is written, read or copied. It is led again in a new leader
-    epoch."""
+    """Whether the partition is paused: no server opens its log except to seal it, and nothing is written, read or
+    copied. It is led again in a new leader epoch."""
 
     doubtful: tuple[NodeId, ...] = later(())
-    """Members of ISR or ELR whose copies have a doubtful tail: until that is settled they are as good as away."""
+    """Members of ISR or ELR whose copies have a doubtful tail. They count as away until that is settled."""
 
     @property
     def rests(self) -> bool:
-        """No replica has anything to do."""
+        """Whether no replica has anything to do."""
         return self.paused and not self.sealing
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """What the controller's metadata says of one topic."""
+    """A topic in the controller's metadata."""
 
     topic_id: str
     name: str
@@ -215,19 +215,21 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the controller's metadata says of one replica server."""
+    """A replica server in the controller's metadata."""
 
     node: NodeId
     url: str
     broker_epoch: int
     fenced: bool
-    """A fenced server leads nothing and joins no ISR: it has not registered yet, or its session ended."""
+    """Whether the server is fenced: it leads nothing and joins no ISR, because it has not registered yet or its
+    session ended."""
     life: str = ""
-    """Name that the data directory has for this life; a wiped or restored directory does not know the last one."""
+    """Name of this incarnation in the data directory. A directory that was wiped or restored has another one."""
     rack: str = ""
-    """What fails together has the same rack; "": the server is one of its own."""
+    """Failure domain: servers that fail together have the same rack; "": a rack of its own."""
     draining: bool = False
-    """It is to lead nothing where another can, and gets no new replicas."""
+    """Whether the server is being drained: it leads nothing that another server can lead, and gets no new
+    replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +244,13 @@ class Token:
     expires_ms: int = -1
 
     def is_expired(self, wall_ms: int) -> bool:
-        """It is good no more."""
+        """Whether the token is expired."""
         return 0 <= self.expires_ms <= wall_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """A rule: whether a principal may do an operation on a resource (``tidelog.acl``)."""
+    """A rule that lets a principal do an operation on a resource, or denies it (``tidelog.acl``)."""
 
     principal: str
     operation: str
@@ -261,26 +263,26 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What each gateway lets a principal have, all its connections together; -1: as much as it likes."""
+    """Limits of a principal at each gateway, over all its connections; -1: no limit."""
 
     principal: str
     bytes_in_s: int = -1
-    """Bytes of records a second that it may produce."""
+    """Bytes of records per second that it may produce."""
     bytes_out_s: int = -1
-    """Bytes of records a second that it is sent."""
+    """Bytes of records per second that it may consume."""
     requests_s: int = -1
-    """Messages a second."""
+    """Messages per second."""
     connections: int = -1
 
     @property
     def is_none(self) -> bool:
-        """It bounds nothing."""
+        """Whether there is no limit."""
         return max(self.bytes_in_s, self.bytes_out_s, self.requests_s, self.connections) < 0
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may do what, each kind in the order in which it was made."""
+    """Tokens, rules and quotas, each in the order of creation."""
 
     tokens: tuple[Token, ...] = ()
     acls: tuple[Acl, ...] = ()
@@ -302,15 +304,15 @@ class TicketKey:
 
 @dataclass(frozen=True, slots=True)
 class TopicOwner:
-    """Who created a topic, for the bounds per principal (``tidelog.bounds``)."""
+    """The creator of a topic, for the bounds per principal (``tidelog.bounds``)."""
 
     topic_id: str
     principal: str
 
 
 def changed_partitions(before: TopicState | None, after: TopicState) -> Iterator[int]:
-    """Numbers of the partitions that are new or not as before, in order. It halves what differs, so that one change
-    among many costs few steps, whatever the topic's size."""
+    """Return the numbers of partitions that are new or changed, in order. Halving the difference keeps the cost of
+    one change among many low, whatever the topic's size."""
     known = () if before is None else before.partitions[: len(after.partitions)]
     yield from _differing(known, after.partitions[: len(known)], 0)
     yield from range(len(known), len(after.partitions))
@@ -329,7 +331,7 @@ def _differing(before: Sequence[object], after: Sequence[object], first: int) ->
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """The whole metadata as replica servers and gateways see it after Raft index ``index``."""
+    """The whole metadata after Raft index ``index``, as replica servers and gateways see it."""
 
     index: int = 0
     cluster: str = ""
@@ -339,5 +341,5 @@ class ClusterImage:
     level: int = 1
     """Feature level (``tidelog.feature_levels``)."""
     ticket_keys: tuple[TicketKey, ...] = ()
-    """The keys of producer tickets, oldest first. The controllers tell them to gateways only; a replica server has
+    """The keys of producer tickets, oldest first. The controllers send them to gateways only; a replica server has
     none."""

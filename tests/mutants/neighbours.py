@@ -17,7 +17,7 @@ SOURCE = "decision 38"
 @breaks(SOURCE, "Gateways take printable texts only.", tests=("unit.tidelog.test_printable",), units_only=True)
 def take_any_text(patch: Patch) -> None:
     """What a client declares of itself is not looked at."""
-    patch.setattr(texts, "fault_of_text", lambda *_: "")
+    patch.setattr(texts, "refuse_text", lambda *_: "")
 
 
 @breaks(

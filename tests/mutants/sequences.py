@@ -115,10 +115,10 @@ def count_only_what_is_in_flight(patch: Patch) -> None:
     """Only the number of batches in flight counts."""
     is_full = ProducerCore._is_full
 
-    def is_full_by_number(self, lane):
-        for batch in lane.in_flight:
-            batch.ordinal = lane.numbered
-        return is_full(self, lane)
+    def is_full_by_number(self, queue):
+        for batch in queue.in_flight:
+            batch.ordinal = queue.numbered
+        return is_full(self, queue)
 
     patch.setattr(ProducerCore, "_is_full", is_full_by_number)
 

@@ -39,7 +39,7 @@ class Bench:
     def batch(self, value: bytes, partition: int = 0) -> Batch:
         """A batch of its own."""
         result = self.add(value, partition)
-        self.core.seal_all()
+        self.core.close_open_batches()
         return result
 
     def send(self) -> list[list[bytes | None]]:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tidelog.errors import ConfigError, TidelogError, refuse
-from tidelog.feature_levels import Levels, why_unfit
+from tidelog.feature_levels import Levels, refuse_levels
 from tidelog.runtime.config import setting
 from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import NodeId
@@ -359,7 +359,7 @@ class Consensus(ABC):
 
     def _check_level(self) -> None:
         """Raise ``ConfigError`` if this release does not support the cluster's feature level."""
-        unfit = why_unfit(self.node_id, self.features.own, self.state.level or self.features.own.newest)
+        unfit = refuse_levels(self.node_id, self.features.own, self.state.level or self.features.own.newest)
         if unfit is not None:
             raise ConfigError(unfit.message)
 

@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 import trio
 from tidelog.errors import TidelogError, refuse
-from tidelog.feature_levels import Levels, service_hello, why_unfit
+from tidelog.feature_levels import Levels, refuse_levels, service_hello
 from tidelog.net.link import PROTOCOL_VERSION
 from tidelog.net.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.runtime.listener import Listener
@@ -159,7 +159,7 @@ async def _run(
         if hello.role == "controller" and hello.node == config.node:
             return refuse("FORBIDDEN", f"this is {config.node} itself: two controllers have one name")
         if hello.role != "client" and shell is not None:
-            unfit = why_unfit(hello.node, Levels(hello.level_min, hello.level_max), shell.core.state.level or 1)
+            unfit = refuse_levels(hello.node, Levels(hello.level_min, hello.level_max), shell.core.state.level or 1)
             if unfit is not None:
                 return unfit
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "controller", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)

@@ -1,8 +1,9 @@
-"""A conversation over one connection, for asyncio, on the package ``websockets``.
+"""A link over one connection, for asyncio, on the package ``websockets``.
 
-``wire.session`` decides, as it does for trio (``tidelog.net.link``). Here a reader and a writer move the bytes, and
-one timer ends what is overdue; ``websockets`` pings a quiet gateway and drops one that does not answer. A link ends
-once: when the connection does, or at the end of the block of ``connect_link``; then every call ends ``UNREACHABLE``.
+``wire.session`` makes the decisions, as it does for trio (``tidelog.net.link``). Here a reader and a writer move the
+bytes, and one timer ends what is overdue. ``websockets`` pings a quiet gateway and drops one that does not answer. A
+link ends once: when the connection does, or at the end of the block of ``connect_link``. Then every call ends with
+``UNREACHABLE``.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from tidelog.wire.session import (
 HANDSHAKE_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
 PING_EVERY_S = 5.0
-"""A gateway is pinged so often,"""
+"""Interval of pings to a gateway,"""
 PING_TIMEOUT_S = 10.0
-"""and gone when it does not answer for so long."""
+"""and time without an answer after which the connection is dropped."""
 ROOM_BYTES = 8 << 20
 """``send`` waits while more than this is queued."""
 FAIR_MESSAGES = 128
-"""After so many messages the reader lets others run."""
+"""After this many messages the reader lets other tasks run."""
 NEEDS_TLS = 426
 """HTTP status of a port that speaks TLS only."""
 WRONG_DATA = 1003
@@ -72,7 +73,7 @@ class AsyncioLink:
 
     @property
     def closed(self) -> bool:
-        """Nothing more is sent."""
+        """Whether the link is closed for sending."""
         return self._close is not None or self._ended.is_set()
 
     async def call(self, request: Message, timeout_s: float) -> Message:
@@ -95,7 +96,7 @@ class AsyncioLink:
             self._session.forget(id)
 
     def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
-        """``call`` with a callback: ``done`` is called exactly once, inline, maybe before this returns."""
+        """Make a ``call`` whose answer is passed to ``done``, exactly once, inline, maybe before this returns."""
         self._ask(request, timeout_s, done)
 
     def _ask(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> int:
@@ -108,11 +109,12 @@ class AsyncioLink:
         return id
 
     def post(self, message: Message) -> None:
-        """Queue a one-way message; lost when the link has ended."""
+        """Queue a one-way message. It is lost if the link has ended."""
         self._perform(self._session.tell(message))
 
     async def send(self, message: Message) -> None:
-        """Queue a one-way message, waiting for room before. Raises ``Unreachable`` when the link has ended."""
+        """Queue a one-way message, after waiting for space in the queue. Raises ``Unreachable`` if the link has
+        ended."""
         await asyncio.sleep(0)
         while self._queued > ROOM_BYTES and not self.closed:
             self._room.clear()
@@ -128,11 +130,11 @@ class AsyncioLink:
         self._room.set()
 
     async def wait_closed(self) -> None:
-        """Until the link has ended."""
+        """Wait until the link has ended."""
         await self._ended.wait()
 
     async def wait_open(self) -> None:
-        """Until hello was answered. Raises why it was not."""
+        """Wait until hello was answered. Raises the error that refused it."""
         await self._opened.wait()
         if self._session.peer is None:
             assert self.error is not None
@@ -168,7 +170,7 @@ class AsyncioLink:
         self._work.set()
 
     def _plan(self) -> None:
-        """Have the session look at what is overdue, in time."""
+        """Plan the next check of the session for overdue calls."""
         deadline = self._session.deadline()
         if deadline is None or (self._timer is not None and self._timer.when() <= deadline):
             return
@@ -186,7 +188,7 @@ class AsyncioLink:
             self._timer = None
 
     async def run(self, hello: Hello) -> None:
-        """Until the connection has ended."""
+        """Run until the connection has ended."""
         self._perform(self._session.greet(hello))
         self._plan()
         writer = asyncio.create_task(self._write())
@@ -237,9 +239,9 @@ class AsyncioLink:
 
 @asynccontextmanager
 async def connect_link(url: str, tls: TlsFiles, hello: Hello, handler: Handler) -> AsyncIterator[AsyncioLink]:
-    """An open link to ``url``, closed at the end of the block, which is not cancelled when the link breaks: its calls
-    raise ``Unreachable``, and ``wait_closed`` returns. Raises ``Unreachable`` when there is no connection, or what
-    hello was refused with."""
+    """Open a link to ``url``, closed at the end of the block. The block is not cancelled when the link breaks: calls
+    raise ``Unreachable``, and ``wait_closed`` returns. Raises ``Unreachable`` if there is no connection, or the error
+    that refused the hello."""
     link = AsyncioLink(url, await _open(url, tls), handler)
     running = asyncio.create_task(link.run(hello))
     try:

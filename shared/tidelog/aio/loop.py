@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from math import inf
 
 from tidelog.aio.link import connect_link
-from tidelog.client.loop import Handler, Link, LoopEvent, Work
+from tidelog.client.loop import GatewayLink, Handler, LoopEvent, Work
 from tidelog.errors import TidelogError
 from tidelog.net.tls import TlsFiles
 from tidelog.wire.messages import Hello
@@ -21,29 +21,29 @@ class AsyncioLoop:
         self._tls = tls
 
     def now(self) -> float:
-        """The running loop's clock."""
+        """Return the running loop's time."""
         return asyncio.get_running_loop().time()
 
     def event(self) -> LoopEvent:
-        """A new event."""
+        """Return a new event."""
         return asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long."""
+        """Sleep for this many seconds."""
         await asyncio.sleep(seconds)
 
     async def checkpoint(self) -> None:
-        """Let others run."""
+        """Let other tasks run."""
         await asyncio.sleep(0)
 
     async def wait(self, event: LoopEvent, deadline: float = inf) -> None:
-        """Until it is set, or so late."""
+        """Wait until the event is set or the deadline has passed."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(None if deadline == inf else deadline):
                 await event.wait()
 
     async def gather(self, calls: Iterable[Work]) -> None:
-        """All at once; the first error ends the others."""
+        """Run all calls concurrently; the first error ends the others."""
         errors: list[TidelogError] = []
 
         async def one(call: Work) -> None:
@@ -62,7 +62,7 @@ class AsyncioLoop:
 
     @asynccontextmanager
     async def tasks(self) -> AsyncIterator[Callable[[Work], None]]:
-        """Tasks beside the block."""
+        """Run tasks beside the block."""
         running: list[asyncio.Task[None]] = []
         failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
@@ -80,11 +80,11 @@ class AsyncioLoop:
             raise failure
 
     def shielded(self) -> AbstractContextManager[object]:
-        """Nothing to do: asyncio raises a cancellation once, and does not interrupt what is awaited afterwards."""
+        """Return an empty scope: asyncio raises a cancellation once, and does not interrupt later waits."""
         return nullcontext()
 
-    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:
-        """A link to a gateway."""
+    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
+        """Open a link to a gateway."""
         return connect_link(url, self._tls, hello, handler)
 
 

@@ -34,12 +34,12 @@ from tidelog.types import Buffer
 
 _OWN = CONTROL_FLAG | TRANSACTIONAL_FLAG
 _CRC_AT = 12
-"""Before it stands what the leader writes: base offset and leader epoch."""
+"""The leader writes the bytes before this position: base offset and leader epoch."""
 
 
 def as_copy(batch: Buffer) -> Buffer:
-    """The batch as it is written into another log, with the base offset that it has. The same bytes wherever there is
-    nothing to change. Raises ``CorruptBatch``."""
+    """Return the batch as it is written into another log, with its base offset. The bytes are unchanged if nothing
+    has to change. Raises ``CorruptBatch``."""
     header = read_header(batch)
     if header.is_control:
         batch = emptied(batch)
@@ -51,7 +51,7 @@ def as_copy(batch: Buffer) -> Buffer:
 
 
 def empty_batches(start: int, end: int) -> Iterator[bytes]:
-    """Batches without records that cover the offsets from ``start`` to ``end``: as few as there can be."""
+    """Return the fewest batches without records that cover the offsets from ``start`` to ``end``."""
     while start < end:
         count = min(end - start, MAX_RECORDS)
         header = read_header(_EMPTY)._replace(base_offset=start, record_count=count)
@@ -63,7 +63,7 @@ _EMPTY = emptied(encode_batch([NewRecord(None)]))
 
 
 class Likeness(NamedTuple):
-    """What a batch and its copy have in common for ever, also when either is compacted."""
+    """What a batch and its copy always have in common, also when either is compacted."""
 
     base_offset: int
     record_count: int
@@ -74,7 +74,7 @@ class Likeness(NamedTuple):
 
 
 def likeness(batch: Buffer) -> Likeness:
-    """Of a batch in a log. Raises ``CorruptBatch``."""
+    """Return the likeness of a batch in a log. Raises ``CorruptBatch``."""
     header = read_header(batch)
     attributes, body_length = header.attributes, header.body_length
     if header.is_sparse:
@@ -85,14 +85,14 @@ def likeness(batch: Buffer) -> Likeness:
 
 
 def is_same(copy: Buffer, found: Buffer) -> bool:
-    """Whether a log has exactly this batch; the leader epoch is the log's own."""
+    """Whether a log has exactly this batch, except for the leader epoch, which is the log's own."""
     if read_header(copy).base_offset != read_header(found).base_offset:
         return False
     return memoryview(copy)[_CRC_AT:] == memoryview(found)[_CRC_AT:]
 
 
 def chunks(batches: Iterable[Buffer], max_bytes: int, max_batches: int) -> Iterator[list[Buffer]]:
-    """The batches in lists: at least one in each, and about so many bytes at most."""
+    """Group the batches in lists of at least one batch and about this many bytes at most."""
     chunk: list[Buffer] = []
     size = 0
     for batch in batches:

@@ -1,5 +1,4 @@
-"""Whether the files of a backup are what its manifest says; no cluster is needed. Calls block: they belong into
-threads."""
+"""Checks that the files of a backup match its manifest; no cluster is needed. Calls block: run them in threads."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from tidelog.errors import CorruptBatch
 
 
 def load_segment(store: BackupStore, segment: SavedSegment, chain: bytes) -> list[memoryview]:
-    """The batches of a segment, once everything about it is found to be right: size and SHA-256 of the file, the CRC
-    of each batch, offsets without a gap, and the hash chain, which was ``chain`` before. Raises ``BadBackup``."""
+    """Return the batches of a segment after checking size and SHA-256 of the file, the CRC of each batch, offsets
+    without a gap, and the hash chain from ``chain`` on. Raises ``BadBackup``."""
     data = store.read(segment.file)
     if len(data) != segment.bytes:
         raise BadBackup(f"{segment.file} has {len(data)} bytes; the manifest says {segment.bytes}")
@@ -36,12 +35,12 @@ def load_segment(store: BackupStore, segment: SavedSegment, chain: bytes) -> lis
 
 
 def chains_before(saved: SavedPartition) -> list[bytes]:
-    """The hash chain before each of its segments."""
+    """Return the hash chain before each of its segments."""
     return [bytes.fromhex(chain) for chain in (saved.chain, *(each.chain for each in saved.segments[:-1]))]
 
 
 def check_partition(store: BackupStore, saved: SavedPartition) -> list[str]:
-    """What is wrong with the segments of a partition; nothing, as a rule."""
+    """Return the errors in the segments of a partition."""
     faults = []
     for segment, chain in zip(saved.segments, chains_before(saved), strict=False):
         try:
@@ -52,7 +51,7 @@ def check_partition(store: BackupStore, saved: SavedPartition) -> list[str]:
 
 
 def summary(manifest: Manifest) -> dict[str, object]:
-    """What is in a backup, for people and scripts."""
+    """Describe the contents of a backup, for people and scripts."""
     return {
         "topic": manifest.topic,
         "topic_id": manifest.topic_id,

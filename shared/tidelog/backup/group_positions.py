@@ -1,4 +1,4 @@
-"""Positions of consumer groups in a topic: taken along, since a copy has the offsets of its source."""
+"""Positions of consumer groups in a topic. They are copied, too, since a copy has the offsets of its source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Positions = dict[str, dict[int, int]]
 
 
 async def positions_in(log: Log, topic: TopicInfo) -> Positions:
-    """Of every group that has come anywhere in it. Raises ``FORBIDDEN`` where one may not look into all groups."""
+    """Return the positions of every group in the topic. Raises ``FORBIDDEN`` without the right to describe all
+    groups."""
     found: Positions = {}
     for info in await log.groups.list():
         positions = await log.groups.fetch_offsets(info.group, topic.name)
@@ -23,8 +24,8 @@ async def positions_in(log: Log, topic: TopicInfo) -> Positions:
 
 
 async def set_positions(log: Log, topic: TopicInfo, wanted: Positions, ends: Mapping[int, int]) -> dict[str, str]:
-    """Have each group go on there, or at the end of what there is of the partition; never further back than it is.
-    The groups that were refused, and why: one that has members moves by itself."""
+    """Set the position of each group, at most to the end of the partition and never further back than it is. Return
+    the groups that were refused, and why: the position of a group with members is its own."""
     refused: dict[str, str] = {}
     for group, positions in sorted(wanted.items()):
         at = {partition: min(offset, ends.get(partition, 0)) for partition, offset in positions.items()}

@@ -1,9 +1,9 @@
-"""What a backup says of itself: the file ``manifest.json``, written last.
+"""The manifest of a backup: the file ``manifest.json``, written last.
 
-A backup is a folder with the backup of one topic: ``manifest.json``, and the segments that it names. Each is a file
-of consecutive whole batches, byte for byte as they lie in the log. What the manifest does not name does not belong
-to the backup. While a run is under way ``unfinished.json`` says the same of what there is so far, so that the next
-one goes on from there; ``manifest.json`` stays what it was until the run is at its end.
+A backup is a folder with the backup of one topic: ``manifest.json``, and the segments that it names. Each segment is
+a file of consecutive whole batches, byte for byte as in the log. A file that the manifest does not name is not part
+of the backup. During a run ``unfinished.json`` describes what there is already, so that the next run can go on from
+there; ``manifest.json`` does not change until the run has ended.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from tidelog.errors import TidelogError
 
 FORMAT = 1
-"""Of the manifest and its segments; another one is not read."""
+"""Version of manifest and segments; other versions are not read."""
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished.json"
 
 
 def segment_name(partition: int, start: int, end: int) -> str:
-    """Of a new segment: nobody else writes that file, with another content."""
+    """Return the name of a new segment, which no other run uses for other contents."""
     return f"{partition}/{start:020d}-{end:020d}.segment"
 
 
@@ -48,12 +48,12 @@ class SavedSegment:
     """Leader epochs of its first and last batch."""
     max_timestamp_ms: int
     largest_batch: int
-    """In bytes."""
+    """Size of the largest batch in bytes."""
 
 
 @dataclass(slots=True)
 class SavedPartition:
-    """What there is of one partition: the offsets from ``start`` to ``end``, without a gap."""
+    """The saved part of one partition: the offsets from ``start`` to ``end``, without a gap."""
 
     partition: int
     start: int
@@ -73,7 +73,7 @@ class SavedPartition:
 
     @property
     def end_epoch(self) -> int:
-        """Leader epoch of the last batch saved; -1: there is none."""
+        """Leader epoch of the last saved batch; -1: there is none."""
         return self.segments[-1].epochs[1] if self.segments else -1
 
 
@@ -87,19 +87,19 @@ class Manifest:
     config: dict[str, str]
     replication_factor: int
     saved: str = ""
-    """When the run that wrote it was at its end (UTC, ISO 8601)."""
+    """When the run that wrote it ended (UTC, ISO 8601)."""
     partitions: list[SavedPartition] = field(default_factory=list)
     groups: dict[str, dict[int, int]] = field(default_factory=dict)
     """Positions of consumer groups: group -> partition -> offset of the next record."""
 
     @property
     def size(self) -> int:
-        """Of all segments."""
+        """Size of all segments."""
         return sum(segment.bytes for each in self.partitions for segment in each.segments)
 
     @property
     def offsets(self) -> int:
-        """How many there are in all partitions."""
+        """Number of saved offsets in all partitions."""
         return sum(each.end - each.start for each in self.partitions)
 
     def to_bytes(self) -> bytes:
@@ -109,8 +109,8 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Manifest:
-        """Read a manifest from the bytes of its file; ``name`` is the file's, for the error. Raises ``BadBackup`` for
-        anything else."""
+        """Read a manifest from the bytes of its file; ``name`` is the file's, for the error. Raises ``BadBackup`` if
+        they are not valid."""
         try:
             fields: dict[str, Any] = json.loads(data)
             found = fields.pop("format")
@@ -131,7 +131,7 @@ class Manifest:
         return manifest
 
     def _check(self, name: str) -> None:
-        """Also that no file lies outside the folder, or is one of somebody else in it."""
+        """Check the manifest, also that every file lies in the folder and is a segment."""
         for number, each in enumerate(self.partitions):
             if each.partition != number:
                 raise BadBackup(f"{name} has partition {each.partition} in place of {number}")

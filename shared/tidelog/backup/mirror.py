@@ -3,9 +3,9 @@
     where it goes on    where the target's partition ends: the copy itself is the position, so the two cannot part
     once                conditional appends (``partition_writer.py``): two mirrors of one topic do no harm
     the same log        before it goes on, the target's last batch is compared with the source's at that offset; in a
-                        run, the leader epoch of the last batch read tells whether the source was cut (KIP-320)
+                        run, the leader epoch of the last batch read shows whether the source was cut (KIP-320)
 
-What cannot go on by itself is said, and ends the run:
+Conditions that end the run with an error:
 
     the source has cut off what was copied       an unclean election there, or a topic made anew: the target has
                                                  records that the source has not. Begin again with another target
@@ -34,23 +34,23 @@ from tidelog.types import Buffer, Position
 from tidelog.wire.messages import TopicInfo
 
 RETRY_S = 1.0
-"""After what may pass."""
+"""Pause after an error that may pass."""
 WAIT_S = 10.0
-"""For news of a partition, in one request."""
+"""Longest wait for new records of a partition in one request."""
 LOOK_S = 5.0
-"""How often positions of groups are copied, and the source is asked whether it has more partitions."""
+"""Interval at which positions of groups are copied, and the source is checked for more partitions."""
 SOURCE = "the source"
 TARGET = "the target"
 AHEAD = 1
-"""Answers of the source that wait to be written, of one partition."""
+"""Answers of the source, per partition, that may wait to be written."""
 READ_BYTES = 1 << 20
 WRITES_AT_ONCE = 8
-"""Partitions that are written to at a time: what a gateway takes of one client."""
+"""Partitions that are written to at a time: the limit of a gateway for one client."""
 
 
 @dataclass(slots=True)
 class MirrorProgress:
-    """Of one partition."""
+    """Progress of one partition."""
 
     copied: int = 0
     """Offsets that this run has copied."""
@@ -59,7 +59,7 @@ class MirrorProgress:
     """Where the target ends; -1: not known yet."""
     source_end: int = -1
     waits: str = ""
-    """Why it does not get on, if it does not."""
+    """Why it makes no progress, if it makes none."""
 
     @property
     def lag(self) -> int:
@@ -69,9 +69,9 @@ class MirrorProgress:
 
 @dataclass(frozen=True, slots=True)
 class MirrorSettings:
-    """``name``: of the target. ``replication_factor`` (0: as the source's) and ``config`` (settings other than the
-    source's) count when it is created. ``to_end``: stop where the source ends now. ``groups``: copy the positions of
-    consumer groups, too. ``skip_lost``: see the module."""
+    """``name``: name of the target. ``replication_factor`` (0: as the source's) and ``config`` (settings that differ
+    from the source's) apply when it is created. ``to_end``: stop at the source's present end. ``groups``: copy the
+    positions of consumer groups, too. ``skip_lost``: see the module."""
 
     name: str
     replication_factor: int = 0
@@ -82,7 +82,8 @@ class MirrorSettings:
 
 
 class Mirror:
-    """One run: ``run`` returns at the end with ``to_end``, else never; cancel it at any time."""
+    """One run. With ``to_end`` the method ``run`` returns at the end, otherwise never; it may be cancelled at any
+    time."""
 
     def __init__(self, source: Log, target: Log, topic: str, wishes: MirrorSettings) -> None:
         self._source = source
@@ -92,10 +93,10 @@ class Mirror:
         self.partitions: dict[int, MirrorProgress] = {}
         self._writes = trio.CapacityLimiter(WRITES_AT_ONCE)
         self.groups_refused: dict[str, str] = {}
-        """Groups whose positions could not be copied when that was tried last, and why."""
+        """Groups whose positions the last try could not copy, and why."""
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Copy. ``ready`` is called when the target is there. Raises ``TidelogError``: see the module."""
+        """Copy the topic. ``ready`` is called when the target exists. Raises ``TidelogError``: see the module."""
         with of(SOURCE):
             source = await self._source.topics.describe(self._topic)
         with of(TARGET):
@@ -121,7 +122,7 @@ class Mirror:
             nursery.start_soon(self._follow, source, target, partition, ends.get(partition))
 
     async def _prepare(self, source: TopicInfo) -> TopicInfo:
-        """The target, made where it is missing, with as many partitions as the source."""
+        """Return the target, created if it is missing, with as many partitions as the source."""
         wishes, count = self._wishes, len(source.partitions)
         try:
             target = await self._target.topics.describe(wishes.name)
@@ -144,7 +145,7 @@ class Mirror:
         return target
 
     async def _look(self, copying: trio.Nursery, source: TopicInfo) -> None:
-        """Now and then: has the source more partitions, and how far have its groups come?"""
+        """Check periodically whether the source has more partitions, and copy the positions of its groups."""
         while True:
             await trio.sleep(LOOK_S)
             try:
@@ -171,7 +172,7 @@ class Mirror:
     # --- one partition -----------------------------------------------------------------------------------
 
     async def _follow(self, source: TopicInfo, topic: TopicInfo, partition: int, end: int | None) -> None:
-        """Copy a partition up to ``end``, or without one."""
+        """Copy a partition up to ``end``, or for ever."""
         target, progress = PartitionWriter(self._target, topic, partition), self.partitions[partition]
         try:
             while True:
@@ -194,12 +195,12 @@ class Mirror:
             target.close()
 
     async def _begin(self, source: TopicInfo, target: PartitionWriter, partition: int) -> Position:
-        """Where to go on. Raises what keeps it from that."""
+        """Return where to go on. Raises the reason if that is impossible."""
         progress = self.partitions[partition]
         with of(TARGET):
             end = await target.end()
-            await target.read(end, 1)  # whoever may not is told now, not when it is to go on
-        if progress.end >= 0:  # it got on further than was known
+            await target.read(end, 1)  # raises FORBIDDEN now rather than later
+        if progress.end >= 0:  # an earlier write arrived after all
             progress.copied += max(0, end - progress.end)
         progress.end = end
         with of(SOURCE):
@@ -221,8 +222,8 @@ class Mirror:
         return Position(await self._agree(source, target, partition, end, first), end)
 
     async def _agree(self, source: TopicInfo, target: PartitionWriter, partition: int, end: int, first: int) -> int:
-        """The source's leader epoch of the last batch that was copied; -1 where the source has it no more. Raises
-        ``LOG_TRUNCATED`` where it has another one there."""
+        """Return the source's leader epoch of the last batch that was copied; -1 if the source no longer has the
+        batch. Raises ``LOG_TRUNCATED`` if the source has a different batch there."""
         if end <= first:
             return -1
         with of(TARGET):
@@ -241,7 +242,7 @@ class Mirror:
     async def _copy(
         self, source: TopicInfo, target: PartitionWriter, partition: int, at: Position, end: int | None
     ) -> None:
-        """From there on: one task reads, another one writes."""
+        """Copy from an offset on: one task reads, another one writes."""
         progress = self.partitions[partition]
         send, receive = trio.open_memory_channel[tuple[int, list[Buffer]]](AHEAD)
 
@@ -278,12 +279,12 @@ _CUT = (
     " writes to the target. Mirror it to a new topic"
 )
 _LOOK_AGAIN = ("UNEXPECTED_OFFSET", "OFFSET_OUT_OF_RANGE")
-"""Something is not as it was: a new beginning says what."""
+"""Errors after which the partition is examined again, because source or target has changed."""
 
 
 @contextmanager
 def of(side: str) -> Iterator[None]:
-    """Errors say which of the two clusters they are of."""
+    """Add to errors which of the two clusters they concern."""
     try:
         yield
     except TidelogError as error:

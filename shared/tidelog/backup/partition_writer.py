@@ -1,8 +1,7 @@
-"""Writes batches into a partition at the offsets that they have, once each, whatever happens meanwhile.
+"""Writes batches into a partition at their own offsets, once each.
 
-Nothing is remembered of what was sent: after any trouble the partition is asked where it ends, and what lies below is
-there (``client/conditional_appender.py``). A batch that is still under way somewhere can only be appended where it
-belongs.
+The writer does not remember what it sent. After any error it asks where the partition ends, and everything below is
+there (``client/conditional_appender.py``). A batch that is still in flight can only be appended where it belongs.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from tidelog.wire.messages import TopicInfo
 
 CHUNK_BYTES = 4 << 20
 CHUNK_BATCHES = 1000
-"""So much is appended at a time: what the gateway and the leader take from one client."""
+"""Most batches that are appended at a time: the limit of gateway and leader for one client."""
 PAUSE_S = 0.1
-"""Before it is tried again."""
+"""Pause before another try."""
 
 
 def check_target(name: str, config: Mapping[str, str]) -> None:
-    """Raises ``ConfigError`` where a topic cannot have the offsets of another one."""
+    """Raise ``ConfigError`` if a topic cannot have the offsets of another one."""
     if config.get("commit_rule") == "quorum":
         raise ConfigError(
             f"{name}: with commit_rule quorum each leader begins with a record of its own, so a copy cannot have the"
@@ -41,7 +40,7 @@ def passes(error: TidelogError) -> bool:
 
 
 class PartitionWriter:
-    """One partition that is written to. ``patience_s``: how long nothing may get on."""
+    """One partition that is written to. ``patience_s``: longest time without progress."""
 
     def __init__(self, log: Log, topic: TopicInfo, partition: int, patience_s: float = inf) -> None:
         self.name = f"{topic.name}/{partition}"
@@ -52,17 +51,17 @@ class PartitionWriter:
         self._appender = log.appender(topic.topic_id, partition)
 
     def close(self) -> None:
-        """Nothing more is written."""
+        """Stop writing."""
         self._appender.close()
 
     async def end(self) -> int:
-        """Where it ends: everything below is committed."""
+        """Return where the partition ends: everything below is committed."""
         found = await self._log.partitions.list_offsets(self._topic, "latest", [self._partition], "uncommitted")
         return found[self._partition].offset
 
     async def put(self, batches: Iterable[Buffer]) -> None:
-        """Write batches that follow on the end of the partition. Raises ``UNEXPECTED_OFFSET`` where somebody else
-        writes to it, or it lost what was committed; what the batches are refused with."""
+        """Write batches that continue the partition. Raises ``UNEXPECTED_OFFSET`` if another client writes to it, or
+        it lost committed records; and the error that the batches were refused with."""
         for chunk in chunks(batches, CHUNK_BYTES, CHUNK_BATCHES):
             await self._put(chunk)
 
@@ -91,6 +90,6 @@ class PartitionWriter:
                 await trio.sleep(PAUSE_S)
 
     async def read(self, offset: int, max_bytes: int) -> list[tuple[BatchHeader, memoryview]]:
-        """Batches from the one that holds ``offset`` on."""
+        """Read batches from the one that holds ``offset`` on."""
         at = Position(-1, offset)
         return (await self._log.read_batches(self._topic.topic_id, self._partition, at, max_bytes=max_bytes))[1]

@@ -1,8 +1,8 @@
-"""Writes a backup into a new topic, each batch at the offset that it had, and reads it back.
+"""Writes a backup into a new topic, each batch at its old offset, and reads it back.
 
-What lay below the beginning of the source is covered by empty batches (``batches.py``), so the new log begins at 0
-and has its first record where the old one had it. While it is written nothing of the topic is deleted or compacted,
-and batches of any size are taken; its own settings are put in force when all of it has been read back.
+Empty batches (``batches.py``) cover the offsets below the beginning of the source. So the new log begins at 0 and has
+its first record where the old one had it. During the restoration no record of the topic is deleted or compacted, and
+batches of any size are accepted. The topic's own settings are put in force after everything has been read back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidelog.types import Buffer, Position
 from tidelog.wire.messages import TopicInfo
 
 PATIENCE_S = 60.0
-"""A partition that takes nothing for so long ends the run; another one goes on there."""
+"""Time without progress in a partition that ends the run; another run goes on there."""
 MEANWHILE = {
     "cleanup": "delete",
     "retention_ms": "-1",
@@ -35,26 +35,26 @@ MEANWHILE = {
     "retention_records": "-1",
     "max_batch_bytes": str(MOST_BYTES),
 }
-"""Settings of the topic until all is verified."""
+"""Settings of the topic until everything is verified."""
 
 
 @dataclass(slots=True)
 class Restored:
-    """What a run has written, and read back."""
+    """What a run has written and read back."""
 
     topic: str
     offsets: int = 0
     bytes: int = 0
     groups: list[str] = field(default_factory=list)
-    """Those that go on where they were."""
+    """Groups whose positions were set."""
     groups_refused: dict[str, str] = field(default_factory=dict)
-    """Those that do not, and why."""
+    """Groups whose positions were not set, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreSettings:
-    """How the new topic is to be. ``replication_factor`` 0: as it was. ``config``: settings other than they were.
-    ``resume``: go on with a run that was not finished. ``groups``: set the positions of consumer groups."""
+    """Settings of the new topic. ``replication_factor`` 0: as it was. ``config``: settings that differ from the old
+    ones. ``resume``: go on with an unfinished run. ``groups``: set the positions of consumer groups."""
 
     name: str
     replication_factor: int = 0
@@ -74,8 +74,8 @@ class Restoring:
         self._restored = Restored(wishes.name)
 
     async def run(self, written: Progress, verified: Progress) -> Restored:
-        """Write all of it, read it back and compare. Told: what was written, what was compared. Raises ``BadBackup``,
-        ``TOPIC_EXISTS``, ``ConfigError``; ``TidelogError`` of the cluster."""
+        """Write everything, read it back and compare. The callbacks get the numbers of offsets written and compared.
+        Raises ``BadBackup``, ``TOPIC_EXISTS``, ``ConfigError``; ``TidelogError`` of the cluster."""
         wanted = self._manifest.config | dict(self._wishes.config)
         check_target(self._wishes.name, wanted)
         topic = await self._topic(wanted)
@@ -115,7 +115,8 @@ class Restoring:
         return await self._log.topics.create(name, partitions=count, replication_factor=factor, config=config)
 
     async def _try_rights(self, topic: TopicInfo) -> None:
-        """Do what needs the rights of the end: ``FORBIDDEN`` is to come before anything is written."""
+        """Check the rights that the end of the run needs, so that ``FORBIDDEN`` is raised before anything is
+        written."""
         await self._log.topics.alter(topic.name, MEANWHILE)
         await self._log.read_batches(topic.topic_id, 0, Position(-1, 0), max_bytes=1)
 
@@ -140,7 +141,7 @@ class Restoring:
         await self._verify(target, saved, saved.end, verified)
 
     async def _verify(self, target: PartitionWriter, saved: SavedPartition, end: int, verified: Progress) -> None:
-        """Compare what the partition has below ``end`` with the backup."""
+        """Compare the partition below ``end`` with the backup."""
         at = 0
         found: Iterator[Buffer] = iter(())
         for batches in self._blocks(saved, 0, end):
@@ -160,7 +161,7 @@ class Restoring:
                 at = last
 
     def _blocks(self, saved: SavedPartition, start: int, end: int) -> Iterator[_Block]:
-        """What the backup has between the two offsets, a part of it at a time."""
+        """Yield the backup's contents between the two offsets, one part at a time."""
         if start < saved.start and end > 0:
             yield _Block(self._store, saved, -1)
         for number, segment in enumerate(saved.segments):
@@ -170,7 +171,7 @@ class Restoring:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A segment of the backup; -1: what lies below its beginning."""
+    """A segment of the backup; -1: the offsets below its beginning."""
 
     store: BackupStore
     saved: SavedPartition

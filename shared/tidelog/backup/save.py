@@ -1,9 +1,9 @@
-"""Saves what is committed of a topic as files: what the backup has not yet, up to where each partition ends now.
+"""Saves the committed records of a topic as files: what the backup lacks, up to the present end of each partition.
 
-It reads as any consumer does, so producers need not stop, and the rules of access hold. Of transactions it reads what
-is decided: up to the last stable offset, with an empty batch for each that was aborted. Batches are kept byte for
-byte, so the hash chain of the log can be computed from the files, before and after compaction; at the end of each
-partition it is compared with what a replica says of its log: a backup that was written is one that has been verified.
+It reads as any consumer does, so producers need not stop, and access rules apply. Of transactions it reads what is
+decided: up to the last stable offset, with an empty batch for each that was aborted. Batches are kept byte for byte,
+so the log's hash chain can be computed from the files, before and after compaction. At the end of each partition the
+chain is compared with that of a replica, so a backup that was written has been verified.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SEGMENT_BYTES = 32 << 20
 READ_BYTES = 4 << 20
 
 Progress = Callable[[int, int], None]
-"""Told of so many more offsets and bytes that are done."""
+"""Called with the numbers of further offsets and bytes that are done."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class _OpenSave:
 
 
 class Saving:
-    """One run. ``segment_bytes``: a file is closed at that size; it is held in memory until then."""
+    """One run. ``segment_bytes``: size at which a file is closed; it is in memory until then."""
 
     def __init__(self, log: Log, store: BackupStore, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._log = log
@@ -94,8 +94,9 @@ class Saving:
         self._writing = trio.Lock()
 
     async def run(self, name: str, *, groups: bool, begun: Progress, done: Progress) -> Saved:
-        """Save the topic, and with ``groups`` the positions that groups have in it. ``begun`` is told of what there
-        is to do (bytes: 0), ``done`` of what was done. Raises ``BadBackup``; ``TidelogError`` of the cluster."""
+        """Save the topic, and with ``groups`` the positions that groups have in it. ``begun`` is called with the
+        amount to do (bytes: 0), ``done`` with the amount done. Raises ``BadBackup``; ``TidelogError`` of the
+        cluster."""
         topic = await self._log.topics.describe(name)
         manifest = await self._begin(topic)
         if groups:  # first: a position is then never ahead of the records
@@ -128,7 +129,7 @@ class Saving:
         return list(range(len(topic.partitions)))
 
     async def _begin(self, topic: TopicInfo) -> Manifest:
-        """The manifest to go on with: what is saved stays, what the topic is like is told anew."""
+        """Return the manifest to go on with: saved partitions stay, the description of the topic is new."""
         found = await trio.to_thread.run_sync(self._store.so_far)
         if found is not None and found.topic_id != topic.topic_id:
             raise BadBackup(
@@ -167,9 +168,9 @@ class Saving:
             saved.bytes += closed.bytes
             async with self._writing:
                 await self._write(UNFINISHED, saved.manifest.to_bytes())
-        told = await self._digest(topic, number, partition.end)
-        entry = told.entries[0]
-        if told.log_start <= partition.end and (entry.boundary, entry.chain.hex()) != (
+        digest = await self._digest(topic, number, partition.end)
+        entry = digest.entries[0]
+        if digest.log_start <= partition.end and (entry.boundary, entry.chain.hex()) != (
             partition.end,
             partition.end_chain,
         ):
@@ -181,7 +182,7 @@ class Saving:
     async def _read(
         self, topic: TopicInfo, number: int, at: Position, end: int, segment: _OpenSave, done: Progress
     ) -> Position:
-        """Some batches more; where the next one begins."""
+        """Read some more batches; return where the next one begins."""
         try:
             _, batches = await self._log.read_batches(topic.topic_id, number, at, max_bytes=READ_BYTES, wait_s=1.0)
         except TidelogError as error:
@@ -206,7 +207,7 @@ class Saving:
         return at
 
     async def _digest(self, topic: TopicInfo, number: int, offset: int) -> DigestAnswer:
-        """What a replica says of its log at an offset, the leader if it can be asked."""
+        """Return a replica's digest of its log at an offset, from the leader if it answers."""
         info = (await self._log.topics.describe(topic.name)).partitions[number]
         nodes = dict.fromkeys([*([info.leader] if info.leader else []), *info.isr, *info.replicas])
         failed: TidelogError | None = None

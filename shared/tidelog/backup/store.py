@@ -1,5 +1,5 @@
-"""The folder of a backup: on a disk, or wherever fsspec reaches (``s3://…``). Every file is written whole, in one
-step: it is there with all its bytes, or not at all. Calls block: they belong into threads."""
+"""The folder of a backup, on a disk or wherever fsspec reaches (``s3://…``). Every file is written whole, in one
+step. Calls block: run them in threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class BackupStore:
-    """``url``: a folder, or a URL. Raises ``ConfigError`` where what it takes is not installed."""
+    """``url``: a folder, or a URL. Raises ``ConfigError`` if the package for that kind of URL is not installed."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -37,14 +37,14 @@ class BackupStore:
         self._disk = RealDisk() if isinstance(self._fs, LocalFileSystem) else None
 
     def read(self, name: str) -> bytes:
-        """A whole file. Raises ``BadBackup`` where there is none, or it cannot be read."""
+        """Read a whole file. Raises ``BadBackup`` if it does not exist or cannot be read."""
         found = self._read(name)
         if found is None:
             raise BadBackup(f"{self.url}/{name} is missing")
         return found
 
     def write(self, name: str, data: bytes) -> None:
-        """Durably, in one step. Raises ``BadBackup``."""
+        """Write a file durably, in one step. Raises ``BadBackup``."""
 
         def write() -> None:
             path = self._path(name)
@@ -57,7 +57,7 @@ class BackupStore:
         self._try(name, write)
 
     def remove(self, name: str) -> None:
-        """A file, if it is there. Raises ``BadBackup``."""
+        """Remove a file if it exists. Raises ``BadBackup``."""
 
         def remove() -> None:
             with suppress(FileNotFoundError):
@@ -66,7 +66,7 @@ class BackupStore:
         self._try(name, remove)
 
     def manifest(self) -> Manifest:
-        """Of the last run that was finished. Raises ``BadBackup``."""
+        """Return the manifest of the last finished run. Raises ``BadBackup``."""
         found = self._read(MANIFEST)
         if found is not None:
             return Manifest.from_bytes(found, f"{self.url}/{MANIFEST}")
@@ -75,7 +75,7 @@ class BackupStore:
         raise BadBackup(f"{self.url} has no backup: there is no {MANIFEST}")
 
     def so_far(self) -> Manifest | None:
-        """Of everything that is there, also of a run that was not finished; None: nothing is."""
+        """Return the manifest of everything that is there, also of an unfinished run; None: nothing is there."""
         for name in (UNFINISHED, MANIFEST):
             found = self._read(name)
             if found is not None:
@@ -92,7 +92,7 @@ class BackupStore:
         return self._try(name, read)
 
     def _path(self, name: str) -> str:
-        """Raises ``BadBackup`` where a symbolic link leads out of the folder."""
+        """Return the path of a file. Raises ``BadBackup`` if a symbolic link leads out of the folder."""
         path = f"{self._root}/{name}"
         if self._disk is not None and not Path(path).resolve().is_relative_to(Path(self._root).resolve()):
             raise BadBackup(f"{self.url}/{name} leads out of the folder of the backup")

@@ -27,8 +27,8 @@ RecordHeaders = tuple[tuple[str, bytes], ...]
 """Headers of one record: (name, value) pairs in order; a name may come more than once."""
 
 MAX_ITEMS = 1 << 21
-"""Most CBOR items in a body: values, keys, arrays, names (a compacted batch may hold one more per record). In 64 MiB
-there is room for 64 million empty ones, which would take a reader gigabytes and minutes."""
+"""Most CBOR items in a body: values, keys, arrays, names (a compacted batch may have one more per record). Without
+this bound 64 MiB could hold 64 million empty items, which would cost a reader gigabytes and minutes."""
 _UNKNOWN_SIZE = -1
 """``zstandard.frame_content_size`` of a frame that does not declare its size, as streaming compressors write it."""
 MAX_ZSTD_BLOCKS = 512
@@ -111,7 +111,7 @@ def _are_optional_bytes(column: Sequence[Any]) -> bool:
 
 
 def _are_pairs(found: Iterable[Any], kind: type) -> bool:
-    """Whether each is a pair of a text and a byte string, held by a ``kind``. Every check is a loop in C."""
+    """Whether each item is a pair of a text and a byte string, held by a ``kind``. Every check is a loop in C."""
     pairs = list(found)
     if not set(map(type, pairs)) <= {kind} or not set(map(len, pairs)) <= {2}:
         return False
@@ -120,7 +120,7 @@ def _are_pairs(found: Iterable[Any], kind: type) -> bool:
 
 
 def compress(codec: Codec, body: bytes) -> bytes:
-    """The body as it is stored. Raises ``ValueError`` for a codec that there is not."""
+    """Compress a body for storage. Raises ``ValueError`` for an unknown codec."""
     if codec == "none":
         return body
     if codec == "zstd":
@@ -131,7 +131,8 @@ def compress(codec: Codec, body: bytes) -> bytes:
 
 
 class _Decompressors(threading.local):
-    """Those of the present thread. To make one takes 7 µs, and two threads may not use one at the same time."""
+    """Decompressors of the present thread. Making one takes 7 µs, and two threads must not use one at the same
+    time."""
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor()
@@ -197,7 +198,7 @@ def _refuse_tag(_: Any) -> Any:
 
 
 class _RefuseTags(dict[int, Any]):
-    """Every CBOR tag is refused: dates, patterns and shared references have no place in a batch."""
+    """Refuses every CBOR tag: dates, patterns and shared references have no place in a batch."""
 
     def get(self, key: int, default: Any = None) -> Any:
         return _refuse_tag
@@ -210,16 +211,16 @@ _REFUSE_TAGS = _RefuseTags()
 
 
 def items_in(columns: dict[str, Sequence[Any]]) -> int:
-    """How many CBOR items a body of these columns has."""
+    """Return the number of CBOR items in a body of these columns."""
     inside = sum(map(len, columns.get("h", ())))
     return 1 + sum(2 + len(column) for column in columns.values()) + 3 * inside
 
 
 def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
-    """As ``load``, without column ``v``: only the heads of its ``count`` values are read, and nothing is copied.
-
-    Returns None where the body does not have the form that ``encode_batch`` writes (column ``v`` first, each value a
-    byte string or null), sound or not. Then ``load`` decides. Raises ``CorruptBatch`` for the other columns."""
+    """Decode the columns of a body without column ``v``: only the heads of its ``count`` values are read, and nothing
+    is copied. Returns None if the body does not have the form that ``encode_batch`` writes (column ``v`` first, each
+    value a byte string or null), sound or not; then ``load`` decides. Raises ``CorruptBatch`` for the other
+    columns."""
     if not body or not 0xA1 <= body[0] <= 0xA4:
         return None
     start = b"%c%b%b" % (body[0], _COLUMN_V, array_head(count))
@@ -237,8 +238,8 @@ def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
 
 
 def _end_of_values(body: Buffer, at: int, count: int) -> int:
-    """Where ``count`` byte strings or nulls end that begin at ``at``. More than ``len(body)`` where there are not as
-    many, or other items are among them."""
+    """Return where ``count`` byte strings or nulls end that begin at ``at``; more than ``len(body)`` if there are
+    fewer of them, or other items among them."""
     nowhere = len(body) + 1
     try:
         for _ in range(count):
@@ -261,8 +262,8 @@ def _end_of_values(body: Buffer, at: int, count: int) -> int:
 
 
 def load(body: Buffer, max_items: int = MAX_ITEMS) -> dict[str, Any]:
-    """The columns by name; what they hold is not checked yet. Raises ``CorruptBatch``, also for more than so many
-    items, before one is made."""
+    """Decode the columns by name, without checking their contents. Raises ``CorruptBatch``, also for too many items,
+    before one is made."""
     if memoryview(body).nbytes > max_items:
         try:
             count_items(body, max_items)

@@ -46,7 +46,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint_of(header: BatchHeader, batch: Buffer) -> Fingerprint:
-    """The fingerprint of a whole batch with this header."""
+    """Return the fingerprint of a whole batch with this header."""
     content = blake2b(batch, digest_size=16).digest()
     return Fingerprint(
         header.base_offset, header.record_count, header.is_sparse, chain_after(NO_CHAIN, batch), content
@@ -54,10 +54,11 @@ def fingerprint_of(header: BatchHeader, batch: Buffer) -> Fingerprint:
 
 
 def pack(fingerprint: Fingerprint) -> bytes:
-    """The fingerprint as it is sent: base offset, record count, whether it is sparse, both digests; big-endian."""
+    """Return the fingerprint in its wire format: base offset, record count, whether it is sparse, both digests;
+    big-endian."""
     return _FORM.pack(*fingerprint)
 
 
 def unpack(payload: Buffer) -> Iterator[Fingerprint]:
-    """The fingerprints in a payload. Raises ``struct.error`` where it does not hold whole ones."""
+    """Return the fingerprints in a payload. Raises ``struct.error`` if it has an incomplete one."""
     return map(Fingerprint._make, _FORM.iter_unpack(payload))

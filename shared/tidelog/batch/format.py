@@ -72,13 +72,13 @@ class BatchHeader(NamedTuple):
     leader_epoch: int
     """Epoch of the leader that appended it; 0 from a producer, written by the leader."""
     crc32c: int
-    """Of everything behind this field."""
+    """CRC-32C of everything behind this field."""
     magic: int
     version: int
     header_length: int
     """``HEADER_BYTES``, or ``SPARSE_HEADER_BYTES``."""
     batch_length: int
-    """Of the whole batch with its header, in bytes."""
+    """Bytes of the whole batch with its header."""
     attributes: int
     """Bits 0-2 codec (index into ``CODECS``), bit 3 of a transaction, bit 4 control batch, bit 5 sparse; the others
     are 0."""
@@ -86,7 +86,7 @@ class BatchHeader(NamedTuple):
     record_count: int
     """Offsets that the batch covers; as many records, unless it is sparse or a control batch."""
     first_timestamp: int
-    """Of the first record, ms since 1970."""
+    """Timestamp of the first record, ms since 1970."""
     max_timestamp: int
     """Largest of the batch's records, ms since 1970."""
     producer_id: int
@@ -94,7 +94,7 @@ class BatchHeader(NamedTuple):
     base_sequence: int
     """Sequence number of the first record, within (producer id, producer epoch)."""
     body_length: int
-    """Of the body before compression, in bytes."""
+    """Bytes of the body before compression."""
 
     @property
     def end_offset(self) -> int:
@@ -186,9 +186,9 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
 
 
 def with_sent_crc(header: BatchHeader, batch: Buffer) -> BatchHeader:
-    """The header with the CRC that the batch had when its producer sent it. Compaction gives a batch another CRC; the
-    CRC before its first compaction stands behind the header of the sparse batch. ``batch``: the bytes that ``header``
-    was read from, at least ``header_length`` of them."""
+    """Return the header with the CRC that the batch had when its producer sent it. Compaction gives a batch another
+    CRC; the CRC before its first compaction stands behind the header of the sparse batch. ``batch``: the bytes that
+    ``header`` was read from, at least ``header_length`` of them."""
     if not header.attributes & SPARSE_FLAG:
         return header
     sent: int = THINNED.unpack_from(batch, HEADER_BYTES)[0]
@@ -283,13 +283,13 @@ def _check_columns(header: BatchHeader, columns: dict[str, Any], *, has_values: 
 
 
 def _decompress(header: BatchHeader, buf: Buffer) -> Buffer:
-    """The body of a batch before compression. Raises ``CorruptBatch``."""
+    """Decompress the body of a batch. Raises ``CorruptBatch``."""
     stored = memoryview(buf)[header.header_length :]
     return batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length)
 
 
 def _load_columns(header: BatchHeader, body: Buffer) -> dict[str, Any]:
-    """The columns by name, not checked yet. Raises ``CorruptBatch``."""
+    """Decode the columns by name, without checking their contents. Raises ``CorruptBatch``."""
     return batch_body.load(body, batch_body.MAX_ITEMS + (header.record_count if header.is_sparse else 0))
 
 
@@ -365,13 +365,13 @@ def encode_batch(
 
 
 def encode_control(kind: str, *, timestamp_ms: int = 0) -> bytes:
-    """A control batch, with base offset and leader epoch 0. It covers one offset. ``kind`` is for people."""
+    """Return a control batch, with base offset and leader epoch 0. It covers one offset. ``kind`` is for people."""
     header = read_header(encode_batch([NewRecord(kind.encode(), None, timestamp_ms)]))
     return seal_batch(header._replace(attributes=CONTROL_FLAG), cbor2.dumps({"v": (kind.encode(),)}))
 
 
 def encode_marker(producer_id: int, producer_epoch: int, *, commit: bool, timestamp_ms: int = 0) -> bytes:
-    """The control batch that ends a transaction in a partition: its base sequence is 1 where that was committed."""
+    """Return the control batch that ends a transaction in a partition: its base sequence is 1 if it was committed."""
     header = read_header(encode_control("commit" if commit else "abort", timestamp_ms=timestamp_ms))
     header = header._replace(
         attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG,
@@ -404,8 +404,8 @@ def chain_after(chain: bytes, batch: Buffer) -> bytes:
 
 
 def seal_batch(header: BatchHeader, stored: bytes) -> bytes:
-    """A batch: ``header``, with its batch length and CRC set right, and ``stored``, all that follows its 64 bytes.
-    Raises ``ValueError`` where a field is out of range."""
+    """Return the batch of ``header``, with batch length and CRC set right, and ``stored``: everything after the
+    64-byte header. Raises ``ValueError`` if a field is out of range."""
     header = header._replace(batch_length=HEADER_BYTES + len(stored))
     try:
         rest = HEADER.pack(*header)[_CHECKED_FROM:]

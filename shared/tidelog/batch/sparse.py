@@ -1,4 +1,5 @@
-"""Batches that compaction has thinned out. The format: ``docs/batch-format.md``; who is left: the log's business."""
+"""Writes sparse batches: what compaction leaves of a batch. The format: ``docs/batch-format.md``. The log decides
+which records stay."""
 
 from __future__ import annotations
 
@@ -64,14 +65,14 @@ def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacte
 
 
 def emptied(batch: Buffer) -> bytes:
-    """The sparse batch that covers the same offsets and has no record."""
+    """Return the sparse batch that covers the same offsets and has no record."""
     header = read_header(batch)
     columns = Columns(header, (), [], [], [], [])
     return thin_batch(columns, batch, (), max(0, header.max_timestamp))
 
 
 def first_compacted_ms(batch: Buffer) -> int | None:
-    """When the batch was first compacted, ms since 1970; None where it never was."""
+    """Return when the batch was first compacted, in ms since 1970; None if it never was."""
     if not read_header(batch).is_sparse:
         return None
     when: int = THINNED.unpack_from(batch, HEADER_BYTES)[-1]

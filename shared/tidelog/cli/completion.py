@@ -15,7 +15,7 @@ from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import TopicInfo
 
 ASK_S = 1.5
-"""Who waits for a completion does not wait longer."""
+"""Longest time that a completion takes."""
 
 
 @click.command()
@@ -35,12 +35,12 @@ def completion(shell: str) -> None:
 
 
 def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Topics that begin so; the cluster's own only where that is asked for."""
+    """Return topics with this prefix; the cluster's own only if the prefix is theirs."""
     return [CompletionItem(topic.name) for topic in _known(ctx, incomplete)]
 
 
 def places(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Partitions, as TOPIC/PARTITION: those of one topic if it is named."""
+    """Return partitions as TOPIC/PARTITION, of one topic if it is named."""
     name, slash, number = incomplete.partition("/")
     found = [
         f"{topic.name}/{partition.partition}"
@@ -59,7 +59,7 @@ def _known(ctx: click.Context, beginning: str) -> Iterator[TopicInfo]:
 
 
 def _ask(ctx: click.Context) -> tuple[TopicInfo, ...]:
-    """All topics; none where no gateway answers soon, since a completion complains of nothing."""
+    """Return all topics; none if no gateway answers soon, since a completion reports no errors."""
 
     async def task() -> tuple[TopicInfo, ...]:
         with trio.move_on_after(ASK_S):

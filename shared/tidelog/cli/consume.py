@@ -1,4 +1,4 @@
-"""``tidelog consume``: records to lines."""
+"""``tidelog consume``: prints records as lines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
 
 
 def _value(record: Record) -> dict[str, Any]:
-    """The value; a record of the timeline as the map that it is."""
+    """Return the value; a record of the timeline as its map."""
     if record.topic == TIMELINE:
         with suppress(ValueError):
             if (told := decode(record.value)) is not None:
@@ -74,13 +74,14 @@ def _as_value(record: Record) -> bytes:
 
 
 TELL_WAITS_S = 2.0
-"""How long no record may come before the cause is shown."""
+"""Time without a record after which the cause is shown."""
 LOOK_S = 0.05
-"""Pause between two looks at whether a member of a group has come to the end."""
+"""Pause between two checks whether a member of a group has come to the end."""
 
 
 def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
-    """Key, separator, value: what ``produce --key-separator`` reads. A record without a key: its value alone."""
+    """Return key, separator and value: the format that ``produce --key-separator`` reads. A record without a key is
+    its value alone."""
 
     def style(record: Record) -> bytes:
         value = _as_value(record)
@@ -90,7 +91,8 @@ def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
 
 
 def for_terminal(style: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
-    """The style, one line for each record, with escapes for what a terminal would obey or not show; tabs stay."""
+    """Return a style that prints one line for each record, and escapes what a terminal would obey or not show; tabs
+    stay."""
 
     def printable(record: Record) -> bytes:
         text = style(record).decode("utf-8", "backslashreplace")
@@ -100,7 +102,8 @@ def for_terminal(style: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
 
 
 def _as_hexdump(record: Record) -> bytes:
-    """As ``hexdump -C``: 16 bytes a line, position, hexadecimal and printable, under a line that names the record."""
+    """Format a record as ``hexdump -C`` does: 16 bytes a line, position, hexadecimal and printable, under a line that
+    names the record."""
     at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     lines = [f"{escaped(record.topic)}/{record.partition} offset {record.offset} epoch {record.leader_epoch} {at}"]
     parts = [
@@ -134,13 +137,13 @@ FORMATS = {
 
 
 def _line_of(style: str, key_separator: str | None) -> Callable[[Record], bytes]:
-    """How a record becomes a line on this stdout."""
+    """Return the function that formats a record as a line for this stdout."""
     line = FORMATS[style] if key_separator is None else as_key_value(key_separator.encode())
     return for_terminal(line) if sys.stdout.isatty() and style in ("value", "key-value") else line
 
 
 def place(text: str, option: str) -> str | int | datetime:
-    """A place in a topic as a user writes it. Raises ``click.BadParameter``, which names the option."""
+    """Parse a place in a topic. Raises ``click.BadParameter``, which names the option."""
     if text in ("earliest", "latest"):
         return text
     if text.isdigit():
@@ -155,17 +158,17 @@ def place(text: str, option: str) -> str | int | datetime:
 
 
 class LineOutput:
-    """Where records go as lines, ``most`` of them at most; ``flush``: each at once."""
+    """Prints records as lines, at most ``most``; ``flush``: each at once."""
 
     def __init__(self, style: Callable[[Record], bytes], most: int | None, flush: bool) -> None:
         self._style = style
         self._left = math.inf if most is None else most
         self._flush = flush
         self.printed = 0
-        """Records so far."""
+        """Number of printed records."""
 
     async def print(self, records: RecordStream) -> None:
-        """All of them."""
+        """Print all records."""
         write = sys.stdout.buffer.write
         async for record in records:
             write(self._style(record) + b"\n")
@@ -180,7 +183,7 @@ class LineOutput:
             say(f"tidelog: skipped {skipped} that cannot be decoded", err=True)
 
     async def print_share(self, log: Log, member: GroupConsumer, topics: list[str], to_end: bool) -> None:
-        """Those of a member of a group; what was printed is committed."""
+        """Print the records of a member of a group, and commit what was printed."""
         ends: dict[tuple[str, int], int] = {}
         for topic in topics:
             places = await log.partitions.find_positions(topic, "latest")
@@ -219,7 +222,7 @@ async def _ask_ends(log: Log, topics: list[str]) -> None:
 
 
 async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int], scope: trio.CancelScope) -> None:
-    """When the member has come to these ends with all that it has."""
+    """Stop when the member has come to these ends in all of its partitions."""
     while True:
         await trio.sleep(LOOK_S)
         share, positions = member.assignment, member.positions

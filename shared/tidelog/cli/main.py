@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 3.0
 DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
 GC_THRESHOLD = 50_000
-"""New objects before Python's garbage collector looks at them: where 100,000 records are on their way, a third of a
-command's CPU was the collector's with its own 700."""
+"""New objects before Python's garbage collector runs: with 100,000 records in flight and the default of 700, the
+collector took a third of a command's CPU."""
 
 COMMANDS = {
     "dev": "local.dev",
@@ -64,7 +64,7 @@ COMMANDS = {
     "completion": "completion",
     "demo": "demo",
 }
-"""Command -> module of this package that defines it."""
+"""Command -> the module that defines it."""
 
 EXIT_CODES = (
     (0, "Done.", "all"),
@@ -129,7 +129,7 @@ NEXT_STEP = {
     "LOG_TRUNCATED": "What was read there is gone: 'tidelog why TOPIC/PARTITION' says why.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
-"""What a user can do about an error."""
+"""Error code -> what a user can do about it."""
 UNREADABLE_STEP = (
     "'--on-unreadable skip' passes over such batches; docs/operations.md, Batches that cannot be decoded, says more."
 )
@@ -190,13 +190,14 @@ _SHOWN = {
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """For ``connect``: no command has to know of it."""
+    """Return a callback that stores an option for ``connect``, so that commands need not pass it on."""
     assert param.name is not None
     ctx.meta[__name__ + param.name] = value or ""
 
 
 def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --gateway (repeatable: others are tried when one is lost), and what ``connect`` shows to it."""
+    """Add --gateway (repeatable: the others are tried when one is lost), and the options that identify this
+    client."""
     for name, help in reversed(_SHOWN.items()):
         command = click.option(
             f"--{name}",
@@ -222,7 +223,8 @@ def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def connect(
     gateways: tuple[str, ...], connect_timeout_s: float = CONNECT_TIMEOUT_S
 ) -> AbstractAsyncContextManager[Log]:
-    """A client for one command: whoever waits at a terminal wants to know soon that nobody answers."""
+    """Connect for one command, with a short time limit: a user at a terminal wants to know soon that no gateway
+    answers."""
     import tidelog
 
     token = _token(click.get_current_context().meta)
@@ -231,12 +233,12 @@ def connect(
 
 
 def client_name() -> str:
-    """What the histories of a cluster call a command without a token or certificate."""
+    """Return the name by which the histories of a cluster call a command without token and certificate."""
     return f"{_user()}@{socket.gethostname()}"
 
 
 def tls_options() -> TlsOptions:
-    """What this command was told to show."""
+    """Return the TLS options of this command."""
     meta = click.get_current_context().meta
     return TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "key")])
 
@@ -249,13 +251,13 @@ def _user() -> str:
 
 
 def _token(meta: dict[str, Any]) -> str:
-    """Never from the command line, which every user of the machine can read."""
+    """Return the token. It never comes from the command line, which every user of the machine can read."""
     file = meta.get(__name__ + "token_file", "")
     return token_in(file) if file else os.environ.get("TIDELOG_TOKEN", "")
 
 
 def token_in(file: str) -> str:
-    """The bearer token in a file; "": none is named. Raises ``ConfigError``."""
+    """Return the bearer token in a file; "" if no file is named. Raises ``ConfigError``."""
     if not file:
         return ""
     try:
@@ -270,7 +272,7 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run(main_task: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a command's async part; Ctrl-C ends it quietly, and a lone error inside a group comes out as itself."""
+    """Run a command's async part. Ctrl-C ends it quietly, and a single error inside a group is raised by itself."""
     try:
         return trio.run(main_task, strict_exception_groups=True)
     except* KeyboardInterrupt:

@@ -1,7 +1,8 @@
-"""Where all commands print: everything that is shown passes here, and is escaped (``tidelog.printable``).
+"""The output of all commands. Everything that is shown passes through this module and is escaped
+(``tidelog.printable``).
 
-Names, reasons and errors come from the cluster, and some of them from its clients. None of them can write to the
-terminal but as text on the line that is theirs, and none is taken for markup of ``rich``.
+Names, reasons and errors come from the cluster, and some of them from its clients. The escapes make them plain text
+on one line of the terminal, and none is interpreted as markup of ``rich``.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ def say(line: str = "", *, err: bool = False) -> None:
 
 
 def as_text(cell: object, style: str = "") -> Text:
-    """What ``rich`` prints as it is."""
+    """Return a text that ``rich`` prints without interpreting it."""
     from rich.text import Text
 
     return Text(escaped(str(cell)), style=style)
 
 
 def add_row(table: Table, *cells: object) -> None:
-    """A row of texts."""
+    """Add a row of texts to a table."""
     table.add_row(*map(as_text, cells))
 
 
@@ -44,21 +45,21 @@ def show(table: Table) -> None:
 
 
 def for_progress(text: str) -> str:
-    """A text as part of the description of a progress bar, which is markup."""
+    """Return a text for the description of a progress bar, which is markup."""
     from rich.markup import escape
 
     return escape(escaped(text))
 
 
 def console(*, err: bool = False, wrap: bool = True) -> Console:
-    """For progress bars, and for what ``as_text`` made."""
+    """Return a console for progress bars, and for results of ``as_text``."""
     from rich.console import Console
 
     return Console(stderr=err, highlight=False, markup=False, emoji=False, soft_wrap=not wrap)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """A JSON document of printable characters, and newlines if it is indented."""
+    """Return a JSON document of printable characters, with newlines if it is indented."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if text.isascii() and "\x7f" not in text:
         return text
@@ -66,7 +67,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     click.echo(json_text(value, indent))
 
 

@@ -1,4 +1,4 @@
-"""``tidelog produce``: lines to records."""
+"""``tidelog produce``: sends lines as records."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class _Tally:
 
 CHUNK_BYTES = 64 << 10
 MOST_WAITING = 50_000
-"""Records sent and not looked after yet."""
+"""Most records that are sent and not checked yet."""
 
 
 class Lines:
-    """Lines without their ends (``\\n`` or ``\\r\\n``), as they come; a last line without one counts. It is read in a
-    thread: what came before is sent while a terminal or a pipe has nothing."""
+    """Lines without their ends (``\n`` or ``\r\n``), as they arrive; a last line without an end counts. They are read
+    in a thread, so earlier lines are sent while a terminal or a pipe has no input."""
 
     def __init__(self, stream: RawIOBase | BinaryIO) -> None:
         self._stream = stream
         self._rest = b""
 
     async def more(self) -> list[bytes]:
-        """At least one line, or none at the end."""
+        """Return at least one line, or none at the end."""
         found: list[bytes] = []
         while not found:
             chunk = await trio.to_thread.run_sync(self._stream.read, CHUNK_BYTES, abandon_on_cancel=True)
@@ -58,7 +58,8 @@ class Lines:
 
 
 def _open(name: str) -> RawIOBase | BinaryIO:
-    """Without a buffer, whose lock a thread that waits for a terminal would hold at the end of the process."""
+    """Open the input without a buffer, since a thread that waits for a terminal would hold its lock at the end of the
+    process."""
     if name == "-":
         return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     try:
@@ -132,7 +133,7 @@ async def _send(
     began = trio.current_time()
 
     async def settle(most: int) -> None:
-        """Count what is settled, and wait until at most so many are not."""
+        """Count settled records, and wait until at most this many are unsettled."""
         while waiting and (waiting[0].is_settled or len(waiting) > most):
             try:
                 await waiting.popleft().wait()

@@ -1,1 +1,1 @@
-"""The client: ``connect`` gives a ``Log``. It decides in ``core/``; ``tidelog.sync`` is its blocking face."""
+"""The client: ``connect`` opens a ``Log``. Decisions are made in ``core/``; ``tidelog.sync`` is the blocking face."""

@@ -1,4 +1,4 @@
-"""The face of a consumer that reads backwards: an asynchronous iterator, newest records first."""
+"""A consumer that reads backwards, as an application sees it: an asynchronous iterator, newest records first."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tidelog.wire.messages import Read, ReadAnswer
 
 
 class BackwardConsumer(RecordStream):
-    """Iterate over it for records, the newest first per partition. It ends at its bound, and never waits for new
-    records. Made by ``Log.consume(reverse=True)``.
+    """Iterate over it for records, the newest first in each partition. The iteration ends at its bound and never
+    waits for new records. Made by ``Log.consume(reverse=True)``.
 
-    It looks at all partitions at a time, each time at no more than ``partition_bytes`` of each, or one batch.
+    All partitions are read at the same time, each time at most ``partition_bytes`` of each, or one batch.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class BackwardConsumer(RecordStream):
         self._closed = False
 
     async def next_records(self) -> list[Record]:
-        """The records of the next batch, the newest first; empty at the end."""
+        """Return the records of the next batch, the newest first; empty at the end."""
         return (await super().next_records())[::-1]
 
     async def next_batch(self) -> Fetched | None:
-        """The next batch as it came, not decoded: its records from ``first`` to ``end``, oldest first; None at the
+        """Return the next batch, not decoded: its records from ``first`` to ``end``, oldest first; None at the
         end."""
         core = await self._open()
         await self._connection.loop.checkpoint()
@@ -52,7 +52,8 @@ class BackwardConsumer(RecordStream):
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Per partition: the offset of the last record that was handed out, where a later one goes on below."""
+        """Per partition the offset of the last record that was handed out. A later backward read continues below
+        it."""
         if self._core is None:
             return {}
         positions = self._core.positions
@@ -84,8 +85,8 @@ class BackwardConsumer(RecordStream):
         return self._core
 
     async def _look(self, core: BackwardCore) -> None:
-        """Ask for all windows that are wanted, at once. Raises what may pass and did not, within the request timeout:
-        the same may be asked for again."""
+        """Read all windows that are wanted, concurrently. Raises an error that may pass once it has lasted for the
+        request timeout; the same call may then be repeated."""
         errors: list[TidelogError] = []
 
         async def one(look: Look) -> None:

@@ -1,5 +1,5 @@
-"""Sends batches that the caller has encoded and numbered: each until it is acked or hopeless, one at a time for a
-partition. For writers whose batches must be the same when they try again in another process."""
+"""Sends batches that the caller has encoded and numbered, one at a time per partition, each until it is acked or has
+failed for good. Used by writers whose batches must be the same in a second attempt by another process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Try:
 
 
 class BatchSender:
-    """Made by ``Log.sender``; any number of tasks may send at a time, one for each partition."""
+    """Made by ``Log.sender``. Any number of tasks may send at a time, one per partition."""
 
     def __init__(self, connection: GatewayConnection, acks: Acks, transaction: str) -> None:
         self._connection = connection
@@ -35,12 +35,12 @@ class BatchSender:
         self._number, self._next_id = connection.add_producer(self)
         self._tries: dict[int, _Try] = {}
         self._not_before: dict[tuple[str, int], float] = {}
-        """Until when nothing should be sent, as gateways asked, by topic id and partition."""
+        """Time before which nothing should be sent, as gateways asked, by topic id and partition."""
 
     async def send(self, topic_id: str, partition: int, batch: bytes, timeout_s: float) -> None:
-        """Send a batch and wait for its ack. Each try sends these very bytes; where the log has them already, that is
-        acked, too. Raises what it was refused with, ``Unreachable``, or ``TimedOut``; it may be in the log then, if
-        ``unknown_outcome`` says so."""
+        """Send a batch and wait for its ack. Each try sends the same bytes, and a batch that the log already has is
+        acked, too. Raises the error that the batch was refused with, ``Unreachable`` or ``TimedOut``. If
+        ``unknown_outcome`` is set, the batch may be in the log."""
         deadline = self._loop.now() + timeout_s
         await self._pause(topic_id, partition, deadline)
         uncertain = False
@@ -55,7 +55,7 @@ class BatchSender:
             await self._loop.sleep(wait_s)
 
     async def _pause(self, topic_id: str, partition: int, deadline: float) -> None:
-        """Wait as long as the last ack of the partition asked for, but keep ``REQUEST_TIMEOUT_S`` to send."""
+        """Wait for the pause that the partition's last ack asked for, but leave ``REQUEST_TIMEOUT_S`` for sending."""
         until = self._not_before.pop((topic_id, partition), 0.0)
         left_s = min(until, deadline - REQUEST_TIMEOUT_S) - self._loop.now()
         if left_s > 0:
@@ -86,22 +86,22 @@ class BatchSender:
         return None if tried.ack.error is None else from_info(tried.ack.error)
 
     def close(self) -> None:
-        """No acks are wanted any more."""
+        """Stop receiving acks."""
         self._connection.remove_producer(self._number)
 
     # Called by the connection:
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
-        """Hand acks to the tries that wait for them."""
+        """Pass acks to the tries that wait for them."""
         for ack in acks:
             if (tried := self._tries.get(ack.id)) is not None:
                 tried.ack = ack
                 tried.event.set()
 
     def on_link_up(self) -> None:
-        """Whoever waits for a link has it."""
+        """Wake the sends that wait for a link."""
 
     def on_link_down(self) -> None:
-        """No ack comes on that link any more."""
+        """Fail the tries on the link that was lost."""
         for tried in self._tries.values():
             tried.event.set()

@@ -1,4 +1,5 @@
-"""The client's wall clock, for the timestamps of records, and its chance. All else runs on trio's clock."""
+"""The client's wall clock, for the timestamps of records, and its random names. Everything else runs on the loop's
+clock."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from secrets import token_hex
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return the milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def random_name() -> str:
-    """A name that nobody else has."""
+    """Return a name that nobody else has."""
     return token_hex(16)
 
 
 def process_name() -> str:
-    """What people may find this process by."""
+    """Return a name by which people can find this process."""
     return f"{platform.node()}:{os.getpid()}"

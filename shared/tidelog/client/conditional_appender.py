@@ -1,7 +1,7 @@
-"""Appends finished batches to a partition, each where it belongs: at its own base offset, or not at all.
+"""Appends finished batches to a partition, each at its own base offset or not at all.
 
-Every batch is a conditional append, so whatever is lost, repeated or late, the log has each of them once, in order:
-a writer that does not know what became of its batches asks where the log ends, and goes on there.
+Every batch is a conditional append. The log therefore has each batch once, in order, even if messages are lost,
+repeated or late. A writer that does not know the outcome of its batches asks for the log's end and goes on there.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tidelog.types import Acks, Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
 REQUEST_TIMEOUT_S = 10.0
-"""How long a gateway may try a batch."""
+"""Time that a gateway may try a batch."""
 ANSWER_TIMEOUT_S = 15.0
 MESSAGE_BATCHES = 200
-"""Most batches of a message: the header of one has room for so many parts."""
+"""Most batches of a message: its header has space for this many parts."""
 MESSAGE_BYTES = 8 << 20
-"""A batch of any size fits into a message of its own."""
+"""Most bytes of a message with several batches. A larger batch gets a message of its own."""
 
 
 class ConditionalAppender:
@@ -38,9 +38,9 @@ class ConditionalAppender:
         self._settled: LoopEvent = self._loop.event()
 
     async def append(self, batches: Sequence[Buffer]) -> None:
-        """Append batches that follow each other, and wait until all are committed. Raises what the first of them was
-        refused with (``UNEXPECTED_OFFSET``: the log does not end where it begins), ``Unreachable`` or ``TimedOut``:
-        those before it may be in the log then, and those after it are not."""
+        """Append consecutive batches and wait until all are committed. Raises the error that the first failed batch
+        was refused with (``UNEXPECTED_OFFSET``: the log does not end where the batch begins), ``Unreachable`` or
+        ``TimedOut``. Batches before that one may be in the log then; batches after it are not."""
         link = await self._connection.wait_up(self._loop.now() + self._connection.request_timeout_s)
         self._error, self._settled = None, self._loop.event()
         messages = list(self._messages(batches))
@@ -75,13 +75,13 @@ class ConditionalAppender:
         return messages
 
     def close(self) -> None:
-        """No acks are wanted any more."""
+        """Stop receiving acks."""
         self._connection.remove_producer(self._number)
 
     # Called by the connection:
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
-        """Acks arrived (called by the connection)."""
+        """Handle acks (called by the connection)."""
         for ack in acks:
             if ack.id in self._waiting:
                 self._waiting.remove(ack.id)
@@ -91,10 +91,10 @@ class ConditionalAppender:
             self._settled.set()
 
     def on_link_up(self) -> None:
-        """There is a link (called by the connection)."""
+        """Wake the task that waits for a link (called by the connection)."""
 
     def on_link_down(self) -> None:
-        """No ack comes on that link any more (called by the connection)."""
+        """Fail the batches on the link that was lost (called by the connection)."""
         if self._waiting:
             self._error = self._error or Unreachable("the gateway was lost", unknown_outcome=True)
             self._settled.set()

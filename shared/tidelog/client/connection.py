@@ -1,7 +1,8 @@
-"""One client's connection to the gateways: whichever of them can be reached, one at a time, again and again.
+"""One client's connection to the gateways: a link to one reachable gateway at a time, opened again whenever it is
+lost.
 
-Producers and consumers register here. When the link is lost they are told, the next gateway is tried, and they
-are told again when it is there: what they do then (resend, resubscribe) is decided by their cores.
+Producers and consumers register here. The connection calls them when the link is lost and when a new one is open.
+Their cores decide what happens then (send again, subscribe again).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tidelog.client.loop import Link, Loop, LoopEvent, Work
+from tidelog.client.loop import GatewayLink, Loop, LoopEvent, Work
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse, without_frames
 from tidelog.wire.messages import (
     Delivery,
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from tidelog.tracing import Tracing
 
 BACKOFF_S = 0.05
-"""First pause after a round in which no gateway could be reached; doubles up to ``BACKOFF_MAX_S``."""
+"""First pause after a round in which no gateway could be reached. It doubles up to ``BACKOFF_MAX_S``."""
 BACKOFF_MAX_S = 1.0
 REFUSED = ("UNAUTHENTICATED", "FORBIDDEN")
-"""No use to try again: somebody must do something first."""
+"""Errors after which another try is useless until somebody changes something."""
 RETRY_S = 0.05
 """Pause before a request is tried again after an error that may pass."""
 A = TypeVar("A", bound=Message)
@@ -43,7 +44,7 @@ _PRODUCER_SHIFT = 40  # an ack's id: the producer's number, then its own count
 
 
 class Attached(Protocol):
-    """Who is told of the link."""
+    """An object that is called when a link opens and when it is lost."""
 
     def on_link_up(self) -> None: ...
     def on_link_down(self) -> None: ...
@@ -62,7 +63,7 @@ class Subscriber(Attached, Protocol):
 
 
 class GatewayConnection:
-    """Keeps a link as long as ``run`` runs. ``link`` is the open one, or None."""
+    """Keeps a link as long as ``run`` runs. ``link`` is the open link, or None."""
 
     def __init__(
         self,
@@ -78,11 +79,11 @@ class GatewayConnection:
         self.urls = tuple(urls)
         self.loop = loop
         self.request_timeout_s = request_timeout_s
-        self.link: Link | None = None
+        self.link: GatewayLink | None = None
         self.error: TidelogError | None = None
         """Why the last try to connect failed, or the last link ended."""
         self._refusals: dict[str, TidelogError] = {}
-        """Gateways that did not want us, since a link was up."""
+        """Refusals by gateway since a link was last up."""
         self.down_since = -math.inf
         self._hello = Hello(version=PROTOCOL_VERSION, role="client", node=node, token=token)
         self._changed = self.loop.event()
@@ -92,31 +93,32 @@ class GatewayConnection:
         self._subs: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
         self._open_subs: set[int] = set()
         self._tickets: dict[int, tuple[int, str]] = {}
-        """By producer id that is written under: its epoch and ticket."""
+        """Epoch and ticket of each producer id that is in use."""
         self.waits: dict[object, TidelogError] = {}
         """The last refusal of each request that is being repeated."""
         self.on_close: dict[object, Callable[[], LoopEvent]] = {}
-        """What is still to be said when the connection is closed: it is begun by the call, and over by the event."""
+        """Calls for the time when the connection is closed. Each begins a last message and returns an event that is
+        set when the message has been answered."""
         self._start: Callable[[Work], None] | None = None
 
     def begin(self, start: Callable[[Work], None]) -> None:
-        """Keep a link from now on; ``start`` runs tasks until the owner has called ``end``."""
+        """Keep a link from now on. ``start`` runs tasks until the owner has called ``end``."""
         self._start = start
         start(self.run)
 
     def end(self) -> None:
-        """The owner closes the connection."""
+        """End the connection (called by its owner)."""
         self._start = None
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Run a task beside, for as long as the connection lasts; not at all once it is closed."""
+        """Run a task beside the connection as long as it lasts; do nothing if it is closed."""
         if self._start is not None:
             self._start(partial(work, *arguments))
 
     # --- keeping the link --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Connect, and connect again to the next gateway whenever the link is lost. Never returns."""
+        """Connect, and connect to the next gateway whenever the link is lost. Never returns."""
         self.down_since = self.loop.now()
         pause = BACKOFF_S
         failed = 0
@@ -130,7 +132,7 @@ class GatewayConnection:
                 pause = min(2 * pause, BACKOFF_MAX_S)
 
     async def _use(self, url: str) -> bool:
-        """Use this gateway until the link is lost; False when it could not be reached."""
+        """Use this gateway until the link is lost; return False if it could not be reached."""
         opened = False
         try:
             async with self.loop.open_link(url, self._hello, self._on_message) as link:
@@ -148,7 +150,7 @@ class GatewayConnection:
             self._note_change()
         return opened
 
-    def _up(self, link: Link) -> None:
+    def _up(self, link: GatewayLink) -> None:
         self.link = link
         self._refusals.clear()
         for producer_id in self._tickets:
@@ -157,7 +159,7 @@ class GatewayConnection:
             attached.on_link_up()
         self._note_change()
 
-    def _down(self, link: Link) -> None:
+    def _down(self, link: GatewayLink) -> None:
         self.link = None
         self.error = link.error or self.error
         self.down_since = self.loop.now()
@@ -174,12 +176,12 @@ class GatewayConnection:
         self._changed = self.loop.event()
 
     def unreachable(self) -> Unreachable:
-        """The error for "there is no link, and it took too long"."""
+        """Return the error for a wait for a link that took too long."""
         return Unreachable(f"no gateway can be reached ({', '.join(self.urls)}); last error: {self.error}")
 
-    async def wait_up(self, deadline: float) -> Link:
-        """The open link, when there is one. Raises ``Unreachable`` at the deadline, or at once what all
-        gateways refuse us with for who we are."""
+    async def wait_up(self, deadline: float) -> GatewayLink:
+        """Wait for an open link and return it. Raises ``Unreachable`` at the deadline. Raises the refusal at once if
+        every gateway refuses this client's identity."""
         while self.link is None or self.link.closed:
             if len(self._refusals) == len(set(self.urls)):
                 error = next(reversed(self._refusals.values()))
@@ -191,7 +193,7 @@ class GatewayConnection:
         return self.link
 
     async def say_goodbye(self, deadline: float) -> None:
-        """Call everything in ``on_close``, and wait for it until so late."""
+        """Make the calls in ``on_close`` and wait for them until the deadline."""
         for over in [call() for call in self.on_close.values()]:
             await self.loop.wait(over, deadline)
 
@@ -200,10 +202,13 @@ class GatewayConnection:
     async def call(
         self, request: Message, timeout_s: float | None = None, *, again: bool = True, patience_s: float = math.inf
     ) -> Message:
-        """Send a request and wait for its answer, on as many links as it takes. ``again``: doing it twice does no
-        harm, so it is tried again after a lost link. Errors that may pass are waited out, for ``patience_s`` at most.
-        Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``. If the time ends during a repeated try, and doing it
-        twice does no harm, the last refusal is raised instead of ``TimedOut``: it has the cause."""
+        """Send a request and wait for its answer, on as many links as it takes. ``again``: the request may be
+        executed twice without harm, so it is tried again after a lost link. Errors that may pass are waited out, for
+        ``patience_s`` at most.
+
+        Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``. If the time ends during a repeated try of a request
+        that may be executed twice, the last refusal is raised instead of ``TimedOut``, because it has the cause.
+        """
         deadline = self.loop.now() + (timeout_s or self.request_timeout_s)
         patient_until = min(deadline, self.loop.now() + patience_s)
         key = object()
@@ -240,7 +245,7 @@ class GatewayConnection:
         again: bool = True,
         patience_s: float = math.inf,
     ) -> A:
-        """``call`` for a request whose answers are of one class."""
+        """Make a ``call`` for a request whose answers are of one class."""
         found = await self.call(request, timeout_s, again=again, patience_s=patience_s)
         assert isinstance(found, answer)
         return found
@@ -248,24 +253,23 @@ class GatewayConnection:
     # --- producer ids ------------------------------------------------------------------------------------
 
     def use_producer(self, producer_id: int, epoch: int, ticket: str) -> None:
-        """Batches under this producer id and epoch will be sent: present the ticket on this link, and on every later
-        one before anything else is sent. ``ticket`` "": the cluster needs none."""
+        """Announce batches under this producer id and epoch: present the ticket on this link, and on every later link
+        before anything else is sent. ``ticket`` "": the cluster needs none."""
         if ticket:
             self._tickets[producer_id] = epoch, ticket
             if self.link is not None:
                 self._present(self.link, producer_id)
 
     def release_producer(self, producer_id: int, epoch: int) -> None:
-        """Nothing more will be sent under this producer id and epoch. Does nothing if the id is used at another
-        epoch by now."""
+        """End the use of this producer id and epoch. Does nothing if the id is in use at another epoch by now."""
         if producer_id in self._tickets and self._tickets[producer_id][0] == epoch:
             del self._tickets[producer_id]
             if self.link is not None:
                 self.link.start_call(ReleaseProducer(producer_id), self.request_timeout_s, _ignore)
 
-    def _present(self, link: Link, producer_id: int) -> None:
-        """Batches that follow need not wait for the answer, which brings a ticket that is valid for longer. Where the
-        ticket is refused the batches are refused, too, and their producers decide what to do."""
+    def _present(self, link: GatewayLink, producer_id: int) -> None:
+        """Present a ticket. The batches that follow need not wait for the answer, which brings a ticket that is valid
+        for longer. If the ticket is refused the batches are refused, too, and their producers decide what to do."""
         epoch, ticket = self._tickets[producer_id]
 
         def answered(answer: Message | TidelogError) -> None:
@@ -277,35 +281,35 @@ class GatewayConnection:
     # --- who listens -------------------------------------------------------------------------------------
 
     def add_producer(self, producer: AckReceiver) -> tuple[int, Callable[[], int]]:
-        """Register a producer: its number, and the source of its batch ids."""
+        """Register a producer. Returns its number and the source of its batch ids."""
         number = next(self._numbers)
         self._producers[number] = producer
         return number, itertools.count((number << _PRODUCER_SHIFT) + 1).__next__
 
     def remove_producer(self, number: int) -> None:
-        """It wants no acks any more."""
+        """Stop passing acks to a producer."""
         self._producers.pop(number, None)
 
     def add_consumer(self, consumer: Subscriber) -> None:
-        """Register a consumer; only as long as someone else holds it."""
+        """Register a consumer. The connection holds only a weak reference."""
         self._consumers[next(self._numbers)] = consumer
 
     def add_sub(self, consumer: Subscriber) -> int:
-        """A number for a new subscription of this consumer."""
+        """Return a number for a new subscription of this consumer."""
         sub = next(self._numbers)
         self._subs[sub] = consumer
         self._open_subs.add(sub)
         return sub
 
     def stop_sub(self, sub: int) -> None:
-        """End a subscription; what still arrives for it is dropped."""
+        """End a subscription. Deliveries that still arrive for it are dropped."""
         self._subs.pop(sub, None)
         if sub in self._open_subs:
             self._open_subs.remove(sub)
             if self.link is not None:
                 self.link.start_call(Unsubscribe(sub), self.request_timeout_s, _ignore)
 
-    def _on_message(self, link: Link, id: int | None, message: Message) -> None:
+    def _on_message(self, link: GatewayLink, id: int | None, message: Message) -> None:
         if isinstance(message, Delivery):
             consumer = self._subs.get(message.sub)
             if consumer is not None:
@@ -323,4 +327,4 @@ class GatewayConnection:
 
 
 def _ignore(_: Message | TidelogError) -> None:
-    """Nobody waits for this answer."""
+    """Drop an answer that nothing waits for."""

@@ -1,4 +1,4 @@
-"""The face of a consumer: an asynchronous iterator over the records of a topic."""
+"""A consumer, as an application sees it: an asynchronous iterator over the records of a topic."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tidelog.errors import Closed, UnreadableBatch, refuse
 from tidelog.types import Position
 
 Locate = Callable[[Where, list[int]], Awaitable[dict[int, Position]]]
-"""Finds a place of these partitions."""
+"""Finds the positions of a place in these partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a consumer reads: found out when it is opened."""
+    """Where a consumer reads, determined when it is opened."""
 
     topic_id: str
     starts: dict[int, Position]
@@ -29,12 +29,13 @@ class Plan:
 
 
 class Consumer(RecordStream):
-    """Iterate over it for records, in order per partition; ``next_records`` gives a whole batch at a time. The places
-    to start are looked up at the first record, or by ``async with``. Made by ``Log.consume``.
+    """Iterate over it for records, in order per partition; ``next_records`` returns a whole batch at a time. The
+    start positions are looked up at the first record, or by ``async with``. Made by ``Log.consume``.
 
-    It reads ahead within its credit. When the gateway is lost it goes on at the next, without loss or repetition;
-    after ``request_timeout_s`` without one it raises ``Unreachable``. An offset that is not in the log any more is
-    an error, never a silent jump. An iteration may simply be left: a consumer that nobody holds is unsubscribed.
+    It reads ahead within its credit. When the gateway is lost it goes on at the next one, without loss or repetition;
+    after ``request_timeout_s`` without a gateway it raises ``Unreachable``. An offset that is no longer in the log is
+    an error, never a silent jump. An iteration may simply be abandoned: a consumer without references is
+    unsubscribed.
     """
 
     def __init__(
@@ -45,14 +46,14 @@ class Consumer(RecordStream):
         self._options = options
         self._plan = plan
         self._reader: TopicReader | None = None
-        self._bell = Wakeup(connection.loop)
+        self._wakeup = Wakeup(connection.loop)
         self._locate: Locate | None = None
         self._closed = False
 
     # --- for applications ----------------------------------------------------------------------------------
 
     async def next_batch(self) -> Fetched | None:
-        """The next batch as it came, not decoded (control batches too); None at the end."""
+        """Return the next batch, not decoded (control batches too); None at the end."""
         reader = await self._open()
         if not reader.core.is_dry:
             await self._connection.loop.checkpoint()
@@ -62,14 +63,14 @@ class Consumer(RecordStream):
                 raise Closed(f"the consumer of {self.topic} is closed")
             if reader.core.is_finished:
                 return None
-            await self._bell.wait(self._connection, (reader,))
+            await self._wakeup.wait(self._connection, (reader,))
         reader.perform(reader.core.on_taken(fetched.partition))
         return fetched
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Per partition: the leader epoch of the last record that was handed out, and the offset after it. What a
-        later ``consume(start=positions)`` goes on from."""
+        """Per partition the leader epoch of the last record that was handed out, and the offset after it. A later
+        ``consume(start=positions)`` goes on from there."""
         if self._reader is None:
             return {}
         positions = self._reader.core.positions
@@ -79,17 +80,17 @@ class Consumer(RecordStream):
 
     @property
     def buffered_bytes(self) -> int:
-        """What has arrived and was not handed out."""
+        """Bytes that have arrived and were not handed out."""
         return 0 if self._reader is None else self._reader.core.waiting
 
     @property
     def paused(self) -> list[int]:
-        """Partitions of which nothing is handed out now."""
+        """The paused partitions: none of their records is handed out."""
         return [] if self._reader is None else self._reader.core.paused
 
     async def pause(self, *partitions: int) -> None:
-        """Hand nothing of these partitions out until they are resumed, none named: of any. The others go on; what has
-        arrived stays, within the credit. Raises ``UNKNOWN_TOPIC`` for a partition that is not read."""
+        """Hand out no records of these partitions (by default: of any) until they are resumed. The others go on, and
+        what has arrived stays, within the credit. Raises ``UNKNOWN_TOPIC`` for a partition that is not read."""
         core = (await self._open()).core
         chosen = self._chosen(core, partitions)
         core.pause(chosen)
@@ -99,15 +100,15 @@ class Consumer(RecordStream):
             self._begin_batch()
 
     async def resume(self, *partitions: int) -> None:
-        """Hand these partitions out again, none named: all."""
+        """Hand out records of these partitions again (by default: of all)."""
         core = (await self._open()).core
         core.resume(self._chosen(core, partitions))
-        self._bell.ring()
+        self._wakeup.ring()
 
     async def seek(self, where: Where, *partitions: int) -> None:
-        """Go on there: with these partitions; none named: with those that ``where`` names, or all. What was read
-        ahead is dropped. Also the way on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch``
-        (there: to its ``next_offset``). Ends stay."""
+        """Go on at this place in these partitions; by default, in those that ``where`` names, or in all. Records that
+        were read ahead are dropped. Use it also to go on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and
+        ``UnreadableBatch`` (with its ``next_offset``). The ends stay."""
         reader = await self._open()
         assert self._locate is not None
         named = partitions or (tuple(where) if isinstance(where, Mapping) else ())
@@ -116,7 +117,7 @@ class Consumer(RecordStream):
             if self.last is not None and self.last.partition == partition:
                 self._begin_batch()
             reader.perform(reader.core.seek(partition, position, self._connection.loop.now()))
-        self._bell.ring()
+        self._wakeup.ring()
 
     async def aclose(self) -> None:
         """Stop reading for good."""
@@ -133,7 +134,7 @@ class Consumer(RecordStream):
             plan = await self._plan()
             self.topic_id, self._locate = plan.topic_id, plan.locate
             self._reader = TopicReader(
-                self._connection, self._bell, self.topic, plan.topic_id, self._options, plan.starts, plan.ends
+                self._connection, self._wakeup, self.topic, plan.topic_id, self._options, plan.starts, plan.ends
             )
         return self._reader
 

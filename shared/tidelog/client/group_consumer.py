@@ -1,4 +1,4 @@
-"""The face of a consumer that is a member of a group: records of the partitions that it owns."""
+"""A member of a consumer group, as an application sees it: an iterator over the records of the partitions it owns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelog.client.core.group_member import MemberCore, shares
 from tidelog.client.group_membership import Keys, Membership
 from tidelog.client.loop import LoopEvent
 from tidelog.client.options import ConsumerOptions, GroupOptions
-from tidelog.client.rebalance_listener import Hook, Hooks, tell
+from tidelog.client.rebalance_listener import Hook, Hooks, call_hook
 from tidelog.client.record_stream import RecordStream
 from tidelog.client.topic_reader import Readers, Wakeup
 from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
@@ -22,41 +22,41 @@ from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import FetchOffsets, FetchOffsetsAnswer, JoinGroup
 
 CLOSE_S = 8.0
-"""Longest that closing takes: the last commit, and leaving."""
+"""Longest time that closing takes: the last commit, and leaving."""
 
 Start = str | int | datetime
-"""Where to begin in a partition where the group has committed nothing."""
+"""Where to begin in a partition without a committed position."""
 Share = tuple[str, int]
 """(topic, partition)."""
 
 
 @dataclass(slots=True)
-class _Hand:
-    """The batch that the application has in hand."""
+class _HandedOut:
+    """The batch that the application is working on."""
 
     key: TopicPartition
     fetched: Fetched
     end: Position
     cut: bool = False
-    """No more of it is handed out."""
+    """Whether no more of the batch may be handed out."""
     settled: Position | None = None
-    """Up to here the application is done with it, by its own word."""
+    """Position up to which the application has finished the batch, by a commit of its own."""
 
 
 class GroupConsumer(RecordStream):
-    """Iterate over it for records of the partitions that this member of the group owns; they come and go, those that
-    stay are not disturbed. Made by ``Log.consume(group=…)``; best used with ``async with``.
+    """Iterate over it for records of the partitions that this member of the group owns. Partitions come and go; those
+    that stay are not disturbed. Made by ``Log.consume(group=…)``; best used with ``async with``.
 
-    A partition begins where the group has come to; one that has no position yet at ``start``, which is committed at
-    once. What the application has *finished*, that is asked for the next record after, is committed every
-    ``auto_commit_s``, before a partition is given up, and at the end. So each record is processed at least once. A
-    partition is given up when the application asks for the next record, or has committed the one in hand: until then
-    that is its own.
+    A partition begins at the group's committed position. A partition without one begins at ``start``, which is
+    committed at once. A record is *finished* when the application asks for the next one. Finished positions are
+    committed every ``auto_commit_s``, before a partition is given up, and at the end. So each record is processed at
+    least once. A partition is given up when the application asks for the next record, or has committed the present
+    one: until then the partition stays with this member.
 
-    The iterator raises ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` where the committed position is not in the log:
-    nothing is reset (``seek`` and ``tidelog groups reset`` do); and ``FENCED_INSTANCE``, ``GROUP_FULL``,
-    ``INVALID_GROUP``. After ``UnreadableBatch`` the position of the group stays before that batch until ``seek``;
-    with ``on_unreadable="skip"`` it moves on behind the batch.
+    The iterator raises ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` if the committed position is not in the log:
+    nothing is reset by itself (``seek`` and ``tidelog groups reset`` do that). It also raises ``FENCED_INSTANCE``,
+    ``GROUP_FULL`` and ``INVALID_GROUP``. After ``UnreadableBatch`` the position of the group stays before that batch
+    until ``seek``; with ``on_unreadable="skip"`` it moves on behind the batch.
     """
 
     def __init__(
@@ -82,16 +82,18 @@ class GroupConsumer(RecordStream):
         self._member = core
         self._membership = Membership(connection, core, self, keep=bool(join.instance))
         self._done: dict[TopicPartition, Position] = {}
-        """Of each partition that is read, or was and is being given up: how far the application has finished."""
-        self._hand: _Hand | None = None
+        """End of what the application has finished, for each partition that is read or is being given up."""
+        self._hand: _HandedOut | None = None
         self._put_down = self._loop.event()
         self._tickets: dict[TopicPartition, int] = {}
-        """Of each partition that is owned and not given up: which assignment it came with."""
+        """Number of the assignment that each partition came with, for each partition that is owned and not being
+        given up."""
         self._ticket = 0
-        self._life = 0
-        """Counts how often everything was lost: what was to be given up before is gone."""
-        self._bell = Wakeup(connection.loop)
-        self._readers = Readers(connection, self._bell, options)
+        self._losses = 0
+        """Counts the times that all partitions were lost. A partition that was to be given up before a loss is
+        gone."""
+        self._wakeup = Wakeup(connection.loop)
+        self._readers = Readers(connection, self._wakeup, options)
         self._error: TidelogError | None = None
         self._opened = self._closed = False
 
@@ -99,7 +101,7 @@ class GroupConsumer(RecordStream):
 
     @property
     def assignment(self) -> list[tuple[str, int]]:
-        """(topic, partition) of all that is owned and not being given up."""
+        """(topic, partition) of every partition that is owned and not being given up."""
         return self._named(tuple(self._member.kept))
 
     @property
@@ -109,24 +111,24 @@ class GroupConsumer(RecordStream):
 
     @property
     def positions(self) -> dict[tuple[str, int], Position]:
-        """Per (topic, partition): where what was handed out ends, which is what ``commit`` commits."""
+        """Per (topic, partition) the end of what was handed out, which is what ``commit`` commits."""
         handed = self._handed()
         return dict(zip(self._named(tuple(handed)), handed.values(), strict=True))
 
     @property
     def paused(self) -> list[tuple[str, int]]:
-        """(topic, partition) of what is owned and not handed out now."""
+        """(topic, partition) of every owned partition that is paused."""
         return self._named(tuple(self._readers.paused))
 
     def hold(self) -> bool:
-        """More of the batch in hand is about to be handed out; False: it must not, it was taken away."""
+        """Whether more of the present batch may be handed out; False if its partition was taken away."""
         hand = self._hand
         if hand is not None:
             hand.settled = None
         return hand is not None and not hand.cut
 
     async def next_batch(self) -> Fetched:
-        """The next batch as it came, not decoded. Which topic it is of, ``topic`` tells."""
+        """Return the next batch, not decoded. Its topic is in ``topic``."""
         await self._open()
         await self._loop.checkpoint()
         self._finish_hand()
@@ -139,12 +141,12 @@ class GroupConsumer(RecordStream):
             found = self._take()
             if found is not None:
                 return found
-            await self._bell.wait(self._connection, self._readers.all)
+            await self._wakeup.wait(self._connection, self._readers.all)
 
     async def commit(self) -> None:
-        """Commit all that was handed out, the last record included: the application is done with it, so a partition
-        that is to be given up may go. Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION`` or ``FENCED_INSTANCE`` where
-        others own the partitions by now, and process the records again."""
+        """Commit everything that was handed out, the last record included. This finishes the last record, so a
+        partition that is to be given up may go. Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION`` or
+        ``FENCED_INSTANCE`` if other members own the partitions by now and process the records again."""
         await self._open()
         handed, hand = self._handed(), self._hand
         await self._membership.commit(handed)
@@ -154,8 +156,9 @@ class GroupConsumer(RecordStream):
             self._put_down = self._loop.event()
 
     async def pause(self, *partitions: Share) -> None:
-        """Hand nothing of these (topic, partition) out until they are resumed or go to another member; none named: of
-        all that is owned now. The others go on. Raises ``UNKNOWN_TOPIC`` for what is not owned."""
+        """Hand out no records of these (topic, partition) until they are resumed or move to another member; by
+        default, of all that are owned now. The others go on. Raises ``UNKNOWN_TOPIC`` for a partition that is not
+        owned."""
         await self._open()
         chosen = self._chosen(partitions)
         self._readers.pause(chosen)
@@ -166,14 +169,14 @@ class GroupConsumer(RecordStream):
             self._begin_batch()
 
     async def resume(self, *partitions: Share) -> None:
-        """Hand these out again, none named: all."""
+        """Hand out records of these partitions again; by default, of all."""
         await self._open()
         self._readers.resume(self._chosen(partitions))
 
     async def seek(self, where: Start | Mapping[Share, int | Position], *partitions: Share) -> None:
-        """Go on there with these partitions; none named: with all that are owned, or as a mapping like ``positions``
-        says. It is what is committed next. Also the way on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and
-        ``UnreadableBatch`` (there: to its ``next_offset``)."""
+        """Go on at this place in these partitions; by default, in all that are owned, or as a mapping like
+        ``positions`` names them. The new positions are committed next. Use it also to go on after
+        ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch`` (with its ``next_offset``)."""
         await self._open()
         if isinstance(where, Mapping):
             places = [at if isinstance(at, Position) else Position(-1, at) for at in where.values()]
@@ -196,11 +199,11 @@ class GroupConsumer(RecordStream):
         return [owned[share] for share in partitions] or kept
 
     async def aclose(self) -> None:
-        """Stop reading, commit what is finished (where that is done by itself), and leave the group."""
+        """Stop reading, commit finished positions (if commits are automatic), and leave the group."""
         if self._closed:
             return
         self._closed = True
-        self._bell.ring()
+        self._wakeup.ring()
         finished = self._finished()
         self._readers.close()
         if self._opened:
@@ -231,18 +234,18 @@ class GroupConsumer(RecordStream):
             self._connection.start(self._membership.run)
 
     def _take(self) -> Fetched | None:
-        """The next batch, in the application's hands."""
+        """Take the next batch and give it to the application."""
         found = self._readers.take()
         if found is None:
             return None
         key, fetched, reader = found
         self.topic_id, self.topic = key.topic_id, reader.topic
-        self._hand = _Hand(key, fetched, Position(fetched.header.leader_epoch, fetched.end))
+        self._hand = _HandedOut(key, fetched, Position(fetched.header.leader_epoch, fetched.end))
         self._put_down = self._loop.event()
         return fetched
 
     def _finish_hand(self) -> None:
-        """The application asks for more: it is done with what it has."""
+        """Finish the present batch because the application asks for more."""
         if self._hand is not None:
             if self._hand.key in self._done:
                 whole = not self._hand.cut and next(self._records, None) is None
@@ -260,12 +263,12 @@ class GroupConsumer(RecordStream):
 
     @property
     def _settled(self) -> bool:
-        """The application has committed all that it was given of what it has in hand."""
+        """Whether the application has committed all that it was given of the present batch."""
         hand = self._hand
         return hand is not None and hand.settled == (self.reached or hand.end)
 
     def _finished(self) -> dict[TopicPartition, Position]:
-        """How far the application has finished each partition: not yet with the record in hand."""
+        """The end of what the application has finished in each partition, without the present record."""
         finished = dict(self._done)
         last, hand = self.last, self._hand
         if hand is not None and last is not None and hand.key in finished and last.offset > finished[hand.key].offset:
@@ -273,7 +276,7 @@ class GroupConsumer(RecordStream):
         return finished
 
     def _handed(self) -> dict[TopicPartition, Position]:
-        """How far each partition was handed out."""
+        """The end of what was handed out of each partition."""
         handed = dict(self._done)
         if self._hand is not None and self._hand.key in handed:
             handed[self._hand.key] = self.reached or self._hand.end
@@ -282,17 +285,17 @@ class GroupConsumer(RecordStream):
     # --- what the group decides -------------------------------------------------------------------------------
 
     def on_assigned(self, keys: Keys) -> None:
-        """Read these (called by the membership)."""
+        """Read these partitions (called by the membership)."""
         self._ticket += 1
         self._tickets.update(dict.fromkeys(keys, self._ticket))
         self._connection.start(self._begin, keys, self._ticket)
 
     def _still(self, keys: Iterable[TopicPartition], ticket: int | None = None) -> Keys:
-        """Those that were not taken away since (since that assignment, where one is named)."""
+        """Return the partitions that were not taken away since (or since that assignment, if one is given)."""
         return tuple(key for key in keys if key in self._tickets and ticket in (None, self._tickets[key]))
 
     async def _begin(self, keys: Keys, ticket: int) -> None:
-        """Find out where the group has come to, and read on from there."""
+        """Look up the group's positions in these partitions and read on from there."""
         while keys := self._still(keys, ticket):
             try:
                 committed = await self._committed(keys)
@@ -301,7 +304,7 @@ class GroupConsumer(RecordStream):
             except TidelogError as error:
                 if not (error.retriable or error.code == "UNKNOWN_TOPIC"):  # its deletion takes it away soon
                     self._error = error
-                    self._bell.ring()
+                    self._wakeup.ring()
                     return
             await self._loop.sleep(self._options.backoff_s)
         else:
@@ -328,27 +331,27 @@ class GroupConsumer(RecordStream):
         self._readers.read(key, self._member.names[key.topic_id], self._done[key], len(self._member.owned))
 
     def on_revoked(self, keys: Keys) -> None:
-        """Give these up (called by the membership)."""
+        """Give up these partitions (called by the membership)."""
         self._stop(keys)
-        self._connection.start(self._give_up, keys, self._life)
+        self._connection.start(self._give_up, keys, self._losses)
 
     async def _give_up(self, keys: Keys, life: int) -> None:
-        """When the application has put down what it has in hand: commit, and let others have them."""
-        while self._hand is not None and self._hand.key in keys and life == self._life and not self._settled:
+        """Wait until the application has finished its batch of these partitions, commit, and release them."""
+        while self._hand is not None and self._hand.key in keys and life == self._losses and not self._settled:
             await self._put_down.wait()
-        if life == self._life:
+        if life == self._losses:
             await self._tell(self._hooks.on_revoked, keys)
-        if self._auto and life == self._life:
+        if self._auto and life == self._losses:
             await self._commit_surely(self._done, keys)
-        if life == self._life:
+        if life == self._losses:
             for key in keys:
                 self._done.pop(key, None)
             self._membership.release(keys)
             self._readers.share_credit(len(self._member.owned))
 
     def on_lost(self, keys: Keys) -> None:
-        """These are not owned any more (called by the membership)."""
-        self._life += 1
+        """Stop with partitions that are not owned any more (called by the membership)."""
+        self._losses += 1
         self._stop(keys)
         self._done.clear()
         self._hand = None
@@ -357,32 +360,32 @@ class GroupConsumer(RecordStream):
         self._connection.start(self._tell, self._hooks.on_lost, keys)
 
     def _stop(self, keys: Keys) -> None:
-        """Hand nothing of these out any more."""
+        """Hand out no more of these partitions."""
         for key in keys:
             self._tickets.pop(key, None)
             self._readers.stop(key)
             if self._hand is not None and self._hand.key == key and self.last is not None:
                 self._hand.cut = True
                 self._records = iter(())
-        self._bell.ring()
+        self._wakeup.ring()
 
     def on_commit_due(self) -> None:
-        """The interval is over (called by the membership)."""
+        """Commit what is finished, because the interval is over (called by the membership)."""
         self._connection.start(self._commit_surely, self._finished())
 
     def on_over(self) -> None:
-        """The member is no more (called by the membership)."""
+        """Handle the end of the membership (called by the membership)."""
         self._error = self._member.error or self._error or Closed(f"the member of {self.group} has left")
-        self._bell.ring()
+        self._wakeup.ring()
 
     async def _commit_surely(
         self, positions: Mapping[TopicPartition, Position], keys: Iterable[TopicPartition] | None = None
     ) -> None:
-        """Commit the positions of these partitions, or all. What may pass is tried again as long as they are owned;
-        where others own them already, they process it again."""
+        """Commit the positions of these partitions, or of all. An error that may pass is retried while the partitions
+        are owned. If other members own them already, those process the records again."""
         wanted = {key: positions[key] for key in (positions if keys is None else keys) if key in positions}
-        life = self._life
-        while wanted and life == self._life:
+        life = self._losses
+        while wanted and life == self._losses:
             try:
                 await self._membership.commit(wanted)
                 return
@@ -391,7 +394,7 @@ class GroupConsumer(RecordStream):
                     return
 
     async def _tell(self, hook: Hook | None, keys: Keys) -> None:
-        await tell(hook, self._named(keys))
+        await call_hook(hook, self._named(keys))
 
     def _named(self, keys: Keys) -> list[tuple[str, int]]:
         return [(self._member.names.get(key.topic_id, key.topic_id), key.partition) for key in keys]

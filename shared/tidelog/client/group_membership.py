@@ -1,5 +1,5 @@
-"""The member of a consumer group at work: it asks and commits what its core says, for as long as it lasts. What the
-answers mean for the records is its consumer's."""
+"""The task of a group member: it sends the requests and commits of its core as long as the membership lasts. Its
+consumer handles what the answers mean for the records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Keys = tuple[TopicPartition, ...]
 
 
 class Owner(Protocol):
-    """The consumer, as its membership sees it. None of these may wait."""
+    """The consumer, as its membership sees it. No method may wait."""
 
     def on_assigned(self, keys: Keys) -> None: ...
     def on_revoked(self, keys: Keys) -> None: ...
@@ -61,7 +61,7 @@ class Membership:
         self._commits: _UnderWay | None = None
 
     async def run(self) -> None:
-        """Be a member."""
+        """Send and receive for the member until it is over."""
         self._connection.on_close[self] = self.go
         try:
             while not self.core.is_over:
@@ -79,21 +79,21 @@ class Membership:
                 owner.on_over()
 
     def tick(self) -> None:
-        """Do what is due by now: what may have been lost meanwhile is given up before anything else is done."""
+        """Do what is due now. Partitions that may have been lost are given up before anything else."""
         self._perform(self.core.on_tick(self._loop.now()))
 
     def release(self, keys: Keys) -> None:
-        """The owner is done with these."""
+        """Release partitions that the owner has finished."""
         self._perform(self.core.on_released(keys, self._loop.now()))
 
     def go(self) -> LoopEvent:
-        """Begin to leave the group; the event is set when that is known there."""
+        """Begin to leave the group. The event is set when the coordinator has answered."""
         self._perform(self.core.leave(self._loop.now(), keep=self._keep))
         return self._over
 
     async def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commit these positions, as far as they are owned. Raises what stood against it: ``UNKNOWN_MEMBER``,
-        ``FENCED_GENERATION``, ``FENCED_INSTANCE`` (others own it by now), ``UNREACHABLE``, ``CLOSED``."""
+        """Commit these positions, as far as the partitions are owned. Raises ``UNKNOWN_MEMBER``,
+        ``FENCED_GENERATION``, ``FENCED_INSTANCE`` (other members own them by now), ``UNREACHABLE`` or ``CLOSED``."""
         while self._commits is not None:
             await self._commits.over.wait()
         mine = self._commits = _UnderWay(self._loop.event())

@@ -1,4 +1,4 @@
-"""``connect`` and what it gives: the cluster as an application sees it."""
+"""``connect`` and the ``Log`` that it opens: the cluster as an application sees it."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ if TYPE_CHECKING:
 DEFAULT_URL = "ws://127.0.0.1:9292"
 NO_FILES = TlsOptions()
 GOODBYE_S = 1.0
-"""How long a connection that is closed waits for the end of what was not closed before."""
+"""Longest wait of a closing connection for the end of consumers that were not closed before."""
 
 
 @keep_old_names
 class Log:
-    """A connected client. Made by ``connect``; may be used by many tasks. What applications do with records stands
-    here; administration stands behind the attributes ``topics``, ``partitions``, ``groups``, ``transactions``,
-    ``access`` and ``cluster``."""
+    """A connected client. Made by ``connect``; may be used by many tasks. The methods send and read records.
+    Administration stands behind the attributes ``topics``, ``partitions``, ``groups``, ``transactions``, ``access``
+    and ``cluster``."""
 
     topics: TopicAdmin
     partitions: PartitionAdmin
@@ -84,20 +84,20 @@ class Log:
 
     @property
     def tracing(self) -> Tracing | None:
-        """What ``connect`` was given: whether producers trace, and by what."""
+        """The ``tracing`` argument of ``connect``; None if producers do not trace."""
         return self._connection.tracing
 
     @property
     def waits(self) -> tuple[TidelogError, ...]:
-        """The last refusal of each request that is being repeated: what its caller waits for."""
+        """The last refusal of each request that is being repeated: the reason why its caller waits."""
         return tuple(self._connection.waits.values())
 
     # --- producing and consuming -----------------------------------------------------------------------------
 
     @asynccontextmanager
     async def producer(self, topic: str, options: ProducerOptions | None = None) -> AsyncIterator[Producer]:
-        """``async with log.producer("orders") as producer``. Raises ``UNKNOWN_TOPIC``; at the end ``DeliveryFailed``
-        if records failed that nobody waited for."""
+        """Open a producer: ``async with log.producer("orders") as producer``. Raises ``UNKNOWN_TOPIC``; at the end
+        raises ``DeliveryFailed`` if records failed and nobody waited for them."""
         found = await describe_topic(self._connection, topic)
         async with open_producer(self._connection, found, options or ProducerOptions(), self._wall_ms) as producer:
             yield producer
@@ -143,20 +143,22 @@ class Log:
     ) -> GroupConsumer: ...
 
     def consume(self, topic: str | Iterable[str], *, group: str | None = None, **how: Any) -> RecordStream:
-        """``async for record in log.consume("orders", start="earliest")``. ``end``: stop there (half-open;
-        ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
-        order per partition. ``read_from``, ``consistency``, ``max_staleness_s``, ``isolation`` and ``on_unreadable``
-        take the place of the same in ``options``; raises ``ConfigError`` where they do not go together. ``start`` and
-        ``end`` are the leaders' word in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``,
-        ``LOG_TRUNCATED``, ``UnreadableBatch`` (unless ``on_unreadable`` is ``skip``), and ``TOPIC_PAUSED`` as soon as
-        one of its partitions is paused.
+        """Read records: ``async for record in log.consume("orders", start="earliest")``. ``end``: stop there
+        (half-open; ``latest``: the end of what is committed when the consumer is opened); without it the iteration
+        waits for more for ever. Records come in order per partition. ``read_from``, ``consistency``,
+        ``max_staleness_s``, ``isolation`` and ``on_unreadable`` override the same fields of ``options``;
+        contradictions raise ``ConfigError``. ``start`` and ``end`` are always resolved by the leaders. The iterator
+        raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UnreadableBatch`` (unless
+        ``on_unreadable`` is ``skip``), and ``TOPIC_PAUSED`` as soon as one of its partitions is paused.
 
-        ``reverse``: newest first, from below ``start`` down to ``end`` (or the log's beginning): the same records, in
-        the other order, as from ``end`` to ``start``.
+        ``reverse``: newest first, from below ``start`` down to ``end`` (or the log's start). These are the records
+        from ``end`` to ``start`` in reverse order.
 
-        ``group``: as a member of this consumer group, which shares the partitions of these topics among its members
-        and keeps how far it has come; ``start`` counts only where it has not come anywhere. ``instance``: the name of
-        a static member, which may be away for the session timeout without losing its share. See ``GroupConsumer``."""
+        ``group``: read as a member of this consumer group, which shares the partitions of these topics among its
+        members and stores positions; ``start`` counts only in partitions without a position. ``instance``: the name
+        of a static member, which may be away for the session timeout without losing its partitions. See
+        ``GroupConsumer``.
+        """
         if group is not None:
             return _join_group(self._connection, topic, group, **how)
         if not isinstance(topic, str):
@@ -169,11 +171,11 @@ class Log:
     async def transaction(
         self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> AsyncIterator[Transaction]:
-        """``async with log.transaction("billing") as tx``: all that is sent in the block becomes visible together
-        when it ends, or, where it raises, never. ``app`` has one transaction at a time: another process that begins
-        one takes over, and this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. When
-        the block is left all readers can see it, except in partitions that ``tx.pending`` names. Raises what failed;
-        see ``advice``."""
+        """Open a transaction: ``async with log.transaction("billing") as tx``. All records sent in the block become
+        visible together when it ends; if the block raises, they never do. ``app`` has one transaction at a time: if
+        another process begins one, this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it.
+        When the block is left all readers can see the records, except in the partitions named by ``tx.pending``.
+        Raises the first failure; see ``advice``."""
         async with begin_transaction(self._connection, app, "", timeout_s, options, self._wall_ms) as tx:
             yield tx
             await tx._settle()
@@ -183,9 +185,10 @@ class Log:
     async def stage(
         self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> AsyncIterator[Transaction]:
-        """As ``transaction``, but at its end it waits to be committed, by whoever gets its ``id``, together with
-        others (``commit``). Nobody waits for ever: what nobody commits for an hour (a setting) is aborted. The id is
-        ``name``, where one is given: a second attempt under the same name takes the place of the first."""
+        """Open a transaction that is not committed at the end of the block. It waits for a ``commit`` that names its
+        ``id``, together with others, by any process. It does not wait for ever: a staged transaction that is not
+        committed for an hour (a setting) is aborted. The id is ``name``, if given: a second attempt under the same
+        name replaces the first."""
         async with begin_transaction(
             self._connection, app, name or random_name(), timeout_s, options, self._wall_ms
         ) as tx:
@@ -194,25 +197,26 @@ class Log:
             await self._connection.ask(PrepareTransaction(*tx.identity), Done)
 
     async def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
-        """Commit all these staged transactions together, as batch number ``batch`` of the application; False where
-        that batch was committed before: then nothing changes, and what was staged anew is dropped. ``alone``: so is
-        whatever else this application has staged, for one that has a batch at a time. Raises
-        ``UNKNOWN_TRANSACTION`` where one of them has expired, or is not prepared: nothing is committed, stage all of
-        it again. Without an answer the same may be asked again. It waits some seconds at most until readers can see
-        the batch; ``wait_visible`` tells for sure."""
+        """Commit all these staged transactions together, as batch number ``batch`` of the application. Returns False
+        if that batch was committed before: then nothing changes, and the newly staged transactions are dropped.
+        ``alone``: drop also everything else that this application has staged; for applications with one batch at a
+        time. Raises ``UNKNOWN_TRANSACTION`` if one of the transactions has expired or is not prepared: nothing is
+        committed, and all of it must be staged again. A call without an answer may be repeated. It waits some seconds
+        at most for readers to see the batch; ``wait_visible`` waits until they do."""
         if batch < 0:
             raise ConfigError(f"batches are numbered from 0, not {batch}")
         answer = await self._connection.ask(CommitStaged(app, batch, tuple(staged), alone), StagedCommitted)
         return not answer.repeated
 
     async def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until readers see everything that the application has committed by now: every partition of it has the
-        marker. As a rule that is so when the commit returns (``Transaction.pending``). Raises ``REQUEST_TIMED_OUT``
-        with ``detail["partitions"]``, how many do not have it after ``timeout_s``: what is committed stays so."""
+        """Wait until readers see everything that the application has committed: every partition of it has the marker.
+        That is usually so when the commit returns (``Transaction.pending``). Raises ``REQUEST_TIMED_OUT`` after
+        ``timeout_s``; ``detail["partitions"]`` is the number of partitions without the marker. The commit stays in
+        force."""
         await wait_visible(self._connection, app, timeout_s)
 
     async def abort(self, app: str, staged: Iterable[str]) -> None:
-        """Drop these staged transactions; does nothing to what is committed, or not known."""
+        """Drop these staged transactions. Transactions that are committed or unknown are left alone."""
         await self._connection.ask(AbortStaged(app, tuple(staged)), Done)
 
     # --- batches ---------------------------------------------------------------------------------------------
@@ -227,9 +231,9 @@ class Log:
         wait_s: float = 0.0,
         isolation: str = "committed",
     ) -> tuple[ReadAnswer, list[tuple[BatchHeader, memoryview]]]:
-        """Whole batches from a position on, as they lie in the log: what ``tidelog.batch.format`` decodes. The first
-        may begin before. None after ``wait_s`` (30 at most) without news. Raises ``OFFSET_OUT_OF_RANGE``,
-        ``LOG_TRUNCATED``, ``CORRUPT_BATCH``."""
+        """Read whole batches from a position on, as they are in the log; ``tidelog.batch.format`` decodes them. The
+        first batch may begin before the position. Returns none after ``wait_s`` (at most 30) without new batches.
+        Raises ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``CORRUPT_BATCH``."""
         wait_ms = round(1000 * wait_s)
         request = Read(
             topic_id,
@@ -245,31 +249,33 @@ class Log:
         return answer, list(split(answer.payload))
 
     def sender(self, acks: str, transaction: str = "") -> BatchSender:
-        """For batches that the caller has encoded and numbered; of a transaction of this application, if any."""
+        """Open a sender for batches that the caller has encoded and numbered, if wanted in a transaction of this
+        application."""
         return BatchSender(self._connection, ACKS[acks], transaction)
 
     async def producer_ids(self, count: int) -> ProducerId:
-        """So many producer ids that nobody else ever gets, for a ``sender``: from ``producer_id`` on, at epoch 0,
-        with one ``ticket`` for ``use_producer``. Raises ``UNSUPPORTED`` where the gateway's release gives one at a
-        time."""
+        """Reserve producer ids that nobody else ever gets, for a ``sender``: consecutive from ``producer_id``, at
+        epoch 0, with one ``ticket`` for ``use_producer``. Raises ``UNSUPPORTED`` if the gateway's release gives one
+        id at a time."""
         answer = await self._connection.ask(InitProducer(count), ProducerId)
         if answer.count < count:
             raise refuse("UNSUPPORTED", f"the gateway's release does not give {count} producer ids at a time")
         return answer
 
     def use_producer(self, producer_id: int, epoch: int, ticket: str) -> None:
-        """A ``sender`` of this client will send batches under that producer id. ``ticket``: what the cluster gave
-        with the id, perhaps to another process of the same principal; "" where the cluster needs none."""
+        """Announce that a ``sender`` of this client will send batches under that producer id. ``ticket``: the ticket
+        that the cluster gave with the id, perhaps to another process of the same principal; "" if the cluster needs
+        none."""
         self._connection.use_producer(producer_id, epoch, ticket)
 
     async def task_producer(self, app: str, owner: str, batch: int, task: int, timeout_s: float) -> TaskProducer:
-        """The producer of a task of a numbered batch of an application, for a ``sender``: the same for every
-        attempt, as long as no later batch has begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``,
-        ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or ``UNSUPPORTED_LEVEL`` where the cluster does not have this."""
+        """Return the producer of a task of a numbered batch of an application, for a ``sender``. Every attempt gets
+        the same one, as long as no later batch has begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``,
+        ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or ``UNSUPPORTED_LEVEL`` if the cluster lacks this feature."""
         return await self._connection.ask(InitTaskProducer(app, owner, batch, task), TaskProducer, timeout_s)
 
     def appender(self, topic_id: str, partition: int) -> ConditionalAppender:
-        """For batches that belong at offsets of their own: copies of another log."""
+        """Open an appender for batches that have offsets already: copies of another log."""
         return ConditionalAppender(self._connection, topic_id, partition)
 
 
@@ -283,7 +289,7 @@ def open_log(
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
-    """What ``connect`` of every loop gives."""
+    """Open a ``Log`` on this loop; every ``connect`` calls it."""
     gateways = (urls,) if isinstance(urls, str) else tuple(urls)
     if not gateways:
         raise ConfigError("no gateway URL is given")

@@ -1,4 +1,4 @@
-"""What a client asks of the cluster before it reads, writes or administers: topics, and the offsets of places."""
+"""Look-ups in the cluster before reading, writing or administration: topics, and the offsets of places."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 async def ask_topics(connection: GatewayConnection, name: str, *, offsets: bool = False) -> tuple[TopicInfo, ...]:
-    """Ask for the topic of that name; empty where there is none."""
+    """Return the topic of that name; empty if there is none."""
     return (await connection.ask(Metadata(topics=(name,), offsets=offsets), MetadataAnswer)).topics
 
 
@@ -36,7 +36,7 @@ async def describe_topic(connection: GatewayConnection, name: str, *, offsets: b
 
 
 def check_partitions(topic: TopicInfo, partitions: Iterable[int]) -> None:
-    """Raises ``UNKNOWN_TOPIC`` for one that the topic does not have."""
+    """Raise ``UNKNOWN_TOPIC`` for a partition that the topic does not have."""
     count = len(topic.partitions)
     for partition in partitions:
         if not 0 <= partition < count:
@@ -50,7 +50,7 @@ async def list_offsets(
     partitions: Iterable[int],
     isolation: str = "committed",
 ) -> dict[int, OffsetAnswer]:
-    """Find the offset at a place of each of these partitions; see ``PartitionAdmin.list_offsets``."""
+    """Return the offset of a place in each of these partitions; see ``PartitionAdmin.list_offsets``."""
     kind, timestamp_ms = parse_place(at)
 
     async def ask(partition: int) -> OffsetAnswer:
@@ -61,9 +61,9 @@ async def list_offsets(
 
 
 async def find_offset(connection: GatewayConnection, request: ListOffset) -> OffsetAnswer:
-    """One offset. A gateway of an earlier release answers a request by time with the beginning of a batch, as
-    leaders do. Then the record is found here. If the batch cannot be decoded, its first offset is the answer: a
-    reader that begins there gets the error."""
+    """Return the offset of a place in one partition. Gateways of an earlier release, like leaders, answer a request
+    by time with the first offset of a batch. The record is then found here. If the batch cannot be decoded, its first
+    offset is the answer, and a reader that begins there gets the error."""
     answer = await connection.ask(request, OffsetAnswer)
     if not 0 <= answer.timestamp_ms < request.timestamp_ms:
         return answer
@@ -82,7 +82,7 @@ async def find_offset(connection: GatewayConnection, request: ListOffset) -> Off
 async def find_positions(
     connection: GatewayConnection, topic: TopicInfo, where: Where, partitions: list[int], isolation: str = "committed"
 ) -> dict[int, Position]:
-    """Find a place in each of these partitions."""
+    """Return the position of a place in each of these partitions."""
     if isinstance(where, int):
         if where < 0:
             raise ConfigError(f"an offset is not negative: {where}")
@@ -98,7 +98,7 @@ async def find_positions(
 
 
 def parse_place(at: str | datetime) -> tuple[str, int]:
-    """Return what a request calls a place, and its time in milliseconds, or -1. Raises ``ConfigError``."""
+    """Return the name of a place on the wire, and its time in milliseconds or -1. Raises ``ConfigError``."""
     if isinstance(at, datetime):
         return "timestamp", round(at.timestamp() * 1000)
     if at not in ("earliest", "latest"):
@@ -107,7 +107,7 @@ def parse_place(at: str | datetime) -> tuple[str, int]:
 
 
 async def ask_each(loop: Loop, ask: Callable[[int], Awaitable[T]], keys: Iterable[int]) -> dict[int, T]:
-    """Ask for every key at once; the first error ends all."""
+    """Ask for every key concurrently. The first error ends all requests."""
     answers: dict[int, T] = {}
 
     async def one(key: int) -> None:

@@ -25,34 +25,31 @@ def check(faults: dict[str, bool]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """How a producer batches and what it promises. Times in seconds, sizes in bytes.
-
-    The defaults serve both ends: a record that comes alone leaves at once (linger only counts while earlier batches
-    of its partition are still on their way), a flood of records fills batches of 128 KiB, and larger ones where it
-    would have to wait anyway.
-    """
+    """How a producer batches and what it promises. Times in seconds, sizes in bytes. The defaults serve two loads. A
+    lone record leaves at once, since linger only counts while earlier batches of its partition are in flight. A flood
+    of records fills batches of 128 KiB, and larger ones while they have to wait anyway."""
 
     acks: str = "all"
-    """``none``: nothing is known of what becomes of it; ``leader``: durable on the leader; ``all``: committed."""
+    """Durability to wait for. ``none``: no acknowledgement; ``leader``: durable on the leader; ``all``: committed."""
     compression: Codec = "none"
     linger_s: float = 0.005
-    """Longest that a batch waits for company while earlier ones are in flight; 0: never."""
+    """Longest time that a batch waits for more records while earlier ones are in flight; 0: never."""
     batch_bytes: int = 128 << 10
-    """A batch is sent when it has this much; at most the topic's ``max_batch_bytes``, for which it is lowered. While
-    ``max_in_flight`` batches are before it, it goes on to fill, to as much as half of them, and takes their places:
-    one large batch costs the servers less than several."""
+    """Size at which a batch is sent; lowered to the topic's ``max_batch_bytes``. While ``max_in_flight`` batches
+    precede it, a batch goes on to fill, up to half of their total size, and takes their places: one large batch costs
+    the servers less than several."""
     delivery_timeout_s: float = 30.0
-    """From ``submit`` on; then the record has failed, perhaps with unknown outcome."""
+    """Time from ``submit`` on after which a record has failed, perhaps with unknown outcome."""
     request_timeout_s: float = 10.0
-    """How long a gateway may try one batch before the producer asks again."""
+    """Time that a gateway may try one batch before the producer sends it again."""
     max_in_flight: int = 5
-    """Batches of one partition on their way at a time. When idempotent, order is kept with any number, and there are
-    at most as many as the cluster allows (``window``, 5)."""
+    """Most batches of one partition in flight. An idempotent producer keeps the order with any number, and never has
+    more in flight than the cluster allows (``window``, 5)."""
     buffer_bytes: int = 32 << 20
-    """Records that are not acknowledged yet; ``submit`` waits when there are more."""
+    """Bytes of records that may be unacknowledged; ``submit`` waits when there are more."""
     idempotent: bool | None = None
-    """A retry never writes a record twice. None: yes, unless acks is ``none``. Without it the producer never
-    retries by itself, since that could change the order or write twice."""
+    """Whether a retry never writes a record twice. None: yes, unless acks is ``none``. Without idempotence the
+    producer does not retry by itself, since a retry could change the order or write twice."""
     backoff_s: float = 0.1
     """Pause of a partition before a batch is tried again after an error."""
 
@@ -74,32 +71,33 @@ class ProducerOptions:
 
     @property
     def is_idempotent(self) -> bool:
-        """What ``idempotent`` means in the end."""
+        """The effective value of ``idempotent``."""
         return self.acks != "none" if self.idempotent is None else self.idempotent
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """How far ahead a consumer reads, from whom, and how old what it gets may be."""
+    """How far ahead a consumer reads, from which replicas, and how stale the records may be."""
 
     buffer_bytes: int = 32 << 20
-    """Bytes that may wait in this process for the application, all partitions of the consumer together."""
+    """Bytes that may wait in this process for the application, over all partitions of the consumer."""
     partition_bytes: int = 4 << 20
-    """Of these at most so many for one partition; at least 64 KiB each, however many partitions there are."""
+    """Most of these bytes for one partition; at least 64 KiB each, with any number of partitions."""
     backoff_s: float = 0.1
-    """Pause of a partition before it is asked for again after an error that may pass."""
+    """Pause of a partition before it is read again after an error that may pass."""
     read_from: str = "leader"
-    """``leader``; or ``any`` replica in sync or learner, which spares the leader. Only committed records in either
-    case."""
+    """Replicas to read from. ``leader``; or ``any`` replica in sync or learner, which spares the leader. Only
+    committed records are read in either case."""
     consistency: str = "eventual"
-    """What an answer holds at least, besides nothing that is not committed. ``eventual``: what the replica knows of;
-    ``bounded``: everything committed until ``max_staleness_s`` before; ``linearizable``: everything committed before
-    it was asked, which only a leader can tell."""
+    """What a read must include of the committed records. ``eventual``: what the replica knows of; ``bounded``:
+    everything committed until ``max_staleness_s`` before; ``linearizable``: everything committed before the request,
+    which only a leader can guarantee."""
     max_staleness_s: float | None = None
-    """The bound of ``bounded``. A replica that cannot show that it is as fresh as that leaves it to the leader."""
+    """The bound of ``bounded``. A replica that cannot show that it is fresh enough leaves the read to the leader."""
     isolation: str = "committed"
-    """``committed``: of transactions only what is committed, in the order of the log: what lies behind an open one
-    waits for its end. ``uncommitted``: everything, also what is aborted later."""
+    """Which records of transactions are read. ``committed``: only those of committed ones, in the order of the log,
+    so records behind an open transaction wait for its end; ``uncommitted``: all, also those that are aborted
+    later."""
     on_unreadable: str = "raise"
     """What happens at a batch that cannot be decoded. ``raise``: the error ``UnreadableBatch``, and the partition
     stands before it; ``skip``: the batch is passed over, counted and logged. A batch whose CRC is wrong is never
@@ -132,11 +130,11 @@ class ConsumerOptions:
 
     @property
     def max_staleness_ms(self) -> int:
-        """As the wire has it: -1 for none."""
+        """The bound in milliseconds as sent on the wire; -1 for none."""
         return -1 if self.max_staleness_s is None else int(self.max_staleness_s * 1000)
 
     def credit(self, partitions: int) -> int:
-        """Bytes that one of so many partitions may have under way or waiting."""
+        """Return the bytes that one of this many partitions may have in flight or waiting."""
         return max(64 << 10, min(self.partition_bytes, self.buffer_bytes // max(partitions, 1)))
 
 
@@ -145,18 +143,18 @@ class GroupOptions:
     """How a consumer is a member of its group. Times in seconds."""
 
     session_timeout_s: float = 45.0
-    """A member that is not heard of for so long has lost its partitions to others."""
+    """Time without a heartbeat after which a member has lost its partitions to others."""
     rebalance_timeout_s: float = 60.0
-    """A member that is to give up partitions and does not in this time is out: the longest that the application may
-    take for one record, or one batch where it takes batches."""
+    """Time within which a member must give up partitions, or be removed from the group: the longest that the
+    application may take for one record, or for one batch if it takes batches."""
     assignor: str = ""
-    """``sticky``: few partitions move; ``range``: neighbouring partitions, the same ones of every topic; "": the
-    group's."""
+    """Rule of assignment. ``sticky``: few partitions move; ``range``: neighbouring partitions, the same ones of every
+    topic; "": the group's."""
     auto_commit_s: float | None = 5.0
-    """What the application has finished is committed so often, and before partitions are given up. None: only
-    ``commit`` commits."""
+    """Interval at which finished positions are committed; they are also committed before partitions are given up.
+    None: only ``commit`` commits."""
     backoff_s: float = 0.1
-    """Pause before the member asks again after an error that may pass."""
+    """Pause before the member repeats a request after an error that may pass."""
 
     def __post_init__(self) -> None:
         check(

@@ -1,4 +1,4 @@
-"""The face of a producer: one task that sends, callers that add records to the core."""
+"""A producer, as an application sees it: one task sends, and callers add records to the core."""
 
 from __future__ import annotations
 
@@ -32,32 +32,34 @@ if TYPE_CHECKING:
     from tidelog.tracing import Tracing
 
 CHECKPOINT_EVERY = 256
-"""Records that ``submit`` takes before it lets other tasks run."""
+"""``submit`` lets other tasks run after this many records."""
 CLOSED = ("TOPIC_READ_ONLY", "TOPIC_PAUSED")
 """Errors of a partition that takes no records at present."""
 LOOK_S = 5.0
-"""Pause between two requests for the metadata, to see whether such partitions take records again."""
+"""Pause between two requests for the metadata while such partitions exist."""
 REMEMBERED_FAILURES = 1000
-"""Failed batches whose records nobody asked about, kept one by one until the producer ends."""
+"""Number of failed batches that are kept one by one until the producer ends, unless their failures were reported."""
 
 WallClock = Callable[[], int]
 
 
 class Ack(NamedTuple):
-    """Where a record is. ``offset`` is -1 where it is not known: with ``acks="none"``, and for a retry that came so
-    late that the leader only knows that it has the record."""
+    """The place of an acknowledged record. ``offset`` is -1 if it is not known: with ``acks="none"``, and for a retry
+    so late that the leader only knows that it has the record."""
 
     partition: int
     offset: int
     leader_epoch: int
     durability: str
-    """What was reached: ``received``, ``leader`` or ``all``, ``/``, the topic's flush policy: ``all/fsync``."""
+    """Durability that was reached: ``received``, ``leader`` or ``all``, then ``/`` and the topic's flush policy:
+    ``all/fsync``."""
     timestamp_ms: int
 
 
 class DeliveryFailed(TidelogError):
-    """Records were not acknowledged, and nobody waited for their ``Pending``. ``failed`` says how many; ``code`` and
-    ``unknown_outcome`` are those of the first (they may be in the log if the latter is true for any)."""
+    """Records were not acknowledged, and nobody waited for their ``Pending``. ``failed`` is their number. ``code``
+    and ``unknown_outcome`` are those of the first record, except that ``unknown_outcome`` is true if it is true for
+    any."""
 
     def __init__(self, failed: int, first: TidelogError) -> None:
         super().__init__(
@@ -70,7 +72,7 @@ class DeliveryFailed(TidelogError):
 
 
 class Pending:
-    """A record that was accepted and is not acknowledged yet, perhaps."""
+    """An accepted record, with its acknowledgement or failure once that is known."""
 
     __slots__ = ("_batch", "_index", "_loop", "_timestamp_ms", "_told")
 
@@ -83,12 +85,12 @@ class Pending:
 
     @property
     def partition(self) -> int:
-        """Where the record goes."""
+        """The partition of the record."""
         return self._batch.partition
 
     @property
     def is_settled(self) -> bool:
-        """``result`` will not raise ``RuntimeError``."""
+        """Whether ``result`` will return or raise the outcome, rather than ``RuntimeError``."""
         return self._batch.settled
 
     async def wait(self) -> Ack:
@@ -101,8 +103,8 @@ class Pending:
         return self.result()
 
     def result(self) -> Ack:
-        """The acknowledgement. Raises the error that the record failed with: ``unknown_outcome`` says whether it may
-        be in the log all the same."""
+        """Return the acknowledgement. Raises the error that the record failed with. Its ``unknown_outcome`` is true
+        if the record may be in the log all the same."""
         batch = self._batch
         if not batch.settled:
             raise RuntimeError("not settled yet: await wait()")
@@ -142,7 +144,7 @@ class Producer:
         self._partitioner.close(_closed_of(topic))
         self._looking = False
         self._look_at = self._loop.now() + LOOK_S
-        """When the metadata is next requested, while some partitions take no records."""
+        """When the metadata is next requested while some partitions take no records."""
         self._wake = self._loop.event()
         self._room = self._loop.event()
         self._quiet = self._loop.event()
@@ -166,11 +168,13 @@ class Producer:
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Ack:
-        """Send a record and wait for its acknowledgement. Raises ``BrokerError`` when it failed (see ``Pending``).
+        """Send a record and wait for its acknowledgement. Raises ``BrokerError`` if the record failed (see
+        ``Pending``).
 
-        With ``expected_offset`` it is appended there or not at all: of several writers that expect the same offset
-        one wins, the others are refused with ``UNEXPECTED_OFFSET``, whose ``detail["end_offset"]`` says where the
-        log ends. Name the partition, or a key."""
+        With ``expected_offset`` the record is appended there or not at all. If several writers expect the same offset
+        one wins, and the others are refused with ``UNEXPECTED_OFFSET``; ``detail["end_offset"]`` is the log's end. A
+        partition or a key must be given.
+        """
         pending = await self.submit(
             value,
             key=key,
@@ -191,8 +195,9 @@ class Producer:
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Pending:
-        """Accept a record; waits only while ``buffer_bytes`` are unacknowledged (and lets other tasks run now and
-        then). Raises ``BATCH_TOO_LARGE`` for what no batch can hold, ``Closed``, ``TypeError``, ``ValueError``."""
+        """Accept a record. Waits only while ``buffer_bytes`` are unacknowledged, and lets other tasks run now and
+        then. Raises ``BATCH_TOO_LARGE`` if no batch can hold the record, ``Closed``, ``TypeError``,
+        ``ValueError``."""
         core = self._core
         if self._closed or core.buffered >= self.options.buffer_bytes:
             await self._wait_room()
@@ -218,22 +223,22 @@ class Producer:
         return Pending(batch, len(batch.records) - 1, timestamp_ms, self._loop)
 
     async def flush(self) -> None:
-        """Nothing lingers; wait until everything submitted so far, and by others meanwhile, is settled. Failures are
-        told by each ``Pending``, or at the end of the producer."""
+        """Send everything without lingering and wait until every record is settled, also those that others submit
+        meanwhile. Failures are reported by each ``Pending``, or at the end of the producer."""
         while not self._core.is_idle:
-            self._core.seal_all()
+            self._core.close_open_batches()
             self._wake.set()
             await self._quiet.wait()
         await self._loop.checkpoint()
 
     @property
     def throttled_acks(self) -> int:
-        """How many acknowledgements asked this producer to pause because a partition's leader is slow."""
+        """Number of acknowledgements that asked this producer to pause because a partition's leader is slow."""
         return self._core.throttled_acks
 
     @property
     def throttled_s(self) -> float:
-        """For how long this producer was asked to pause so far, in seconds, all partitions added up."""
+        """Total time in seconds that this producer was asked to pause, summed over all partitions."""
         return self._core.throttled_s
 
     # --- the work --------------------------------------------------------------------------------------------
@@ -290,7 +295,7 @@ class Producer:
                 try:
                     await link.send(message)
                 except TidelogError as error:
-                    self._connection.error = error  # the connection notices too and tells ``on_link_down``
+                    self._connection.error = error  # the connection notices, too, and calls ``on_link_down``
                 continue
             deadline = core.deadline()
             if core.wants_producer_id and link is not None and not self._asking:
@@ -308,7 +313,7 @@ class Producer:
             await self._loop.wait(self._wake, math.inf if deadline is None else deadline)
 
     def _on_metadata(self, answer: Message | TidelogError) -> None:
-        """Metadata came, or an error: see which partitions take records now."""
+        """Handle an answer with metadata or an error: update the set of partitions that take no records."""
         self._looking, self._look_at = False, self._loop.now() + LOOK_S
         self._wake.set()
         if isinstance(answer, MetadataAnswer) and answer.topics:
@@ -319,7 +324,7 @@ class Producer:
         self._wake.set()
         if isinstance(answer, ProducerId):
             if self._closed and self._core.is_idle:
-                return  # nothing will be sent any more
+                return  # the producer has ended
             for id in self._core.on_producer_id(answer.producer_id, answer.window):
                 self._connection.release_producer(id, 0)
             self._connection.use_producer(answer.producer_id, 0, answer.ticket)
@@ -329,17 +334,17 @@ class Producer:
                 self._note(self._core.fail_all(answer))
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
-        """Acks arrived (called by the connection)."""
+        """Handle acks (called by the connection)."""
         self._note(self._core.on_produced(acks, self._loop.now()))
         self._wake.set()
 
     def on_link_up(self) -> None:
-        """A gateway is there (called by the connection)."""
+        """Handle a new link (called by the connection)."""
         self._core.on_link_up()
         self._wake.set()
 
     def on_link_down(self) -> None:
-        """The gateway is gone (called by the connection)."""
+        """Handle the loss of the link (called by the connection)."""
         self._note(self._core.on_link_down(self._loop.now()))
         self._wake.set()
 
@@ -369,20 +374,20 @@ class Producer:
             self._first_error = self._first_error or oldest.error
 
     def failure(self) -> DeliveryFailed | None:
-        """What has failed so far without anyone having been told."""
+        """Return the failures that were not reported to a caller; None if there are none."""
         untold = [batch for batch in self._failed if batch.reported < batch.count]
         count = self._forgotten + sum(batch.count - batch.reported for batch in untold)
         first = self._first_error or (untold[0].error if untold else None)
         return DeliveryFailed(count, first) if first is not None else None
 
     def begin(self, start: Callable[[Work], None]) -> None:
-        """Have the sending task started."""
+        """Start the sending task."""
         start(self._run)
         if self._connection.link is not None:
             self.on_link_up()
 
     def abandon(self) -> None:
-        """The end: nothing is sent or heard any more."""
+        """End the producer: nothing is sent or received any more."""
         self._closed = True
         self._room.set()
         self._connection.remove_producer(self._number)
@@ -392,12 +397,12 @@ class Producer:
 
 
 class TracedProducer(Producer):
-    """A producer whose records have spans: from ``submit`` until they are acknowledged or have failed."""
+    """A producer whose records have spans, from ``submit`` until they are acknowledged or have failed."""
 
     def __init__(self, tracing: Tracing, *how: Any) -> None:
         self._tracing = tracing
         self._spans: dict[Batch, list[tuple[int, Span]]] = {}
-        """Of batches that are not settled, by the record's place in the batch."""
+        """Spans of records in batches that are not settled, with the record's place in the batch."""
         super().__init__(*how)
 
     async def submit(self, value: bytes | None, *, headers: Headers | None = None, **details: Any) -> Pending:
@@ -432,7 +437,7 @@ def make_producer(
     wall_ms: WallClock,
     identity: TransactionIdentity | None = None,
 ) -> Producer:
-    """Make a producer: one that traces, where the connection was opened with ``tracing``."""
+    """Return a producer, or one that traces if the connection was opened with ``tracing``."""
     if connection.tracing is None:
         return Producer(connection, topic, options, wall_ms, identity)
     return TracedProducer(connection.tracing, connection, topic, options, wall_ms, identity)
@@ -442,8 +447,8 @@ def make_producer(
 async def open_producer(
     connection: GatewayConnection, topic: TopicInfo, options: ProducerOptions, wall_ms: WallClock
 ) -> AsyncIterator[Producer]:
-    """A producer and its sending task. At the end everything is acked, or ``DeliveryFailed`` says what is not; only
-    a cancelled producer gives up at once."""
+    """Open a producer and its sending task. At the end every record is acked, or ``DeliveryFailed`` reports those
+    that are not. Only a cancelled producer gives up at once."""
     if not topic.partitions:
         raise ConfigError(f"{topic.name} has no partitions")
     failure: Exception | None = None
@@ -469,7 +474,7 @@ async def open_producer(
 
 
 def _closed_of(topic: TopicInfo) -> list[int]:
-    """The partitions that take no records at present."""
+    """Return the partitions that take no records at present."""
     return [partition.partition for partition in topic.partitions if partition.read_only or partition.paused]
 
 

@@ -1,4 +1,4 @@
-"""What every kind of consumer is for the application: an asynchronous iterator over records."""
+"""What all kinds of consumer have in common: an asynchronous iterator over records."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ log = logging.getLogger("tidelog.client")
 
 
 class RecordStream(ABC):
-    """Iterate over it for records, in order per partition; ``next_records`` gives a whole batch at a time.
+    """Iterate over it for records, in order per partition; ``next_records`` returns a whole batch at a time.
 
-    A batch that cannot be decoded is an ``UnreadableBatch`` error, and the partition stands before it. With
+    A batch that cannot be decoded raises ``UnreadableBatch``, and the partition stands before it. With
     ``on_unreadable="skip"`` it is passed over, counted (``skipped_batches``, ``skipped_offsets``) and logged as a
-    warning of the logger ``tidelog.client``."""
+    warning of the logger ``tidelog.client``.
+    """
 
     topic_id = ""
-    """Which topic of that name it is; known when the consumer is open."""
+    """Id of the topic that is read; known when the consumer is open."""
     skipped_batches = 0
-    """Batches that were passed over since they cannot be decoded."""
+    """Number of batches that were passed over because they cannot be decoded."""
     skipped_offsets = 0
-    """Offsets of these batches that were to be read."""
+    """Number of offsets in those batches that were to be read."""
 
     def __init__(self, topic: str, on_unreadable: str) -> None:
         self.topic = topic
@@ -36,14 +37,14 @@ class RecordStream(ABC):
         self.current: Fetched | None = None
         """The batch that ``next_records`` opened last."""
         self.last: Record | None = None
-        """The record of it that was handed out last, where they are handed out one by one."""
+        """The record of ``current`` that was handed out last, if records are handed out one by one."""
         self._records: Iterator[Record] = iter(())
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Record:
-        """The next record. Raises ``StopAsyncIteration`` at the end, if one was asked for."""
+        """Return the next record. Raises ``StopAsyncIteration`` at the end, if an end was requested."""
         record = next(self._records, None)
         if record is None:
             records = await self.next_records()
@@ -55,7 +56,8 @@ class RecordStream(ABC):
         return record
 
     async def next_records(self) -> list[Record]:
-        """The records of the next batch; empty at the end. Do not mix with iteration in the middle of a batch."""
+        """Return the records of the next batch; empty at the end. Do not mix with iteration in the middle of a
+        batch."""
         while (fetched := await self.next_batch()) is not None:
             records = self._decoded(fetched)
             if records:
@@ -64,8 +66,8 @@ class RecordStream(ABC):
         return []
 
     def _decoded(self, fetched: Fetched) -> list[Record]:
-        """The records of the batch that ``next_batch`` gave last; none where it is skipped. Raises
-        ``UnreadableBatch``: then the partition stands before it."""
+        """Return the records of the batch that ``next_batch`` returned last; none if it is skipped. Raises
+        ``UnreadableBatch``: then the partition stands before the batch."""
         try:
             return fetched.records(self.topic)
         except UnreadableBatch as error:
@@ -79,20 +81,20 @@ class RecordStream(ABC):
 
     @abstractmethod
     def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
-        """The batch that was given last cannot be used: read no further there."""
+        """Stop reading before the batch that was returned last, because it cannot be decoded."""
 
     @abstractmethod
     async def next_batch(self) -> Fetched | None:
-        """The next batch as it came, not decoded (control batches too); None at the end."""
+        """Return the next batch, not decoded (control batches too); None at the end."""
 
     def _begin_batch(self) -> None:
-        """The application is done with the batch before."""
+        """Finish the batch before and open this one."""
         self.current = self.last = None
         self._records = iter(())
 
     @property
     def reached(self) -> Position | None:
-        """The end of what was handed out of the current batch, if that was not all of it at once."""
+        """The end of what was handed out of the current batch; None if it was handed out whole."""
         return None if self.last is None else Position(self.last.leader_epoch, self.last.offset + 1)
 
     @abstractmethod
@@ -101,7 +103,7 @@ class RecordStream(ABC):
 
     @abstractmethod
     async def _open(self) -> object:
-        """Find out where to read; once."""
+        """Look up where to read; once."""
 
     async def __aenter__(self) -> Self:
         await self._open()

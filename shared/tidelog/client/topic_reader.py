@@ -1,8 +1,8 @@
-"""Reading the partitions of topics that a consumer core asks for.
+"""Reads the partitions of topics that a consumer core asks for.
 
-A ``TopicReader`` puts a consumer core on a connection, and subscribes to what the core asks for. Every kind of
-consumer that reads forwards has one for each topic. ``Readers`` has those of a group's member, whose partitions come
-and go.
+A ``TopicReader`` connects a consumer core to a connection, and subscribes to what the core asks for. Every kind of
+consumer that reads forwards has one for each topic. ``Readers`` holds those of a group's member, whose partitions
+come and go.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Wakeup:
         self._event = loop.event()
 
     def ring(self) -> None:
-        """There is news."""
+        """Wake the task."""
         self._event.set()
 
     async def wait(self, connection: GatewayConnection, readers: Collection[TopicReader]) -> None:
-        """Until there is news, or something is due; that is done then. Raises ``Unreachable`` where there was no
+        """Wait for a wakeup, or until a reader has something due, and do that. Raises ``Unreachable`` if there was no
         gateway for the request timeout."""
         self._event = self._loop.event()
         deadlines = [at for reader in readers if (at := reader.core.deadline()) is not None]
@@ -52,7 +52,7 @@ class TopicReader:
     def __init__(
         self,
         connection: GatewayConnection,
-        bell: Wakeup,
+        wakeup: Wakeup,
         topic: str,
         topic_id: str,
         options: ConsumerOptions,
@@ -62,7 +62,7 @@ class TopicReader:
         self.topic = topic
         self.topic_id = topic_id
         self._connection = connection
-        self._bell = bell
+        self._wakeup = wakeup
         self._options = options
         credit = options.credit(len(starts))
         self.core = ConsumerCore(topic, starts, ends, credit, options.backoff_s, lambda: connection.add_sub(self))
@@ -73,25 +73,25 @@ class TopicReader:
     def close(self) -> None:
         """Stop reading for good."""
         self.perform(self.core.close())
-        self._bell.ring()
+        self._wakeup.ring()
 
     def on_link_up(self) -> None:
-        """A gateway is there (called by the connection)."""
+        """Handle a new link (called by the connection)."""
         self.perform(self.core.on_link_up(self._connection.loop.now()))
-        self._bell.ring()
+        self._wakeup.ring()
 
     def on_link_down(self) -> None:
-        """The gateway is gone (called by the connection)."""
+        """Handle the loss of the link (called by the connection)."""
         self.core.on_link_down()
-        self._bell.ring()
+        self._wakeup.ring()
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """Batches arrived (called by the connection)."""
+        """Handle batches (called by the connection)."""
         self.perform(self.core.on_delivery(delivery, self._connection.loop.now()))
-        self._bell.ring()
+        self._wakeup.ring()
 
     def perform(self, effects: list[Effect]) -> None:
-        """What the core wants to be done."""
+        """Perform the effects of the core."""
         link = self._connection.link
         for effect in effects:
             match effect:
@@ -120,17 +120,17 @@ class TopicReader:
         def done(answer: Message | TidelogError) -> None:
             if isinstance(answer, TidelogError):
                 self.core.on_subscribed(sub, answer, self._connection.loop.now())
-                self._bell.ring()
+                self._wakeup.ring()
 
         return done
 
 
 class Readers:
-    """The readers of a group's member, one for each topic. ``bell`` is rung when there is news."""
+    """The readers of a group's member, one for each topic. ``wakeup`` is rung when something has arrived."""
 
-    def __init__(self, connection: GatewayConnection, bell: Wakeup, options: ConsumerOptions) -> None:
+    def __init__(self, connection: GatewayConnection, wakeup: Wakeup, options: ConsumerOptions) -> None:
         self._connection = connection
-        self._bell = bell
+        self._wakeup = wakeup
         self._options = options
         self._readers: dict[str, TopicReader] = {}
         self._turns: deque[str] = deque()
@@ -142,7 +142,7 @@ class Readers:
         return self._readers.values()
 
     def take(self) -> tuple[TopicPartition, Fetched, TopicReader] | None:
-        """The next batch, each topic in turn; it counts as handed out when ``on_taken`` says so."""
+        """Return the next batch, of each topic in turn. It counts as handed out after ``on_taken``."""
         for _ in range(len(self._turns)):
             topic_id = self._turns[0]
             self._turns.rotate(-1)
@@ -159,36 +159,36 @@ class Readers:
         return None
 
     def put_back(self, key: TopicPartition, fetched: Fetched, position: Position) -> None:
-        """The rest of what was taken last is wanted later."""
+        """Put back the rest of the batch that was taken last."""
         self._readers[key.topic_id].core.put_back(fetched, position)
 
     def fail(self, key: TopicPartition, fetched: Fetched, error: TidelogError) -> None:
-        """What was taken last of it cannot be used: it is read no further until ``seek``."""
+        """Stop a partition at the batch that was taken last, because it cannot be used, until ``seek``."""
         reader = self._readers[key.topic_id]
         reader.perform(reader.core.fail(fetched, error))
 
     def read(self, key: TopicPartition, topic: str, position: Position, shared_by: int) -> None:
-        """Read this partition from there on; so many partitions share the bytes that may wait here."""
+        """Read this partition from a position on. ``shared_by`` partitions share the bytes that may wait here."""
         reader = self._readers.get(key.topic_id)
         if reader is None:
-            reader = TopicReader(self._connection, self._bell, topic, key.topic_id, self._options, {}, {})
+            reader = TopicReader(self._connection, self._wakeup, topic, key.topic_id, self._options, {}, {})
             self._readers[key.topic_id] = reader
             self._turns.append(key.topic_id)
         self.share_credit(shared_by)
         reader.perform(reader.core.add(key.partition, position, self._connection.loop.now()))
         if key in self._paused:
             reader.core.pause([key.partition])
-        self._bell.ring()
+        self._wakeup.ring()
 
     def stop(self, key: TopicPartition) -> None:
-        """Hand nothing of it out, and forget that it was paused."""
+        """Hand out no more of a partition, and forget that it was paused."""
         self._paused.pop(key, None)
         reader = self._reading(key)
         if reader is not None:
             reader.perform(reader.core.remove(key.partition))
 
     def share_credit(self, partitions: int) -> None:
-        """So many share the bytes that may wait here."""
+        """Share the bytes that may wait here among this many partitions."""
         credit = self._options.credit(partitions)
         for reader in self.all:
             reader.perform(reader.core.set_credit(credit))
@@ -202,29 +202,29 @@ class Readers:
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """Those of which nothing is handed out now."""
+        """The paused partitions."""
         return list(self._paused)
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Hand nothing of these out until they are resumed; they may not be read yet."""
+        """Hand out no records of these partitions, which need not be read yet, until they are resumed."""
         for key in keys:
             self._paused[key] = None
             if (reader := self._reading(key)) is not None:
                 reader.core.pause([key.partition])
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
-        """Hand them out again."""
+        """Hand out records of these partitions again."""
         for key in keys:
             self._paused.pop(key, None)
             if (reader := self._reading(key)) is not None:
                 reader.core.resume([key.partition])
-        self._bell.ring()
+        self._wakeup.ring()
 
     def seek(self, key: TopicPartition, position: Position) -> None:
-        """Go on there, if it is read yet."""
+        """Go on at a position, if the partition is read already."""
         if (reader := self._reading(key)) is not None:
             reader.perform(reader.core.seek(key.partition, position, self._connection.loop.now()))
-        self._bell.ring()
+        self._wakeup.ring()
 
     def _reading(self, key: TopicPartition) -> TopicReader | None:
         reader = self._readers.get(key.topic_id)

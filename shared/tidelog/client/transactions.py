@@ -1,7 +1,8 @@
-"""Transactions as an application has them, for ``Log``. What is promised: ``docs/transactions.md``.
+"""Transactions as an application sees them, for ``Log``. What is promised: ``docs/transactions.md``.
 
-Whatever fails in a transaction fails all of it: it is aborted, and what the error says tells what to do then.
-``advice`` puts that into one word."""
+Any failure in a transaction fails the whole transaction: it is aborted. ``advice`` says in one word what to do after
+a given error.
+"""
 
 from __future__ import annotations
 
@@ -34,24 +35,24 @@ from tidelog.wire.messages import (
 
 A = TypeVar("A", bound=Message)
 TIMEOUT_S = 60.0
-"""A transaction that is not at its end by then is aborted by the cluster."""
+"""Time after which the cluster aborts a transaction that has not ended."""
 VISIBLE_PAUSE_S = 0.1
-"""Pause between two looks whether a commit is visible everywhere."""
+"""Pause between two checks whether a commit is visible everywhere."""
 _AGAIN = ("TRANSACTION_ABORTED", "UNKNOWN_TRANSACTION", "CLOSED")
 _STOP = ("FENCED_PRODUCER", "INVALID_TRANSACTION", "FORBIDDEN", "UNAUTHENTICATED", "UNKNOWN_TOPIC", "BATCH_TOO_LARGE")
 
 
 def advice(error: TidelogError) -> str:
-    """What to do after a transaction failed with this error: ``again`` (nothing of it counts; do all of it in a new
-    one), ``stop`` (another process has taken over, or it would fail again), ``look`` (nobody knows whether it is
-    committed: read back what it would have changed, such as the positions of the group, before going on)."""
+    """Return what to do after a transaction failed with this error. ``again``: nothing of it counts; repeat all of it
+    in a new transaction. ``stop``: another process has taken over, or it would fail again. ``look``: nobody knows
+    whether it is committed; before going on, read what it would have changed, such as the positions of the group."""
     if error.code in _STOP:
         return "stop"
     return "again" if error.code in _AGAIN or not error.unknown_outcome else "look"
 
 
 class Transaction:
-    """An open transaction. Made by ``Log.transaction`` and ``Log.stage``; records may be sent by many tasks."""
+    """An open transaction. Made by ``Log.transaction`` and ``Log.stage``; many tasks may send records in it."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Transaction:
     ) -> None:
         self.app = identity.app
         self.id = staged
-        """Of a staged transaction: the name by which it is committed."""
+        """The name by which a staged transaction is committed."""
         self.identity = identity
         self._connection = connection
         self._options = options
@@ -78,9 +79,9 @@ class Transaction:
 
     @property
     def pending(self) -> tuple[tuple[str, int], ...]:
-        """Known when the block has ended: (topic, partition) of each partition in which the committed transaction was
-        not visible yet when the coordinator answered. It is committed all the same, and becomes visible there by
-        itself; ``Log.wait_visible`` waits for that. A cluster of an earlier release never names any."""
+        """Known when the block has ended: the (topic, partition) pairs in which the committed transaction was not
+        visible yet when the coordinator answered. It is committed all the same, and becomes visible there by itself;
+        ``Log.wait_visible`` waits for that. A cluster of an earlier release never names any."""
         return self._pending
 
     async def send(
@@ -93,7 +94,8 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Ack:
-        """Send a record to a topic and wait until it is in the log, to be seen when the transaction is committed."""
+        """Send a record to a topic and wait until it is in the log. It becomes visible when the transaction is
+        committed."""
         pending = await self.submit(
             topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )
@@ -109,7 +111,7 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Pending:
-        """Accept a record, as ``Producer.submit``; the end of the transaction waits for it."""
+        """Accept a record, as ``Producer.submit`` does; the end of the transaction waits for it."""
         producer = await self._producer(topic)
         return await producer.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
 
@@ -132,10 +134,10 @@ class Transaction:
     async def commit_offsets(
         self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
     ) -> None:
-        """Have the group come so far, by (topic, partition), if the transaction is committed: what was consumed and
-        what was made of it change together. ``group``: a consumer of ``consume(group=…)``, whose membership counts,
-        and, without ``positions``, all that it has handed out; or the name of a group without members. A consumer
-        must not commit by itself: ``GroupOptions(auto_commit_s=None)``."""
+        """Commit positions of a group, by (topic, partition), together with the transaction: consumed input and
+        produced output change together. ``group``: a consumer of ``consume(group=…)``, whose membership is checked,
+        and, without ``positions``, everything that it has handed out; or the name of a group without members. A
+        consumer must not commit by itself: ``GroupOptions(auto_commit_s=None)``."""
         self._check_open()
         member, generation, instance = "", -1, ""
         if isinstance(group, GroupConsumer):
@@ -155,7 +157,7 @@ class Transaction:
     # --- the end -------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
-        """Everything is in the logs. Raises what failed first."""
+        """Wait until every record is in the log. Raises the first failure."""
         self._closed = True
         for producer in self._producers.values():
             await producer.flush()
@@ -165,7 +167,8 @@ class Transaction:
                 raise failure
 
     def _end(self, ended: TransactionEnded) -> None:
-        """It is committed. Positions of groups are in a topic that this transaction has not described: ``GROUPS``."""
+        """Mark the transaction as committed. Positions of groups are in a topic that this transaction has not
+        described: ``GROUPS``."""
         assert ended.committed
         self._pending = tuple(
             (self._topics.get(share.topic_id, GROUPS), number)
@@ -188,7 +191,7 @@ async def begin_transaction(
     options: ProducerOptions | None,
     wall_ms: WallClock,
 ) -> AsyncIterator[Transaction]:
-    """Begin a transaction, which the block ends, and which is aborted where the block raises. ``staged``: its name if
+    """Begin a transaction, which the end of the block commits, or aborts if the block raises. ``staged``: its name if
     it is to be committed together with others, or ""."""
     wanted = replace(options or ProducerOptions(), acks="all", idempotent=True)
     begin = BeginTransaction(app, random_name(), staged, round(timeout_s * 1000))
@@ -211,7 +214,7 @@ async def begin_transaction(
 
 
 async def wait_visible(connection: GatewayConnection, app: str, timeout_s: float) -> None:
-    """Wait until readers see everything that the application has committed by now; see ``Log.wait_visible``."""
+    """Wait until readers see everything that the application has committed; see ``Log.wait_visible``."""
     until = connection.loop.now() + timeout_s
     while True:
         found = (await connection.ask(ListTransactions(app), ListTransactionsAnswer)).transactions
@@ -229,8 +232,8 @@ async def wait_visible(connection: GatewayConnection, app: str, timeout_s: float
 
 
 def _give_up(connection: GatewayConnection, identity: TransactionIdentity) -> None:
-    """Abort, without waiting for it: also where nobody hears of it, its time-out ends it. What is committed stays
-    so."""
+    """Abort without waiting for an answer. If the abort is lost, the time-out ends the transaction. A committed one
+    stays committed."""
     link = connection.link
     if link is not None:
         request = EndTransaction(*identity, False)

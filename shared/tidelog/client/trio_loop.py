@@ -11,7 +11,7 @@ import trio
 
 from tidelog.client.clock import wall_ms
 from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
-from tidelog.client.loop import Handler, Link, LoopEvent, Work
+from tidelog.client.loop import GatewayLink, Handler, LoopEvent, Work
 from tidelog.client.producer import WallClock
 from tidelog.errors import TidelogError
 from tidelog.net.link import connect_link
@@ -33,11 +33,11 @@ class TrioLoop:
         self.checkpoint = trio.lowlevel.checkpoint
 
     def event(self) -> LoopEvent:
-        """A new event."""
+        """Return a new event."""
         return trio.Event()
 
     async def wait(self, event: LoopEvent, deadline: float = inf) -> None:
-        """Until it is set, or so late."""
+        """Wait until the event is set or the deadline has passed."""
         if deadline == inf:  # a scope of its own costs as much as the waking
             await event.wait()
             return
@@ -45,7 +45,7 @@ class TrioLoop:
             await event.wait()
 
     async def gather(self, calls: Iterable[Work]) -> None:
-        """All at once; the first error ends the others."""
+        """Run all calls concurrently; the first error ends the others."""
         errors: list[TidelogError] = []
 
         async def one(call: Work) -> None:
@@ -63,8 +63,8 @@ class TrioLoop:
 
     @asynccontextmanager
     async def tasks(self) -> AsyncIterator[Callable[[Work], None]]:
-        """Tasks beside the block. A cancellation of the block would reach all tasks of its nursery at once, in any
-        order. So each task has a shield, which is removed when the block has ended."""
+        """Run tasks beside the block. A cancellation of the block would reach all tasks of its nursery at once, in
+        any order. So each task has a shield, which is removed when the block has ended."""
         failure: Exception | None = None
         scopes: set[trio.CancelScope] = set()
 
@@ -92,11 +92,11 @@ class TrioLoop:
             raise failure
 
     def shielded(self) -> AbstractContextManager[object]:
-        """A scope that no cancellation from outside interrupts."""
+        """Return a scope that no cancellation from outside interrupts."""
         return trio.CancelScope(shield=True)
 
-    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:
-        """A link to a gateway."""
+    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
+        """Open a link to a gateway."""
         return connect_link(self._transport, url, hello, handler)
 
 
@@ -112,14 +112,16 @@ def connect(
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
-    """``async with tidelog.connect("ws://127.0.0.1:9292") as log``: connect to any of the gateways, and to
-    another when it is lost. Times in seconds; ``request_timeout_s`` is how long requests wait, with reconnections.
-    ``tls``: whom to trust at URLs with ``wss:``, and the certificate to show. ``token``: says who we are.
-    ``name``: what the histories of the cluster call us where we have no token, nor a certificate. ``tracing``: have
-    producers begin spans and put their context into records (``tidelog.tracing.Tracing``).
+    """Connect to any of the gateways, and to another one when it is lost: ``async with
+    tidelog.connect("ws://127.0.0.1:9292") as log``. Times in seconds; ``request_timeout_s`` is how long requests
+    wait, with reconnections.
 
-    Raises ``Unreachable`` when none can be reached within ``connect_timeout_s``, ``ConfigError`` without a URL, or
-    where the files of ``tls`` cannot be read, ``UNAUTHENTICATED`` where the token is not good or one is needed.
+    ``tls``: certificates to trust at URLs with ``wss:``, and the certificate to show. ``token``: the bearer token
+    that identifies this client. ``name``: how the histories of the cluster name this client if it has neither token
+    nor certificate. ``tracing``: have producers begin spans and put their context into records
+    (``tidelog.tracing.Tracing``). Raises ``Unreachable`` if no gateway can be reached within ``connect_timeout_s``;
+    ``ConfigError`` without a URL, or if the files of ``tls`` cannot be read; ``UNAUTHENTICATED`` if the token is
+    invalid or missing.
     """
     if transport is None:
         from tidelog.net.websocket.transport import WebSocketTransport

@@ -1,4 +1,4 @@
-"""What a pipeline's file says. Pure: a TOML text in, checked values out, with every fault."""
+"""The declaration of a pipeline. Pure: parses a TOML text into checked values, and reports every error."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MARKS = ("line", "bar")
 PICTURES = (".svg", ".png")
 _TEXTS = ("name", "gateway", "checkpoints", "trigger", "delivery")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""What a table may be called: SQL names it."""
+"""Names that a table may have: identifiers of SQL."""
 T = TypeVar("T", "Input", "Step", "DeclaredOutput", "Plot")
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Rows that come later than ``delay`` behind the newest are left out of windows."""
+    """Rows later than ``delay`` behind the newest are left out of windows."""
 
     column: str
     delay: str
@@ -30,17 +30,17 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic as a table."""
+    """A topic that is read as a table."""
 
     name: str
     topic: str
     value: str = "raw"
-    """``raw``: the source's columns as they are; ``json``, ``cbor``: the fields of ``schema``, and ``_key``,
+    """``raw``: the source's columns, unchanged; ``json``, ``cbor``: the fields of ``schema``, and ``_key``,
     ``_topic``, ``_partition``, ``_offset``, ``_timestamp``."""
     schema: str = ""
     """Columns and types of the values, as in SQL."""
     bad: str = ""
-    """Topic for records whose value is not what ``value`` and ``schema`` say; "": such a record ends the pipeline."""
+    """Topic for records whose value does not match ``value`` and ``schema``; "": such a record ends the pipeline."""
     watermark: Watermark | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of the source."""
@@ -48,19 +48,19 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A table made of others."""
+    """A table computed from others."""
 
     name: str
     sql: str = ""
     python: str = ""
-    """``file.py:function``; the function gets the Spark session, in which every table before is a view, and returns
+    """``file.py:function``. The function gets the Spark session, in which every earlier table is a view, and returns
     a DataFrame."""
     watermark: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOutput:
-    """Where a table goes: one streaming query with a checkpoint of its own."""
+    """The destination of a table: one streaming query with a checkpoint of its own."""
 
     name: str
     table: str
@@ -68,9 +68,10 @@ class DeclaredOutput:
     parquet: str = ""
     delta: str = ""
     value: str = "json"
-    """To a topic: ``json`` or ``cbor``: all columns as a map; ``raw``: the table's columns are those of the sink."""
+    """Encoding of records of a topic. ``json`` or ``cbor``: all columns as a map; ``raw``: the table's columns are
+    those of the sink."""
     key: str = ""
-    """To a topic: an SQL expression."""
+    """Key of records of a topic: an SQL expression."""
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of the sink."""
@@ -78,15 +79,15 @@ class DeclaredOutput:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A picture of what the outputs hold when the pipeline has come to its end."""
+    """A picture of the contents of the outputs when the pipeline has ended."""
 
     name: str
     sql: str
-    """Over the Parquet and Delta outputs, each as a table by its name."""
+    """A query over the Parquet and Delta outputs, each a table by its name."""
     x: str
     y: str
     by: str = ""
-    """Column of which each value is a line, or a part of each bar, of its own."""
+    """Column whose values each get a line, or a part of each bar."""
     mark: str = "line"
     title: str = ""
     file: str = ""
@@ -95,7 +96,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline. ``trigger``: ``available-now`` (all that is there, then the end), or a time between batches."""
+    """A pipeline. ``trigger``: ``available-now`` (end after all that is there), or a time between batches."""
 
     name: str
     inputs: tuple[Input, ...]
@@ -106,47 +107,49 @@ class Pipeline:
     checkpoints: str = "checkpoints"
     trigger: str = AVAILABLE_NOW
     delivery: str = ""
-    """Of every topic that is written to, unless its options say otherwise; "": as the sink's."""
+    """Delivery guarantee for output topics, unless their options override it; "": the sink's default."""
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of the Spark session."""
 
 
 def parse(text: str) -> Pipeline:
-    """Raises ``ConfigError`` with every fault, one a line."""
+    """Parse a declaration. Raises ``ConfigError`` with every error, one a line."""
     try:
-        told = tomllib.loads(text)
+        parsed = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the pipeline is not TOML: {error}") from None
     faults: list[str] = []
-    inputs = _each(told, "in", Input, _input, faults)
-    steps = _each(told, "table", Step, _step, faults)
-    outputs = _each(told, "out", DeclaredOutput, _output, faults)
-    plots = _each(told, "plot", Plot, _plot, faults)
+    inputs = _each(parsed, "in", Input, _input, faults)
+    steps = _each(parsed, "table", Step, _step, faults)
+    outputs = _each(parsed, "out", DeclaredOutput, _output, faults)
+    plots = _each(parsed, "plot", Plot, _plot, faults)
     known = (*_TEXTS, "spark", "in", "table", "out", "plot")
-    faults += [f"there is no setting {name}; a pipeline has {', '.join(known)}" for name in told if name not in known]
-    plain = {name: told[name] for name in _TEXTS if name in told}
+    faults += [
+        f"there is no setting {name}; a pipeline has {', '.join(known)}" for name in parsed if name not in known
+    ]
+    plain = {name: parsed[name] for name in _TEXTS if name in parsed}
     faults += [f"{name} is a text" for name, value in plain.items() if not isinstance(value, str)]
-    if not NAME.fullmatch(str(told.get("name", "")).replace("-", "_")):
+    if not NAME.fullmatch(str(parsed.get("name", "")).replace("-", "_")):
         faults.append("name is letters, digits, _ and -, and must be given")
     faults += _references(inputs, steps, outputs)
-    if plots and told.get("trigger", AVAILABLE_NOW) != AVAILABLE_NOW:
+    if plots and parsed.get("trigger", AVAILABLE_NOW) != AVAILABLE_NOW:
         faults.append(f"[plot.{plots[0].name}]: a plot is made at the end, and only trigger available-now has one")
     if faults:
         raise ConfigError("\n".join(faults))
-    settings = {name: str(value) for name, value in told.get("spark", {}).items()}
+    settings = {name: str(value) for name, value in parsed.get("spark", {}).items()}
     return Pipeline(inputs=inputs, steps=steps, outputs=outputs, plots=plots, spark=settings, **plain)
 
 
 def _each(
-    told: Mapping[str, Any], section: str, kind: type[T], check: Callable[[T], list[str]], faults: list[str]
+    parsed: Mapping[str, Any], section: str, kind: type[T], check: Callable[[T], list[str]], faults: list[str]
 ) -> tuple[T, ...]:
-    """Every table of a section, as far as it is right."""
+    """Yield every valid table of a section."""
     made = []
     names = [one.name for one in fields(kind) if one.name not in ("name", "table")]
     wanted = {"in": "topic", "table": "sql or python", "out": "from", "plot": "sql, x and y"}[section]
     allowed = {"from": "table"} if section == "out" else {}
     allowed |= {name.replace("_", "-"): name for name in names}
-    for name, settings in told.get(section, {}).items():
+    for name, settings in parsed.get(section, {}).items():
         where = f"[{section}.{name}]"
         if not NAME.fullmatch(name) or not isinstance(settings, dict):
             faults.append(f"{where}: a name is letters, digits and _, and has settings")

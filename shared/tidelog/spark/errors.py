@@ -1,6 +1,6 @@
-"""What goes wrong in Spark, as texts: Spark shows users the text of an exception and nothing else of it.
+"""Texts of errors in Spark, which shows users the text of an exception and nothing else.
 
-So each begins with a code that stays the same, ``[TIDELOG_DATA_LOSS] …``, and ends with what can be done.
+Each text begins with a stable code, ``[TIDELOG_DATA_LOSS] …``, and ends with what the user can do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CODES = {
     "TIDELOG_VALUE": "a row cannot be a record",
     "TIDELOG_FAILED": "the cluster refused for another reason, which the text names",
 }
-"""The codes and what they mean."""
+"""Code -> meaning."""
 
 _FROM_CLIENT = {
     "UNREACHABLE": "TIDELOG_UNREACHABLE",
@@ -45,25 +45,25 @@ class SourceError(Exception):
 
 
 def translated(error: TidelogError) -> SourceError:
-    """What the client raised, in the source's words."""
+    """Return an error of the client as one of the source."""
     return SourceError(_FROM_CLIENT.get(error.code, "TIDELOG_FAILED"), f"{error.message} ({error.code})")
 
 
 def unreadable(error: UnreadableBatch) -> SourceError:
-    """A batch that cannot be decoded, and what can be done."""
+    """Return the error for a batch that cannot be decoded, with what the user can do."""
     step = f"Read from offset {error.next_offset}, or set onUnreadable=skip to go on with what can be read."
     if error.is_damaged:
         step = "Its bytes were damaged on the way: Spark's next attempt reads them again."
     return SourceError("TIDELOG_CORRUPT", f"{error.place}, cannot be read: {error.why}. {step}")
 
 
-def data_loss(topic: str, partition: int, start: int, end: int, fates: list[tuple[int, int, str]]) -> SourceError:
-    """Not all of the offsets ``start`` up to ``end`` can be read; ``fates`` say of every stretch of them what became
-    of it."""
-    told = "; ".join(f"{_offsets(first, after)}: {fate}" for first, after, fate in fates)
+def data_loss(topic: str, partition: int, start: int, end: int, parts: list[tuple[int, int, str]]) -> SourceError:
+    """Return the error for offsets ``start`` up to ``end`` that cannot all be read. ``parts`` describe each part of
+    the range."""
+    ranges = "; ".join(f"{_offsets(first, after)}: {what}" for first, after, what in parts)
     return SourceError(
         "TIDELOG_DATA_LOSS",
-        f"{topic}/{partition}: {_offsets(start, end)} cannot all be read. {told}. Read from another offset, or set "
+        f"{topic}/{partition}: {_offsets(start, end)} cannot all be read. {ranges}. Read from another offset, or set "
         "failOnDataLoss=false to go on with what is there.",
     )
 

@@ -1,7 +1,9 @@
-"""The streaming source, micro-batch by micro-batch. Spark keeps one reader for a query, in a process of its own, and
-asks it for the end of the next batch; what that is stands in the checkpoint before anything is read, and a batch that
-is run again reads exactly what it read before, or says what of it is gone (``read/checkpoint.py``,
-``read/task.py``)."""
+"""The streaming source, one micro-batch at a time.
+
+Spark keeps one reader per query, in a process of its own, and asks it for the end of the next batch. The end is in
+the checkpoint before anything is read. A batch that is run again therefore reads exactly the same records, or reports
+which of them are gone (``read/checkpoint.py``, ``read/task.py``).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from tidelog.errors import TidelogError
 from tidelog.spark.errors import SourceError, translated
 from tidelog.spark.options import ReadOptions
-from tidelog.spark.read import planner as looking
+from tidelog.spark.read import planner
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.checkpoint import CheckpointOffset, Key, key_of, share
 from tidelog.spark.read.data_loss import PartitionExtent, lost
@@ -37,15 +39,15 @@ if TYPE_CHECKING:
     from tidelog.sync import Log
 
 WAIT_S = 0.5
-"""How long a query without news waits for some: Spark's default trigger asks again at once."""
+"""Time that a query without new records waits for some: Spark's default trigger asks again at once."""
 LOOK_S = 0.1
-"""Pause between two looks meanwhile."""
+"""Pause between two checks for new records."""
 
 log = logging.getLogger("tidelog.spark")
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Plans batches on the driver, reads one range per task."""
+    """Plans batches on the driver; a task reads one range."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -61,12 +63,12 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- where to begin ------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins. The answer stays the same, and with a ``groupId`` it is kept in
-        the group, so that it is the same after a restart too."""
+        """Return where a query without a checkpoint begins. The answer does not change. With a ``groupId`` it is
+        stored as the group's position, so that it stays the same after a restart."""
         if self._initial is None:
             found = self._look()
             options = self.options
-            place = looking.offsets_at(
+            place = planner.offsets_at(
                 self._log, found, options.starting_offsets, "a starting time", options.beyond_time
             )
             offsets.check_named("startingOffsets", place, found)
@@ -81,9 +83,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return self._initial.to_json()
 
     def _kept(self, begin: dict[Key, Position]) -> dict[Key, Position]:
-        """Where the group has come to already."""
+        """Return the group's stored positions."""
         kept = {}
-        with looking.in_words():
+        with planner.translated_errors():
             for topic in sorted({key.topic for key in begin}):
                 for partition, position in self._log.groups.fetch_offsets(self.options.group, topic).items():
                     kept.update({key: position for key in begin if (key.topic, key.partition) == (topic, partition)})
@@ -92,25 +94,25 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- where the next batch ends ---------------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say of the size of a batch."""
+        """Return the limit of a batch that the options set."""
         if self.options.max_offsets:
             return ReadMaxRows(self.options.max_offsets)
         return ReadMinRows(self.options.min_offsets) if self.options.min_offsets else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends with what there is now."""
+        """End the query at the present ends of the logs."""
         self._target = {key_of(extent): Position(extent.end_epoch, extent.end) for extent in self._look()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch; ``start`` where there is nothing for one. Everything below ``start`` is done:
-        that is what the group is told."""
-        mark = CheckpointOffset.from_json(start)
-        self._report(mark)
+        """Return the end of the next batch; ``start`` if there is nothing to read. Everything below ``start`` is
+        done, so that is committed to the group."""
+        checkpoint = CheckpointOffset.from_json(start)
+        self._report(checkpoint)
         until = monotonic() + WAIT_S
         while True:
             found = self._look()
-            self._seen = mark, found
-            end = self._next(mark, found, limit)
+            self._seen = checkpoint, found
+            end = self._next(checkpoint, found, limit)
             if end is not None:
                 self._planned_at = monotonic()
                 return end.to_json()
@@ -119,15 +121,15 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             threading.Event().wait(LOOK_S)
 
     def _next(
-        self, mark: CheckpointOffset, found: Sequence[PartitionExtent], limit: ReadLimit
+        self, checkpoint: CheckpointOffset, found: Sequence[PartitionExtent], limit: ReadLimit
     ) -> CheckpointOffset | None:
-        self._check_topics(mark, found)
+        self._check_topics(checkpoint, found)
         ends = {}
         for extent in found:
-            end = self._end_of(mark, extent)
+            end = self._end_of(checkpoint, extent)
             if end is not None:
                 ends[key_of(extent)] = end
-        starts = {key_of(extent): max(mark.start_of(key_of(extent)).offset, extent.start) for extent in found}
+        starts = {key_of(extent): max(checkpoint.start_of(key_of(extent)).offset, extent.start) for extent in found}
         sizes = {key: end.offset - starts[key] for key, end in ends.items()}
         if self._is_to_wait(sum(max(0, size) for size in sizes.values()), limit):
             return None
@@ -135,19 +137,20 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         taken = share(sizes, most)
         cut = {key: starts[key] + count for key, count in taken.items() if count < sizes[key]}
         epochs = self._epochs_before(cut)
-        at = dict(mark.at)
+        at = dict(checkpoint.at)
         for key, end in ends.items():
             if key in cut:
                 at[key] = Position(epochs.get(key, -1), cut[key])
-            elif key in taken or (sizes[key] <= 0 and end.offset != mark.start_of(key).offset):
+            elif key in taken or (sizes[key] <= 0 and end.offset != checkpoint.start_of(key).offset):
                 at[key] = end  # in the second case nothing is left of it to read
-        if at == dict(mark.at):
+        if at == dict(checkpoint.at):
             return None
-        return CheckpointOffset(at, since=replace(mark, first=False) if mark.first else None)
+        return CheckpointOffset(at, since=replace(checkpoint, first=False) if checkpoint.first else None)
 
-    def _end_of(self, mark: CheckpointOffset, extent: PartitionExtent) -> Position | None:
-        """How far a partition may be read; None: not at all, it came after the query's end was fixed."""
-        start = mark.start_of(key_of(extent)).offset
+    def _end_of(self, checkpoint: CheckpointOffset, extent: PartitionExtent) -> Position | None:
+        """Return up to which position a partition may be read; None for a partition that was created after the
+        query's end was fixed."""
+        start = checkpoint.start_of(key_of(extent)).offset
         if start > extent.end:
             self._judge(lost(extent, extent.end, start, seen=True), 0)
         end = Position(extent.end_epoch, extent.end)
@@ -163,7 +166,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return waiting < self.options.min_offsets and waited_ms < self.options.max_delay_ms
 
     def _epochs_before(self, cut: dict[Key, int]) -> dict[Key, int]:
-        """The leader epochs of the last records of a batch that ends within the logs."""
+        """Look up the leader epochs of the last records of a batch that ends within the logs."""
         epochs = {}
         for topic in sorted({key.topic for key in cut}):
             keys = {key.partition: key for key in cut if key.topic == topic}
@@ -171,7 +174,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             ends = {partition: cut[key] for partition, key in keys.items()}
             try:
                 with self._log.consume(topic, start=starts, end=ends, partitions=list(keys)) as consumer:
-                    while (batch := consumer.next_batch(looking.PLAN_TIMEOUT_S)) is not None:
+                    while (batch := consumer.next_batch(planner.PLAN_TIMEOUT_S)) is not None:
                         epochs[keys[batch.partition]] = batch.header.leader_epoch
             except TidelogError as error:
                 if error.code != "OFFSET_OUT_OF_RANGE":  # retention was faster: planning the batch says so
@@ -181,7 +184,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- a batch -----------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The ranges of a batch. Raises ``SourceError`` for what of it is not in the log."""
+        """Return the ranges of a batch. Raises ``SourceError`` if part of it is no longer in the log."""
         from tidelog.spark.source import RangePartition
 
         upto = CheckpointOffset.from_json(end)
@@ -213,7 +216,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one range, as Arrow record batches."""
+        """Read the records of one range, as Arrow record batches."""
         from tidelog.spark.read import task as reading
 
         yield from reading.read(self.options, partition.range)
@@ -221,19 +224,19 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- what others see ---------------------------------------------------------------------------------------
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """For the query's progress: the ends of the logs, how many offsets wait above the last batch, and how many
+        """Report the query's progress: the ends of the logs, the number of offsets above the last batch, and how many
         were passed over because they are gone (``failOnDataLoss=false``)."""
-        mark, found = self._seen
+        checkpoint, found = self._seen
         ends = CheckpointOffset({key_of(extent): Position(extent.end_epoch, extent.end) for extent in found})
-        return {"behind": mark.behind(found), "lost": self._lost} | ends.to_json()
+        return {"behind": checkpoint.behind(found), "lost": self._lost} | ends.to_json()
 
-    def _report(self, mark: CheckpointOffset) -> None:
-        """Tell the group. That it cannot be told is no reason to stop, that it may not be is."""
-        if not self.options.group or (self._reported is not None and self._reported.at == mark.at):
+    def _report(self, checkpoint: CheckpointOffset) -> None:
+        """Commit the positions to the group. A commit that fails does not end the query, unless it is forbidden."""
+        if not self.options.group or (self._reported is not None and self._reported.at == checkpoint.at):
             return
         try:
-            for topic in sorted({key.topic for key in mark.at}):
-                positions = {key.partition: at for key, at in mark.at.items() if key.topic == topic}
+            for topic in sorted({key.topic for key in checkpoint.at}):
+                positions = {key.partition: at for key, at in checkpoint.at.items() if key.topic == topic}
                 self._log.groups.reset(self.options.group, topic, positions)
         except TidelogError as error:
             if not error.retriable:
@@ -241,9 +244,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                     "TIDELOG_GROUP",
                     f"groupId {self.options.group}: {error.message}; a query needs a group of its own",
                 ) from error
-            log.warning("the position is not told to group %s: %s", self.options.group, error)
+            log.warning("the position cannot be committed to group %s: %s", self.options.group, error)
             return
-        self._reported = mark
+        self._reported = checkpoint
 
     def stop(self) -> None:
         """Close the connection."""
@@ -255,28 +258,28 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     @property
     def _log(self) -> Log:
         if self._client is None:
-            self._client = looking.connect(self.options)
+            self._client = planner.connect(self.options)
         return self._client
 
     def _look(self) -> list[PartitionExtent]:
-        return looking.extents(self._log, self.options)
+        return planner.extents(self._log, self.options)
 
-    def _check_topics(self, mark: CheckpointOffset, found: Sequence[PartitionExtent]) -> None:
-        """Topics of the checkpoint are still those that they were."""
+    def _check_topics(self, checkpoint: CheckpointOffset, found: Sequence[PartitionExtent]) -> None:
+        """Check that the topics of the checkpoint were not deleted and created again."""
         from tidelog.spark.read.task import topic_changed
 
         ids = {extent.topic: extent.topic_id for extent in found}
-        for key in mark.at:
+        for key in checkpoint.at:
             if ids.get(key.topic, key.topic_id) != key.topic_id:
                 raise topic_changed(key.topic)
             if key.topic not in ids:
                 gone = SourceError("TIDELOG_UNKNOWN_TOPIC", f"{key.topic} was read, and is gone")
                 self._judge(gone, 0)
 
-    def _judge(self, told: SourceError | None, records: int) -> None:
-        if told is None:
+    def _judge(self, loss: SourceError | None, records: int) -> None:
+        if loss is None:
             return
         if self.options.fail_on_data_loss:
-            raise told
+            raise loss
         self._lost += records
-        log.warning("%s", told)
+        log.warning("%s", loss)

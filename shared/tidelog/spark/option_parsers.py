@@ -1,7 +1,7 @@
-"""How the texts of options are read. Pure; a parser raises ``ValueError`` with what the option may be.
+"""Parsers of options. Pure. A parser raises ``ValueError`` with a description of valid values.
 
-The grammar is that of Spark's Kafka connector: topics with commas, offsets and times as JSON, -2 for ``earliest`` and
--1 for ``latest`` in it.
+The grammar is that of Spark's Kafka connector: topics separated by commas, offsets and times as JSON, in which -2
+means ``earliest`` and -1 ``latest``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from tidelog.types import TOPIC_NAME
 
 EARLIEST, LATEST = -2, -1
-"""The numbers that stand for the words in JSON offsets."""
+"""The numbers for these words in JSON offsets."""
 
 Offsets = dict[str, dict[int, int]]
 """topic -> partition -> offset, or ``EARLIEST`` or ``LATEST``."""
@@ -24,7 +24,7 @@ Offsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first records at or after a time, in ms since 1970: one for all, or topic -> partition -> time."""
+    """The first records at or after a time in ms since 1970: one time for all, or topic -> partition -> time."""
 
     ms: int | Offsets
 
@@ -37,14 +37,14 @@ Parsers = Mapping[str, tuple[str, Parser]]
 """Option -> the field that it sets, and its parser."""
 
 _OF_SPARK = ("owner", "provider", "checkpointlocation", "queryname")
-"""Options that are Spark's own; so are those that begin with ``option.``, which it adds for CREATE TABLE."""
+"""Options of Spark itself. So are those that begin with ``option.``, which Spark adds for CREATE TABLE."""
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)")
 
 
 def collect(options: Mapping[str, str], parsers: Parsers, what: str) -> tuple[dict[str, Any], list[str]]:
-    """Field -> value of all that is right, and every fault. ``what``: who takes the options, for the words. Names
-    are compared without case, as Spark does."""
+    """Return the values of all valid options by field, and every error. ``what`` names the receiver of the options in
+    texts. Names of options are compared without case, as Spark does."""
     names = {name.lower(): name for name in parsers}
     values: dict[str, Any] = {}
     faults: list[str] = []
@@ -63,7 +63,7 @@ def collect(options: Mapping[str, str], parsers: Parsers, what: str) -> tuple[di
 
 
 def given_of(options: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
-    """Those of the options that are given."""
+    """Return the options that are given."""
     given = {name.lower() for name in options}
     return [name for name in names if name.lower() in given]
 
@@ -85,7 +85,7 @@ def gateways(text: str) -> tuple[str, ...]:
 
 
 def name_of(what: str) -> Callable[[str], str]:
-    """The name of one thing."""
+    """Parse one name."""
 
     def parse(text: str) -> str:
         if not TOPIC_NAME.fullmatch(text):
@@ -104,7 +104,7 @@ def topics(text: str) -> tuple[str, ...]:
 
 
 def pattern(text: str) -> str:
-    """A regular expression."""
+    """Parse a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -115,7 +115,7 @@ def pattern(text: str) -> str:
 
 
 def assign(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Topics, each with its partitions, in order."""
+    """Parse topics, each with its partitions in order."""
     shape = 'JSON such as {"orders": [0, 1]}'
     chosen = []
     for name, partitions in _json(text, shape).items():
@@ -128,7 +128,7 @@ def assign(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def offsets(words: tuple[str, ...]) -> Callable[[str], str | Offsets]:
-    """A parser for these of the words ``earliest`` and ``latest``, or JSON with offsets and their numbers."""
+    """Return a parser for these of the words ``earliest`` and ``latest``, or for JSON with offsets."""
     numbers = [number for word, number in (("earliest", EARLIEST), ("latest", LATEST)) if word in words]
     never = "".join(
         f", never {word} ({number})"
@@ -146,18 +146,18 @@ def offsets(words: tuple[str, ...]) -> Callable[[str], str | Offsets]:
 
 
 def time(text: str) -> AtTime:
-    """A time for all partitions."""
+    """Parse a time for all partitions."""
     return AtTime(count(0, "milliseconds since 1970, a whole number")(text))
 
 
 def times(text: str) -> AtTime:
-    """A time for each partition."""
+    """Parse a time for each partition."""
     shape = 'JSON such as {"orders": {"0": 1700000000000, "1": 1700000000000}}, in milliseconds since 1970'
     return AtTime(_numbers(text, shape, lambda ms: ms >= 0))
 
 
 def duration_ms(text: str) -> int:
-    """Such as ``15m``."""
+    """Parse a duration such as ``15m``."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise ValueError("a time such as 500ms, 30s, 15m, 1h")
@@ -165,7 +165,7 @@ def duration_ms(text: str) -> int:
 
 
 def count(least: int, shape: str = "") -> Callable[[str], int]:
-    """A number from ``least`` on."""
+    """Return a parser for numbers from ``least`` on."""
 
     def parse(text: str) -> int:
         if not text.strip().isdecimal() or int(text) < least:
@@ -176,12 +176,12 @@ def count(least: int, shape: str = "") -> Callable[[str], int]:
 
 
 def flag(text: str) -> bool:
-    """True or false."""
+    """Parse true or false."""
     return one_of("true", "false")(text) == "true"
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """One of these words."""
+    """Return a parser for one of these words."""
 
     def parse(text: str) -> str:
         if text.strip().lower() not in words:

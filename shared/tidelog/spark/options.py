@@ -1,6 +1,6 @@
-"""The options of the source: the words of Spark's Kafka connector. Pure: texts in, checked values out.
+"""The options of the source, named as in Spark's Kafka connector. Pure: parses texts into checked values.
 
-Every fault is reported, not only the first, each with the option's name and what it may be.
+Every error is reported, not only the first, each with the option's name and its valid values.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
 
 @dataclass(frozen=True, slots=True)
 class HowToConnect:
-    """Where the cluster is, and who we are there."""
+    """Gateways, and the identity to show them."""
 
     gateways: tuple[str, ...] = (DEFAULT_GATEWAY,)
     ca: str = ""
-    """Files for URLs with ``wss:``, as in ``TlsOptions``; on every machine on which a task may run."""
+    """Files for URLs with ``wss:``, as in ``TlsOptions``; needed on every machine that may run a task."""
     cert: str = ""
     key: str = ""
     token: str = field(default="", repr=False)
 
     def how_to_connect(self) -> dict[str, Any]:
-        """Arguments of ``connect``."""
+        """Return the arguments of ``connect``."""
         from tidelog.net.tls import TlsOptions  # and with it every message: not for a process that only plans
 
         return {"urls": self.gateways, "tls": TlsOptions(self.ca, self.cert, self.key), "token": self.token}
 
     def contradictions(self) -> list[str]:
-        """Faults of options that do not go together."""
+        """Return errors for options that contradict each other."""
         return ["give both cert and key, or neither"] if bool(self.cert) != bool(self.key) else []
 
 
@@ -49,7 +49,7 @@ CONNECTION: Parsers = {
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions(HowToConnect):
-    """What a read is asked to do."""
+    """Options of a read."""
 
     subscribe: tuple[str, ...] = ()
     """Topics, all partitions of each; or"""
@@ -60,29 +60,29 @@ class ReadOptions(HowToConnect):
     starting_offsets: Place = "earliest"
     ending_offsets: Place = "latest"
     beyond_time: str = "error"
-    """What a starting time after the last record means: ``error``, or ``latest``."""
+    """What a start time after the last record means: ``error``, or ``latest``."""
     min_partitions: int = 0
-    """Cut the offset ranges until there are so many Spark partitions; 0: one for each partition of the topics."""
+    """Cut the offset ranges until there are this many Spark partitions; 0: one per partition of the topics."""
     max_per_partition: int = 0
-    """Records in one Spark partition, at most; 0: no bound."""
+    """Most records of one Spark partition; 0: no bound."""
     fail_on_data_loss: bool = True
     on_unreadable: str = "raise"
-    """At a batch that cannot be decoded: ``raise``, or ``skip`` it with a warning."""
+    """What to do with a batch that cannot be decoded: ``raise``, or ``skip`` it with a warning."""
     include_headers: bool = False
     filter_pushdown: bool = False
     fetch_max_bytes: int = 4 << 20
     """Bytes that a task reads ahead."""
     max_offsets: int = 0
-    """Records of one micro-batch, at most; 0: no bound."""
+    """Most records of one micro-batch; 0: no bound."""
     min_offsets: int = 0
-    """A micro-batch waits until there are so many,"""
+    """A micro-batch waits for this many records,"""
     max_delay_ms: int = 900_000
     """but not longer than this."""
     group: str = ""
     """The consumer group under which a stream's position is kept."""
 
     def topics(self) -> tuple[str, ...]:
-        """The topics that are named."""
+        """Names of the selected topics."""
         return self.subscribe or tuple(topic for topic, _ in self.assign)
 
 
@@ -124,7 +124,7 @@ _WHICH = ("subscribe", "subscribePattern", "assign")
 
 
 def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
-    """Check the options of a read. Raises ``SourceError`` (``TIDELOG_OPTION``) that names every fault."""
+    """Parse the options of a read. Raises ``SourceError`` (``TIDELOG_OPTION``) with every error."""
     parsers, other = (STREAM, BATCH) if streaming else (BATCH, STREAM)
     what, whose = ("a stream", "batch reads") if streaming else ("a read", "streams")
     misplaced = [name for name in texts.given_of(options, tuple(other)) if name not in parsers]

@@ -1,8 +1,8 @@
-"""Runs a pipeline: topics in, tables made of them by SQL or Python, tables and topics out (``declaration``).
+"""Runs a pipeline: reads topics, computes tables by SQL or Python, writes tables and topics (``declaration``).
 
-``tidelog pipeline run FILE``, or the same under ``spark-submit …/tidelog/spark/pipeline.py FILE``.
-Every output, and every topic for bad records, is one streaming query with a checkpoint of its own below
-``checkpoints``: what was stopped, or died, goes on where it was.
+``tidelog pipeline run FILE`` runs it, or ``spark-submit …/tidelog/spark/pipeline.py FILE``. Every output, and every
+topic for bad records, is one streaming query with a checkpoint of its own below ``checkpoints``. A query that was
+stopped, or died, continues at its checkpoint.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 UTC = {"spark.sql.session.timeZone": "UTC"}
-"""So that a pipeline means the same on every machine; its own settings go before it."""
+"""Makes a pipeline mean the same on every machine. The pipeline's own settings override it."""
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
-"""Settings of a session that nobody has submitted; the pipeline's own go before them."""
+"""Settings of a session that was not started by spark-submit. The pipeline's own settings override them."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """What a query has done in this run."""
+    """What a query did in this run."""
 
     output: str
     rows: int
-    """Rows that it read."""
+    """Number of rows that it read."""
     batches: int
 
 
 def load(file: Path) -> Pipeline:
-    """The pipeline in a file. Raises ``ConfigError``."""
+    """Read a pipeline from a file. Raises ``ConfigError``."""
     try:
         return parse(file.read_text())
     except OSError as error:
@@ -48,8 +48,8 @@ def load(file: Path) -> Pipeline:
 
 
 def session(pipeline: Pipeline, master: str) -> SparkSession:
-    """The Spark session that there is, or a quiet one on ``master`` ("": this machine). What spark-submit was told,
-    the master before all, stays. Raises ``ConfigError`` where Spark or Java is not installed."""
+    """Return the running Spark session, or a quiet new one on ``master`` ("": this machine). Settings of
+    spark-submit, such as the master, stay. Raises ``ConfigError`` if Spark or Java is not installed."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         raise ConfigError("Spark is not installed: pip install 'tidelog[spark]'")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
@@ -72,7 +72,7 @@ def session(pipeline: Pipeline, master: str) -> SparkSession:
 
 
 class Run:
-    """A pipeline in a session. Paths that are no URLs are below ``folder``."""
+    """A pipeline in a session. Paths that are not URLs are relative to ``folder``."""
 
     def __init__(self, pipeline: Pipeline, spark: SparkSession, folder: Path, gateway: str = "") -> None:
         self._pipeline = pipeline
@@ -81,7 +81,7 @@ class Run:
         self._gateway = gateway or pipeline.gateway or DEFAULT_GATEWAY
 
     def start(self) -> list[StreamingQuery]:
-        """Make the tables and start the queries. Raises ``ConfigError``, and what Spark says of SQL."""
+        """Create the tables and start the queries. Raises ``ConfigError``, and Spark's errors about SQL."""
         if self._pipeline.plots and importlib.util.find_spec("matplotlib") is None:
             raise ConfigError("plots need matplotlib: pip install 'tidelog[plots]'")
         bad = {one.name: self._declare(one) for one in self._pipeline.inputs}
@@ -95,7 +95,8 @@ class Run:
         return queries
 
     def finish(self, queries: list[StreamingQuery]) -> list[QueryOutcome]:
-        """Wait for the end of all, then draw; when one fails the others are stopped, and its error is raised."""
+        """Wait for the end of all queries, then draw the plots. If one fails, the others are stopped and its error is
+        raised."""
         try:
             for query in queries:
                 query.awaitTermination()
@@ -120,7 +121,7 @@ class Run:
     # --- tables --------------------------------------------------------------------------------------------
 
     def _declare(self, declared: Input) -> DataFrame | None:
-        """Make the input's table; its bad records, if they go anywhere."""
+        """Create the input's table, and the query for its bad records if they have a topic."""
         from tidelog.spark import value_columns as values
 
         reading = self._spark.readStream.format("tidelog").option("gateway", self._gateway)
@@ -157,7 +158,7 @@ class Run:
         return table
 
     def _place(self, path: str) -> str:
-        """Where that is, for Spark: ``hdfs://…`` and the like stay as they are."""
+        """Return a path for Spark. URLs such as ``hdfs://…`` are unchanged."""
         return path if "://" in path else str(self._folder / path)
 
     # --- queries -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Draws what a pipeline's ``[plot.NAME]`` asks for, into a file that needs nothing else to be looked at."""
+"""Draws the plots that a pipeline's ``[plot.NAME]`` declares, as self-contained files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tidelog.errors import ConfigError
 from tidelog.spark.declaration import Plot
 
 MAX_POINTS = 10_000
-"""More than these nobody can see; the SQL should sum up."""
+"""Most points of a plot. The SQL should aggregate more rows than that."""
 MAX_SERIES = 10
-"""Colours that can be told apart; the last is for all that is left."""
+"""Number of distinguishable colours; the last is for all remaining series."""
 Row = dict[str, Any]
 
 
 def draw(plot: Plot, rows: list[Row], file: Path) -> None:
-    """Write the picture. Raises ``ConfigError`` where the rows are not what the plot says, or too many."""
+    """Write the picture. Raises ``ConfigError`` if the rows do not match the plot, or are too many."""
     where = f"[plot.{plot.name}]"
     if len(rows) > MAX_POINTS:
         raise ConfigError(f"{where}: more than {MAX_POINTS} rows; let the SQL sum up")
@@ -60,8 +60,8 @@ def draw(plot: Plot, rows: list[Row], file: Path) -> None:
 
 
 def _series(plot: Plot, rows: list[Row]) -> dict[Any, dict[float, float]]:
-    """For each value of ``by``, the greatest sum first, the smallest together: y by x, along x. Times are days, as
-    matplotlib counts."""
+    """Return y by x, along x, for each value of ``by``: the series with the greatest sum first, the smallest
+    combined. Times are days, as matplotlib counts."""
     series: dict[Any, dict[float, float]] = {}
     for row in rows:
         x, y = row[plot.x], row[plot.y]

@@ -1,14 +1,14 @@
 """The sink that Spark sees: batch and streaming writes of Arrow record batches.
 
-A task attempt writes its rows as the batches of one producer (``rows``). Which producer decides what a second
-attempt does. With ``exactly-once`` each attempt is a staged transaction of its own, so that two at a time do not
-hinder each other, and the driver commits those that came to their end together, once for a batch. With
-``idempotent`` every attempt of a task is the same producer and sends the very same bytes, so that leaders recognise
-copies; with ``at-least-once`` each attempt is another producer.
+A task attempt writes its rows as the batches of one producer. The choice of producer decides what a second attempt
+does. With ``exactly-once`` each attempt is a staged transaction of its own, so that concurrent attempts do not hinder
+each other; the driver commits the finished ones together, once for a batch. With ``idempotent`` every attempt of a
+task is the same producer and sends the same bytes, so that leaders recognise copies. With ``at-least-once`` each
+attempt is another producer.
 
-All producer ids come from the cluster. In a stream a task asks the coordinator of the application for the producer of
-(application, batch, task), which answers a replay alike, also after a restart of the driver. A batch write is never
-replayed, so its driver takes the ids of all its tasks beforehand.
+All producer ids come from the cluster. In a stream a task asks the application's coordinator for the producer of
+(application, batch, task); a replay gets the same answer, also after a restart of the driver. A batch write is never
+replayed, so its driver reserves the ids of all its tasks beforehand.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from tidelog.client.clock import random_name
 from tidelog.spark.errors import SourceError
 from tidelog.spark.write.options import WriteOptions, parse
 from tidelog.spark.write.row_encoder import Task, TaskIdentity, check_columns
-from tidelog.spark.write.task_input import whole
+from tidelog.spark.write.task_input import check_complete
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-"""What Spark tells a task of its query; the same after a restart from the checkpoint."""
+"""Properties by which Spark tells a task its query and batch; they survive a restart from the checkpoint."""
 
 
 @dataclass
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """A task has written so many rows; all of them are acknowledged."""
+    """Message of a task: it has written this many rows, and all are acknowledged."""
 
     rows: int
     app: str = ""
     staged: str = ""
-    """What the driver has to commit, of which application; "": nothing."""
+    """Staged transaction that the driver has to commit, and its application; "": none."""
 
 
 class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """A batch write. What its tasks and attempts share is made on the driver, once."""
+    """A batch write. The state that its tasks and attempts share is made once, on the driver."""
 
     def __init__(self, options: WriteOptions) -> None:
         from tidelog.spark.write import task as sending
@@ -55,7 +55,7 @@ class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self.reserved = sending.reserve(options) if options.delivery == "idempotent" else None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task's rows."""
+        """Write a task's rows."""
         if self.options.delivery == "exactly-once":
             return _stage(self.options, iterator, self.run, 0)
         task = TaskContext.get().partitionId()
@@ -63,11 +63,11 @@ class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         return _write(self.options, who, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Every task is done."""
+        """Commit, after every task is done."""
         _commit(self.options, messages, 0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task has failed for good, or the commit."""
+        """Abort, because a task or the commit has failed for good."""
         _abort(self.options, messages)
 
 
@@ -78,11 +78,11 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """A task's rows."""
+        """Write a task's rows."""
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
         if batch is None or query is None:
-            raise SourceError("TIDELOG_FAILED", f"Spark does not tell {QUERY_ID} and {BATCH_ID}: another version?")
+            raise SourceError("TIDELOG_FAILED", f"Spark does not pass {QUERY_ID} and {BATCH_ID}: another version?")
         app, task = self.options.app or query, context.partitionId()
         if self.options.delivery == "exactly-once":
             return _stage(self.options, iterator, app, int(batch))
@@ -90,11 +90,11 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return _write(self.options, who, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Every task of the micro-batch is done."""
+        """Commit a micro-batch, after every task of it is done."""
         _commit(self.options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task of the micro-batch has failed for good, or its commit."""
+        """Abort a micro-batch, because a task or its commit has failed for good."""
         _abort(self.options, messages)
 
 
@@ -120,9 +120,9 @@ def _stage(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, ba
 
 
 def _rows(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
-    """Pass the tables on, ending with an error if they are not all; None: there are no rows, so that there is
-    nothing to ask of the cluster."""
-    tables = whole(tables)
+    """Pass the tables on, ending with an error if they are incomplete; None if there are no rows, so that the cluster
+    need not be asked."""
+    tables = check_complete(tables)
     first = next((table for table in tables if table.num_rows), None)
     return None if first is None else chain([first], tables)
 
@@ -135,7 +135,7 @@ def _commit(options: WriteOptions, messages: list[WriterCommitMessage | None], b
 
 
 def _abort(options: WriteOptions, messages: list[WriterCommitMessage | None]) -> None:
-    """What tasks have staged that say nothing here is aborted by the next commit, or by time."""
+    """Abort what tasks have staged. Tasks that did not report here are aborted by the next commit, or by time-out."""
     from tidelog.spark.write import task as sending
 
     if staged := _staged(messages):
@@ -147,7 +147,7 @@ def _staged(messages: list[WriterCommitMessage | None]) -> list[Written]:
 
 
 def checked(options: dict[str, str], schema: Any, overwrite: bool, *, streaming: bool) -> WriteOptions:
-    """The options of a write of rows with this schema. Raises ``SourceError``."""
+    """Check the options of a write of rows with this schema. Raises ``SourceError``."""
     if overwrite:
         instead = 'outputMode("append")' if streaming else 'mode("append")'
         raise SourceError("TIDELOG_OPTION", f"a log is appended to, never overwritten: use {instead}")

@@ -1,6 +1,5 @@
-"""The data source that Spark sees. It is planned on the driver and read on the executors, in processes that come
-and go; so everything it keeps is plain and small, and imports of weight happen where the work is.
-"""
+"""The data source that Spark sees. The driver plans, and executors read, in processes that come and go. So its
+objects are plain and small, and heavy imports happen only where the work is done."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import ReadOptions, parse
-from tidelog.spark.read import planner as looking
+from tidelog.spark.read import planner
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.pushdown import Bounds
 from tidelog.spark.read.ranges import Range
@@ -29,7 +28,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` is called with."""
+        """Return the name for ``format``."""
         return "tidelog"
 
     def schema(self) -> str:
@@ -40,13 +39,13 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return arrow.DDL_HEADERS if wanted.strip().lower() == "true" else arrow.DDL
 
     def reader(self, schema: Any) -> TidelogReader:
-        """A batch read: from the offsets that are there now, fixed when Spark plans the query."""
+        """Return the reader of a batch read. Its offsets are fixed when Spark plans the query."""
         options = parse(self.options)
         _check_columns(schema, options)
         return FilteringReader(options) if options.filter_pushdown else TidelogReader(options)
 
     def streamReader(self, schema: Any) -> TidelogStreamReader:
-        """A stream: from the end on, or where the options or the checkpoint say."""
+        """Return the reader of a stream, which begins at the end, or where options or checkpoint say."""
         from tidelog.spark.micro_batches import TidelogStreamReader
 
         options = parse(self.options, streaming=True)
@@ -54,13 +53,13 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return TidelogStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> TidelogWriter:
-        """A batch write."""
+        """Return the writer of a batch write."""
         from tidelog.spark import sink
 
         return sink.TidelogWriter(sink.checked(self.options, schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TidelogStreamWriter:
-        """The write of a stream."""
+        """Return the writer of a stream."""
         from tidelog.spark import sink
 
         return sink.TidelogStreamWriter(sink.checked(self.options, schema, overwrite, streaming=True))
@@ -79,35 +78,35 @@ def _check_columns(schema: Any, options: ReadOptions) -> None:
 
 @dataclass
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """One task's work, as Spark ships it."""
+    """The work of one task, as Spark ships it."""
 
     range: Range
 
 
 class TidelogReader(DataSourceReader):  # type: ignore[misc]
-    """Plans ranges on the driver, reads one per task."""
+    """Plans ranges on the driver; a task reads one."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.bounds = Bounds()
 
     def partitions(self) -> list[RangePartition]:
-        """The ranges, with their ends fixed now."""
+        """Return the ranges, with their ends fixed now."""
         options = self.options
-        with looking.connect(options) as client:
-            found = looking.extents(client, options)
-            starting = looking.offsets_at(
+        with planner.connect(options) as client:
+            found = planner.extents(client, options)
+            starting = planner.offsets_at(
                 client, found, options.starting_offsets, "a starting time", options.beyond_time
             )
-            ending = looking.offsets_at(client, found, options.ending_offsets, "an ending time", "latest")
+            ending = planner.offsets_at(client, found, options.ending_offsets, "an ending time", "latest")
         ranges = self.bounds.narrow(offsets.plan(found, starting, ending, options.fail_on_data_loss))
         return [
             RangePartition(each) for each in offsets.cut(ranges, options.min_partitions, options.max_per_partition)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one range, as Arrow record batches. Where nothing was planned Spark asks all the same, for a
-        partition of its own making."""
+        """Read the records of one range, as Arrow record batches. If no range was planned, Spark still calls this
+        with a partition of its own."""
         from tidelog.spark.read import task as reading
 
         if isinstance(partition, RangePartition):
@@ -115,11 +114,11 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilteringReader(TidelogReader):
-    """With ``filterPushdown``: topics, partitions and offsets that a filter excludes are not read. A class of its
-    own, since Spark refuses every reader with ``pushFilters`` unless its own switch is on."""
+    """Reader with ``filterPushdown``: topics, partitions and offsets that a filter excludes are not read. It is a
+    class of its own, since Spark refuses every reader with ``pushFilters`` unless its own switch is on."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Note what narrows the read; Spark applies all filters again."""
+        """Narrow the read by filters. Spark applies all filters again."""
         for each in filters:
             self.bounds.note(each)
         return filters

@@ -1,4 +1,5 @@
-"""Values of records as columns, and back. A value that is not what it should be keeps its reason."""
+"""Converts values of records to columns, and back. For a value that does not match its declaration the reason is
+kept."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _ABOUT = ("key", "topic", "partition", "offset", "timestamp")
 
 
 def parsed(rows: DataFrame, declared: Input) -> DataFrame:
-    """The source's rows with the value as a struct ``__parsed``, and ``__reason`` where it is not as declared."""
+    """Return the source's rows with the value as a struct ``__parsed``, and ``__reason`` if it does not match."""
     if declared.value == "json":
         text = rows.withColumn(_TEXT, f.col("value").cast("string")).withColumn(_REASON, f.lit(None).cast("string"))
     else:
@@ -41,8 +42,8 @@ def parsed(rows: DataFrame, declared: Input) -> DataFrame:
 
 
 def good(found: DataFrame, declared: Input) -> DataFrame:
-    """The fields of the values, and ``_key``, ``_topic`` … of their records. Where there is no topic for bad records
-    the first of them is an error."""
+    """Return the fields of valid values, with ``_key``, ``_topic`` … of their records. If there is no topic for bad
+    records the first bad record is an error."""
     if declared.bad:
         fine = found.where(f.col(_REASON).isNull())
     else:
@@ -59,19 +60,21 @@ def good(found: DataFrame, declared: Input) -> DataFrame:
 
 
 def bad(found: DataFrame) -> DataFrame:
-    """Records that are not as declared, for the sink: key and value as they were, reason and place in headers."""
-    told = {
+    """Return the records that do not match, for the sink: key and value unchanged, reason and origin in headers."""
+    origin = {
         "reason": f.col(_REASON),
         "topic": f.col("topic"),
         "partition": f.col("partition").cast("string"),
         "offset": f.col("offset").cast("string"),
     }
-    headers = [f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in told.items()]
+    headers = [
+        f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in origin.items()
+    ]
     return found.where(f.col(_REASON).isNotNull()).select("key", "value", f.array(*headers).alias("headers"))
 
 
 def as_records(table: DataFrame, declared: DeclaredOutput) -> DataFrame:
-    """A table's rows for the sink."""
+    """Return a table's rows for the sink."""
     if declared.value == "raw":
         return table
     text = f.to_json(f.struct(*map(f.col, table.columns)), {"ignoreNullFields": "false"})
@@ -86,7 +89,7 @@ def as_records(table: DataFrame, declared: DeclaredOutput) -> DataFrame:
 
 
 def _cbor_as_json(value: bytes | None) -> tuple[str | None, str | None]:
-    """The text, or why there is none."""
+    """Return the value as JSON text, or the reason why there is none."""
     if value is None:
         return None, None
     try:

@@ -76,7 +76,7 @@ class Log:
         self._portal = portal
 
     def producer(self, topic: str, options: ProducerOptions | None = None) -> Producer:
-        """``with log.producer("orders") as producer``."""
+        """Open a producer: ``with log.producer("orders") as producer``."""
         return Producer(self._portal, topic, options)
 
     @overload
@@ -122,8 +122,8 @@ class Log:
     def consume(
         self, topic: str | Iterable[str], *, hooks: Hooks = NO_HOOKS, **how: Any
     ) -> Consumer | BackwardConsumer | GroupConsumer:
-        """``for record in log.consume("orders", start="earliest", end="latest")``; see ``tidelog.Log.consume``. Hooks
-        of members of a group run in threads of their own, and may use the client."""
+        """Read records: ``for record in log.consume("orders", start="earliest", end="latest")``; see
+        ``tidelog.Log.consume``. Hooks of members of a group run in threads of their own, and may use the client."""
         if "group" in how:
             how["hooks"] = in_threads(hooks)
         inner = self._portal.log.consume(topic, **how)
@@ -137,14 +137,14 @@ class Log:
     def transaction(
         self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> Transaction:
-        """``with log.transaction("billing") as tx``: all that is sent in the block becomes visible together when it
-        ends, or, where it raises, never; see ``tidelog.Log.transaction``."""
+        """Open a transaction: ``with log.transaction("billing") as tx``. All records sent in the block become visible
+        together when it ends; if the block raises, they never do. See ``tidelog.Log.transaction``."""
         return Transaction(self._portal, self._portal.log.transaction(app, timeout_s=timeout_s, options=options))
 
     def stage(
         self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> Transaction:
-        """As ``transaction``, but at its end it waits to be committed, together with others, by its ``id``; see
+        """Open a transaction that waits to be committed together with others, by its ``id``; see
         ``tidelog.Log.stage``."""
         opening = self._portal.log.stage(app, name=name, timeout_s=timeout_s, options=options)
         return Transaction(self._portal, opening)
@@ -155,16 +155,15 @@ class Log:
         return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged), alone=alone))
 
     def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until readers see everything that the application has committed by now; see
-        ``tidelog.Log.wait_visible``."""
+        """Wait until readers see everything that the application has committed; see ``tidelog.Log.wait_visible``."""
         self._portal.run(partial(self._portal.log.wait_visible, app, timeout_s=timeout_s))
 
     def abort(self, app: str, staged: Iterable[str]) -> None:
-        """Drop these staged transactions; does nothing to what is committed, or not known."""
+        """Drop these staged transactions. Transactions that are committed or unknown are left alone."""
         self._portal.run(partial(self._portal.log.abort, app, tuple(staged)))
 
     def close(self) -> None:
-        """Close the connection. Close producers first: what they have not sent is given up."""
+        """Close the connection. Close producers first: records that they have not sent are given up."""
         self._portal.close()
 
     def __enter__(self) -> Self:

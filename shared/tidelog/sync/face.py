@@ -20,24 +20,24 @@ CLOSING = "aclose"
 
 
 class Face:
-    """What a blocking face has: the portal, and the object in the background thread that it stands for."""
+    """The state of a blocking face: the portal, and the object in the background thread that the face represents."""
 
     def __init__(self, portal: Portal, inner: Any) -> None:
         self._portal = portal
         self._inner = inner
 
     def _current(self) -> Any:
-        """Return the object in the background thread, when it is up to date."""
+        """Return the object in the background thread, brought up to date."""
         return self._inner
 
     def _run(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run a method of it in the background thread and return its result."""
+        """Run a method of the object in the background thread and return its result."""
         return self._portal.run(call)
 
 
 def blocking(face: type, module: str, base: type = Face) -> type:
-    """Return the blocking face of a class, which stands in ``module``. It has what ``base`` has. Each further public
-    coroutine method of ``face`` becomes a method that blocks, and each further public property stays one."""
+    """Return the blocking face of class ``face``, defined in ``module`` and derived from ``base``. Each further
+    public coroutine method of ``face`` becomes a blocking method, and each further public property stays one."""
     members: dict[str, Any] = {}
     for name, member in vars(face).items():
         if name.startswith("_") or name == CLOSING or hasattr(base, name):
@@ -52,7 +52,8 @@ def blocking(face: type, module: str, base: type = Face) -> type:
 
 
 def _method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """The caller's iterables are used up in the caller's thread, where they may run code of the caller."""
+    """Return a blocking method. Iterables are consumed in the caller's thread, where they may run code of the
+    caller."""
     signature = inspect.signature(method)
     iterables = [p.name for p in signature.parameters.values() if str(p.annotation).startswith("Iterable[")]
 

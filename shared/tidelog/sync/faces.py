@@ -1,5 +1,5 @@
-"""The blocking faces of consumers and of administration. What each method means, and raises, is said where
-``tidelog.Log`` has it."""
+"""The blocking faces of consumers and of administration. ``tidelog.Log`` documents what each method means and
+raises."""
 
 from tidelog.client import backward_consumer, consumer, group_consumer
 from tidelog.client.admin import access, cluster, groups, partitions, topics, transactions

@@ -1,4 +1,4 @@
-"""A thread that runs trio for a program that does not: what ``tidelog.sync`` stands on."""
+"""A thread that runs trio for a program without it: the foundation of ``tidelog.sync``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Portal:
 
     @property
     def is_foreign(self) -> bool:
-        """This process is a fork of the one that opened the connection."""
+        """Whether this process is a fork of the one that opened the connection."""
         return os.getpid() != self.pid
 
     def _check(self) -> trio.lowlevel.TrioToken:
@@ -72,7 +72,7 @@ class Portal:
             raise Closed("the connection was closed meanwhile") from None
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Let the background thread do something, without waiting."""
+        """Schedule a call in the background thread, without waiting."""
         try:
             self._check().run_sync_soon(call)
         except trio.RunFinishedError:
@@ -80,8 +80,8 @@ class Portal:
 
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """A block within ``manager``, which lives in a task of its own in the background thread. Raises what that
-        does on its way in or out; a block that fails lets it fail."""
+        """Run a block within the asynchronous ``manager``, which lives in a task of its own in the background thread.
+        Raises the manager's errors on entry and exit; an error of the block is passed to the manager."""
         held = _EnteredManager(manager)
         value = self.run(self.nursery.start, held.run)
         try:
@@ -99,7 +99,7 @@ class Portal:
 
 
 class _BlockFailed(Exception):
-    """What the manager is told of the block in the other thread."""
+    """Raised inside the manager when the block in the other thread has failed."""
 
 
 class _EnteredManager(Generic[T]):

@@ -1,4 +1,4 @@
-"""The blocking face of a producer: what ``tidelog.sync`` gives."""
+"""The blocking face of a producer, as ``tidelog.sync`` returns it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tidelog.sync.portal import Portal
 from tidelog.types import Headers
 
 QUEUED_RECORDS = 4096
-"""Records that ``submit`` hands over to the background thread at a time, at most."""
+"""Most records that ``submit`` hands over to the background thread at a time."""
 
 
 class Pending:
-    """A record that was accepted and is not acknowledged yet, perhaps."""
+    """An accepted record, with its acknowledgement or failure once that is known."""
 
     __slots__ = ("_error", "_feed", "_inner")
 
@@ -48,22 +48,22 @@ class Pending:
 
 
 class Feed(ABC):
-    """Records on their way to the background thread, in order, many at a time."""
+    """Queue of records that are handed over to the background thread in order, many at a time."""
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
         self._tracing = portal.log.tracing
         self._queue: deque[tuple[Pending, tuple[Any, ...], dict[str, Any], Any]] = deque()
-        """With the context in which each was sent, where that is traced."""
+        """Each with the context in which it was sent, if the client traces."""
         self._scheduled = False
         self._pumping = False
         self._refused: dict[Pending, Exception] = {}
-        """What was refused, and why, as far as nobody has waited for it."""
+        """Records that were refused, with the errors, until somebody waits for them."""
         self._caught_up: trio.Event
 
     @abstractmethod
     async def _accept(self, *record: Any, **details: Any) -> async_producer.Pending:
-        """In the background thread: the next record."""
+        """Submit the next record (in the background thread)."""
 
     def _put(self, *record: Any, **details: Any) -> Pending:
         pending = Pending(self)
@@ -86,7 +86,7 @@ class Feed(ABC):
             self._portal.nursery.start_soon(self._pump)
 
     async def _pump(self) -> None:
-        """Hand over what is queued, in order."""
+        """Hand over the queued records in order."""
         queue = self._queue
         try:
             while queue:
@@ -102,7 +102,7 @@ class Feed(ABC):
             self._caught_up.set()
 
     async def _accept_in(self, context: Any, accepted: Awaitable[async_producer.Pending]) -> async_producer.Pending:
-        """As its sender would: the span begins in the sender's context."""
+        """Submit in the sender's context, so that the span begins there."""
         assert self._tracing is not None
         with self._tracing.within(context):
             return await accepted
@@ -141,7 +141,7 @@ class Producer(Feed):
         *,
         task_status: trio.TaskStatus[tuple[async_producer.Producer | None, Exception | None]],
     ) -> None:
-        """The task in which the producer lives."""
+        """Hold the producer open (the task in which it lives)."""
         opened = False
         try:
             async with self._portal.log.producer(self.topic, options) as producer:
@@ -186,8 +186,8 @@ class Producer(Feed):
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Pending:
-        """Accept a record without waiting for its acknowledgement; waits only while too much is unacknowledged.
-        A record that is refused (too large, wrong type) says so at ``wait`` or at the end of the producer."""
+        """Accept a record without waiting for its acknowledgement; waits only while too much is unacknowledged. If
+        the record is refused (too large, wrong type), ``wait`` or the end of the producer raises the error."""
         return self._put(
             value,
             key=key,
@@ -199,12 +199,12 @@ class Producer(Feed):
 
     @property
     def throttled_acks(self) -> int:
-        """How many acknowledgements asked this producer to pause because a partition's leader is slow."""
+        """Number of acknowledgements that asked this producer to pause because a partition's leader is slow."""
         return self._inner.throttled_acks
 
     @property
     def throttled_s(self) -> float:
-        """For how long this producer was asked to pause so far, in seconds, all partitions added up."""
+        """Total time in seconds that this producer was asked to pause, summed over all partitions."""
         return self._inner.throttled_s
 
     def flush(self) -> None:
@@ -212,7 +212,7 @@ class Producer(Feed):
         self._portal.run(self._flush)
 
     def close(self) -> None:
-        """Flush and end. Raises ``DeliveryFailed`` when records failed that nobody waited for."""
+        """Flush and end. Raises ``DeliveryFailed`` if records failed and nobody waited for them."""
         if self._portal.is_foreign:
             return
         self._portal.run(self._close)

@@ -1,4 +1,4 @@
-"""What blocking consumers of every kind have: an iterator over records."""
+"""What all blocking consumers have in common: an iterator over records."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Records(Generic[S]):
         return record
 
     def next_records(self) -> list[Record]:
-        """The records of the next batch; empty at the end."""
+        """Return the records of the next batch; empty at the end."""
         self._last = None
         return self._portal.run(self._inner.next_records)
 
     def next_batch(self, timeout_s: float = math.inf) -> Fetched | None:
-        """The next batch, not decoded; None at the end. Raises ``TimedOut``."""
+        """Return the next batch, not decoded; None at the end. Raises ``TimedOut``."""
         self._last = None
 
         async def next_batch() -> Fetched | None:
@@ -62,26 +62,26 @@ class Records(Generic[S]):
 
     @property
     def topic_id(self) -> str:
-        """Which topic of that name it is; known inside ``with``."""
+        """Id of the topic that is read; known inside ``with``."""
         return self._inner.topic_id
 
     @property
     def skipped_batches(self) -> int:
-        """Batches that were passed over since they cannot be decoded (``on_unreadable="skip"``)."""
+        """Number of batches that were passed over because they cannot be decoded (``on_unreadable="skip"``)."""
         return self._inner.skipped_batches
 
     @property
     def skipped_offsets(self) -> int:
-        """Offsets of these batches that were to be read."""
+        """Number of offsets in those batches that were to be read."""
         return self._inner.skipped_offsets
 
     def _current(self) -> S:
-        """Return the consumer itself, when it knows what was handed out here."""
+        """Return the consumer, after informing it what was handed out here."""
         self._inner.last = self._last
         return self._inner
 
     def _run(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run a method of it in the background thread, and hand out no more of the batch that it has given up."""
+        """Run a method in the background thread, and hand out no more of the batch that the method has given up."""
         result = self._portal.run(call)
         if self._inner.last is None:
             self._records, self._last = iter(()), None
@@ -103,10 +103,10 @@ class Records(Generic[S]):
 
 
 class MemberRecords(Records[GroupConsumer]):
-    """Records of partitions that go from member to member of a group."""
+    """Records of a member's partitions, which may move from member to member of the group."""
 
     def __next__(self) -> Record:
-        """The next record, of a partition that this member still owns."""
+        """Return the next record of a partition that this member still owns."""
         if not self._inner.hold():
             self._records = iter(())
         record = super().__next__()

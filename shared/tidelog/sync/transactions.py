@@ -1,4 +1,4 @@
-"""The blocking face of transactions: what ``tidelog.sync`` gives."""
+"""The blocking face of transactions, as ``tidelog.sync`` returns it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Opening = AbstractAsyncContextManager[transacting.Transaction]
 
 
 class Transaction(Feed):
-    """An open transaction; any thread may send. Made by ``Log.transaction`` and ``Log.stage``, to be used with
-    ``with``: it is open from there on."""
+    """An open transaction; any thread may send. Made by ``Log.transaction`` and ``Log.stage``. It is open within its
+    ``with`` block."""
 
     def __init__(self, portal: Portal, opening: Opening) -> None:
         super().__init__(portal)
@@ -40,7 +40,8 @@ class Transaction(Feed):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Ack:
-        """Send a record to a topic and wait until it is in the log, to be seen when the transaction is committed."""
+        """Send a record to a topic and wait until it is in the log. It becomes visible when the transaction is
+        committed."""
         return self.submit(
             topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         ).wait()
@@ -55,14 +56,14 @@ class Transaction(Feed):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Pending:
-        """Accept a record, as ``Producer.submit``; the end of the transaction waits for it. A record that is refused
-        aborts it, unless ``wait`` has said so."""
+        """Accept a record, as ``Producer.submit`` does; the end of the transaction waits for it. A record that is
+        refused aborts the transaction, unless ``wait`` has raised the error."""
         return self._put(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
 
     def commit_offsets(
         self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
     ) -> None:
-        """Have the group come so far if the transaction is committed; see ``tidelog.Transaction.commit_offsets``."""
+        """Commit positions of a group together with the transaction; see ``tidelog.Transaction.commit_offsets``."""
         whose = group if isinstance(group, str) else group._current()
         self._portal.run(self._inner.commit_offsets, whose, positions)
 

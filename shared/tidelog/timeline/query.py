@@ -1,8 +1,9 @@
-"""From a moment to the cluster as it was then: which records of ``__timeline`` are needed, and what they come to.
+"""Finds the records of ``__timeline`` that a moment needs, and computes the cluster's state at that moment.
 
-Every record names the keyframe from which everything can be rebuilt. So the record before the first one that is later
-than the moment leads to the keyframe before it, and what lies between is read; a chain of causes goes on backwards
-from keyframe to keyframe. All of it is what any consumer can do."""
+Every record names the keyframe from which everything can be rebuilt. So the last record before the moment leads to a
+keyframe, and the records between are read. A chain of causes is followed backwards from keyframe to keyframe. Any
+consumer could do the same.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 CLOCKS_DIFFER = 64
-"""Records behind the first later one that are looked at: a keyframe's time is another clock's, perhaps."""
+"""Records behind the first later one that are also examined, because the time of a keyframe may be another
+clock's."""
 CHAIN_EVENTS = 200
-"""Events of a chain, at least, if there are so many."""
+"""Least number of events of a chain, if there are that many."""
 
 
 class Moment(NamedTuple):
-    """A moment in the timeline, and the cluster as it was."""
+    """A moment in the timeline, and the cluster at that moment."""
 
     at: datetime
     past: Past
@@ -35,7 +37,7 @@ class Moment(NamedTuple):
 
 
 class TimelineReader:
-    """Reads the timeline over a connected client."""
+    """Reads the timeline by a connected client."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -43,8 +45,8 @@ class TimelineReader:
         self._start = self._latest = 0
 
     async def moment(self, at: datetime) -> Moment:
-        """The cluster as it was at that time. Raises ``UNKNOWN_TOPIC`` where no timeline is written, and
-        ``OFFSET_OUT_OF_RANGE`` for what was before its beginning, or before what is kept of it."""
+        """Return the cluster at that time. Raises ``UNKNOWN_TOPIC`` if no timeline is written, and
+        ``OFFSET_OUT_OF_RANGE`` for a time before its beginning or before its retention."""
         topic = self._topic = await self._log.topics.describe(TIMELINE)
         self._start = (await self._log.partitions.list_offsets(topic, "earliest", [0]))[0].offset
         self._latest = (await self._log.partitions.list_offsets(topic, "latest", [0]))[0].offset
@@ -67,8 +69,8 @@ class TimelineReader:
         return Moment(at, past, last)
 
     async def chain(self, moment: Moment, topic: PastTopic, partition: int) -> list[Document]:
-        """The events of a partition up to that moment, and what was refused of it, oldest first: back to its
-        creation, to the beginning of what is kept, or ``CHAIN_EVENTS`` at least."""
+        """Return the events and refusals of a partition up to that moment, oldest first. They reach back to its
+        creation, to the beginning of retention, or over ``CHAIN_EVENTS`` at least."""
         chain: list[Document] = []
         end = moment.end
         while end > self._start and len(chain) < CHAIN_EVENTS:
@@ -86,8 +88,8 @@ class TimelineReader:
         return chain
 
     async def _keyframe_before(self, end: int) -> int:
-        """Offset of the last whole keyframe that the record before ``end`` knows of; the log's beginning where it
-        knows none."""
+        """Return the offset of the last whole keyframe that the record before ``end`` names; the log's start if it
+        names none."""
         async for _, record in self._records(end - 1, end):
             frame = record.get("keyframe")
             if frame is not None and self._start <= frame[0] < end:
@@ -104,7 +106,7 @@ class TimelineReader:
 
 
 def topic_at(moment: Moment, name: str) -> PastTopic:
-    """The topic of that name as it was. Raises ``UNKNOWN_TOPIC``."""
+    """Return the topic of that name at the moment. Raises ``UNKNOWN_TOPIC``."""
     found = moment.past.topic_named(name)
     if found is None:
         there = ", ".join(sorted(topic.name for topic in moment.past.topics.values())) or "none"
@@ -113,7 +115,7 @@ def topic_at(moment: Moment, name: str) -> PastTopic:
 
 
 def partition_at(topic: PastTopic, number: int) -> Document:
-    """A partition of it. Raises ``UNKNOWN_TOPIC``."""
+    """Return a partition of a topic at the moment. Raises ``UNKNOWN_TOPIC``."""
     if number not in topic.partitions:
         raise refuse("UNKNOWN_TOPIC", f"{topic.name} had no partition {number}")
     return topic.partitions[number]

@@ -35,14 +35,15 @@ from tidelog.wire.messages import ControllerMember
 FORMAT = 1
 Document = dict[str, Any]
 Subject = PartitionState | ServerState | TopicConfig | ControllerMember
-"""What an event is about, as it was or is; of a topic its settings."""
+"""What an event is about: its former or new state; of a topic its settings."""
 
 _ALWAYS = ("replicas", "isr", "leader", "leader_epoch", "epoch")
 _DEFAULTS = asdict(PartitionState((), (), None, 0, 0))
 
 
 def document(subject: Subject) -> Document:
-    """The thing as a record has it. Of a partition only what is not as it is by default, apart from the essential."""
+    """Return a state as a record has it. Of a partition only essential fields and those that differ from their
+    default."""
     match subject:
         case TopicConfig():
             return dict(subject.texts())
@@ -59,7 +60,7 @@ def document(subject: Subject) -> Document:
 
 
 def changed(before: Subject | None, after: Subject | None) -> Document | None:
-    """What ``before`` says of a record: the old values of what changed."""
+    """Return ``before`` of a record: the old values of what changed."""
     if before is None:
         return None
     was, now = document(before), {} if after is None else document(after)
@@ -68,7 +69,7 @@ def changed(before: Subject | None, after: Subject | None) -> Document | None:
 
 
 def subject_of(record: Document) -> str:
-    """What the record is about, as people write it; its key."""
+    """Return the key of a record: what it is about, as people write it."""
     if "partition" in record:
         return f"{record['topic']}/{record['partition']}"
     for name in ("topic", "server", "controller"):
@@ -78,13 +79,13 @@ def subject_of(record: Document) -> str:
 
 
 def encode(record: Document) -> bytes:
-    """The record's value."""
+    """Encode the record's value."""
     return cbor2.dumps(record)
 
 
 def decode(value: bytes | None) -> Document | None:
-    """The record; None where it is of a format that this program does not know. Raises ``ValueError`` for what is no
-    record of the timeline."""
+    """Decode a record; None if its format is later than this program. Raises ``ValueError`` if it is no record of the
+    timeline."""
     try:
         record = cbor2.loads(value or b"")
     except (cbor2.CBORDecodeError, RecursionError) as error:

@@ -1,8 +1,9 @@
-"""From records of the timeline to the cluster as it was: records go in in order, the state comes out.
+"""Replays records of the timeline, in order, and holds the resulting state of the cluster.
 
-``complete`` says whether the state is the whole truth: it began with the first event of all, or with a keyframe, and
-no gap came since. Where it is not, what is in it is true nevertheless, of everything that an event told of since;
-other things may be missing, or be older."""
+``complete`` is true if the state is the whole truth: it began with the first event of all, or with a keyframe, and no
+gap came since. If it is false, everything that an event has reported since is true nevertheless; other things may be
+missing, or be older.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tidelog.timeline.records import Document
 
 @dataclass(slots=True)
 class PastTopic:
-    """A topic as it was."""
+    """A topic as it was at some moment."""
 
     topic_id: str
     name: str
@@ -25,17 +26,17 @@ class PastTopic:
 
 
 class Past:
-    """The cluster after the records that were taken."""
+    """The cluster after the replayed records."""
 
     def __init__(self) -> None:
         self.event = 0
-        """Number of the last event that is in it."""
+        """Number of the last replayed event."""
         self.time_ms = 0
         self.complete = True
         self.missing: tuple[int, int] | None = None
-        """The gap that it is incomplete for; None: it began in the middle."""
+        """The gap that makes the state incomplete; None: it began in the middle."""
         self.topics: dict[str, PastTopic] = {}
-        """By topic id."""
+        """Topics by id."""
         self.servers: dict[str, Document] = {}
         self.controllers: dict[str, Document] = {}
         self.active = ""
@@ -44,7 +45,7 @@ class Past:
         self._parts = 0
 
     def take(self, record: Document) -> None:
-        """The next record."""
+        """Replay the next record."""
         match record["type"]:
             case "event":
                 self._frame = None
@@ -57,7 +58,7 @@ class Past:
                 self._take_frame(record)
 
     def topic_named(self, name: str) -> PastTopic | None:
-        """The topic that had the name."""
+        """Return the topic that had the name."""
         return next((topic for topic in self.topics.values() if topic.name == name), None)
 
     def _move_on(self, record: Document) -> None:
@@ -90,7 +91,7 @@ class Past:
         return known
 
     def _take_frame(self, record: Document) -> None:
-        """A part of a keyframe; with the last one everything is as the keyframe says."""
+        """Add a part of a keyframe. With the last part the state becomes that of the keyframe."""
         if record["part"] == 1:
             self._frame, self._parts = Past(), 0
             self._frame.servers = {server["node"]: server for server in record["servers"]}
@@ -113,7 +114,7 @@ class Past:
         self.active, self.term, self._frame = frame.active, frame.term, None
 
     def image(self) -> dict[str, Any]:
-        """Everything, in an order of its own: equal for equal states."""
+        """Return the whole state in a fixed order: equal for equal states."""
         return {
             "event": self.event,
             "active": self.active,
@@ -128,7 +129,7 @@ class Past:
 
 
 def past_after(records: Iterable[Document]) -> Past:
-    """The state after these records."""
+    """Return the state after these records."""
     past = Past()
     for record in records:
         past.take(record)

@@ -1,4 +1,4 @@
-"""What an event says, as one sentence: what happened, and why."""
+"""Describes an event in one sentence: what happened, and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidelog.timeline.records import Document, subject_of
 
 
 def sentence(record: Document) -> str:
-    """The event in words."""
+    """Describe an event."""
     told, about = record["evidence"], subject_of(record)
     if "partition" in record:
         return f"{about}: {change(record)}, because {reason(record['cause'], told)}"
@@ -16,7 +16,7 @@ def sentence(record: Document) -> str:
 
 
 def refusal_sentence(record: Document) -> str:
-    """Something that was refused, in words."""
+    """Describe a refusal."""
     times = f" {record['count']} times" if record["count"] > 1 else ""
     if record["op"] == "others":
         return f"other requests were refused{times}, the last with {record['cause']}"
@@ -77,7 +77,7 @@ def _partitions(told: Mapping[str, str]) -> str:
 
 
 def change(record: Document) -> str:
-    """What an event changed of a partition."""
+    """Describe what an event changed of a partition."""
     after: Document = record["after"]
     before: Document = record["before"] or {}
     leader, isr = after["leader"], " ".join(after["isr"]) or "nobody"
@@ -143,7 +143,7 @@ def change(record: Document) -> str:
 
 
 def reason(cause: str, told: Mapping[str, str]) -> str:
-    """A cause with its evidence, as the end of a sentence."""
+    """Describe a cause with its evidence, as the end of a sentence."""
     node, asker = told.get("node", "a server"), told.get("asked_by")
     silent = f": nothing was heard of it for {told['silent_ms']} ms" if "silent_ms" in told else ""
     broken = " after its link broke" if told.get("link") == "broken" else ""

@@ -1,9 +1,9 @@
-"""Whether a cluster keeps what it promises: what clients did and saw is recorded while things go wrong, and judged
-afterwards. ``tidelog verify record`` and ``tidelog verify check`` are its commands, ``docs/verify.md`` says what is
-found and what the file looks like.
+"""Checks whether a cluster keeps its promises. What clients did and saw is recorded while faults happen, and judged
+afterwards. ``tidelog verify record`` and ``tidelog verify check`` are the commands; ``docs/verify.md`` describes the
+anomalies and the file format.
 
     with Recorder("run.history") as recorder:        # from any number of trio tasks
-        ...                                          # tell it what is done, and what came of it
+        ...                                          # record each operation and its result
     recording = load("run.history")
     anomalies = check(recording.history)
 """

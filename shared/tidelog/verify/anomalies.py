@@ -1,4 +1,4 @@
-"""What can be found in a history: the kinds of anomalies, each with its letter in the test plan and what it means."""
+"""The kinds of anomalies, each with its letter in the test plan and its meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Kind:
     """One row of the table."""
 
     letter: str
-    """As in Jepsen's workloads and the test plan: A1 to A14; T for transactions."""
+    """Letter as in Jepsen's workloads and the test plan: A1 to A14; T for transactions."""
     meaning: str
 
 
@@ -34,7 +34,7 @@ KINDS: dict[str, Kind] = {
     "commit_back": Kind("A14", "What a group had committed went back, or is not known any more."),
     "aborted_read": Kind("T1", "A record is seen whose transaction was aborted, or not asked to be committed (G1a)."),
     "torn": Kind("T2", "Of one transaction some records are seen and others are not."),
-    "lost_commit": Kind("T3", "A transaction that was told to be committed is not seen."),
+    "lost_commit": Kind("T3", "A transaction that was reported as committed is not seen."),
     "twice": Kind("T4", "A record of a transaction, or two tries of one batch, are seen."),
     "lost_update": Kind("T5", "Two transactions moved a group on from the same position; or it moved, and what was"
                         " written with it is not seen."),
@@ -45,7 +45,7 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something that must not happen: its kind (a key of ``KINDS``) and what was seen."""
+    """A violation of a promise: its kind (a key of ``KINDS``) and what was seen."""
 
     kind: str
     text: str

@@ -1,4 +1,5 @@
-"""The checks on consumer groups: what is committed, by whom, and whether somebody was shown what lies below it."""
+"""Checks of consumer groups: which positions are committed, by which member, and whether some member was shown every
+record below them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ Place = tuple[str, str]
 
 
 def check(facts: Facts) -> None:
-    """Add what is found."""
+    """Check a history and add the anomalies found."""
     places: dict[Place, list[CommitCall]] = {}
     for op in facts.commits:
         if op.result == OK:
@@ -39,7 +40,7 @@ def _check_members(facts: Facts, place: Place, commits: list[CommitCall]) -> Non
 
 
 def _check_positions(facts: Facts, place: Place, commits: list[CommitCall]) -> None:
-    """A14: what is committed never goes back, and is still known at the end."""
+    """A14: committed positions never go back, and are still known at the end."""
     group, partition = place
     for op, highest in after(commits, lambda op: op.offset):
         if op.offset < highest.offset:
@@ -54,7 +55,7 @@ def _check_positions(facts: Facts, place: Place, commits: list[CommitCall]) -> N
 
 
 def _check_shown(facts: Facts, places: dict[Place, list[CommitCall]]) -> None:
-    """A7: whatever lies between where the group began and what it has committed was shown to some member."""
+    """A7: every record between a group's beginning and its committed position was shown to some member."""
     shown: dict[Place, set[int]] = {}
     for read in facts.reads:
         if read.group:

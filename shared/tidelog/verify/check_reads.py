@@ -1,4 +1,4 @@
-"""The checks on what readers were shown, on what the replicas hold, and on answers that promise to be fresh."""
+"""Checks of what readers were shown, of what the replicas hold, and of answers that promise to be fresh."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tidelog.verify.ledger import Facts, sent, show, span
 
 
 def check(facts: Facts) -> dict[tuple[str, bytes], str]:
-    """Add what is found. Gives what was shown and is not there in the final log: (partition, value) -> who saw it."""
+    """Check a history and add the anomalies found. Return what was shown and is not in the final log: (partition,
+    value) -> the read."""
     strange = _check_reads(facts)
     _check_dumps(facts)
     _check_fresh(facts)
@@ -18,9 +19,9 @@ def check(facts: Facts) -> dict[tuple[str, bytes], str]:
 
 
 def _check_reads(facts: Facts) -> dict[tuple[str, bytes], str]:
-    """A3, A5 (readers that were shown different things), A7."""
+    """A3, A5 (readers that were shown different records at one offset), A7."""
     shown: dict[tuple[str, int, int], tuple[bytes, ReadCall]] = {}
-    """By the leader epoch where it may be lost: each loss may have shown another record there."""
+    """By leader epoch in a topic that may lose records: each loss may have put another record there."""
     positions: dict[tuple[str, str], int] = {}
     strange: dict[tuple[str, bytes], str] = {}
     for read in facts.reads:
@@ -52,7 +53,8 @@ def _check_reads(facts: Facts) -> dict[tuple[str, bytes], str]:
 
 
 def _check_gone(facts: Facts, read: ReadCall, offset: int, value: bytes, kept: bytes | None) -> None:
-    """What was shown is not there at the end. Other kinds tell of what was never sent, or was aborted."""
+    """Report records that were shown and are not in the log at the end. Records that were never sent, or were
+    aborted, are reported under other kinds."""
     op = facts.sent.get(value)
     if op is None or op.partition != read.partition or not facts.is_kept(read.partition, offset):
         return
@@ -63,7 +65,7 @@ def _check_gone(facts: Facts, read: ReadCall, offset: int, value: bytes, kept: b
 
 
 def _check_dumps(facts: Facts) -> None:
-    """A5, A10 on the replicas' own logs, as far as they are committed."""
+    """A5, A10 on the committed part of the replicas' own logs."""
     reference = dict(facts.final)
     for node, partitions in facts.history.dumps.items():
         for partition, rows in partitions.items():
@@ -82,8 +84,8 @@ def _check_dumps(facts: Facts) -> None:
 
 
 def _check_fresh(facts: Facts) -> None:
-    """A9: a linearizable "latest" covers every ``all`` ack that came before the question, and every such answer.
-    Of a read that may be stale by so much, the question counts as asked that much earlier."""
+    """A9: a linearizable "latest" covers every ``all`` ack that came before the request, and every earlier such
+    answer. If a read may be stale by some bound, its request counts as made that much earlier."""
     known = [(op.end, op.partition, op.offset + len(op.values)) for op in facts.promised]
     for op in facts.latest:
         if op.linearizable:
@@ -100,5 +102,5 @@ def _check_fresh(facts: Facts) -> None:
             place += 1
         end, when = covered.get(op.partition, (0, 0.0))
         if op.linearizable and op.offset < end:
-            text = f"{op.process} was told {op.offset} as the end ({span(op)}), but {end} was known at {when:.3f} s"
+            text = f"{op.process} got {op.offset} as the end ({span(op)}), but {end} was known at {when:.3f} s"
             facts.flag("stale_latest", f"{op.partition}: {text}")

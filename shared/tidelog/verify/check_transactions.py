@@ -1,15 +1,15 @@
-"""Judges what applications did in transactions and what readers of what is committed saw of it, after Jepsen's
-workloads for transactions (Elle's names in brackets). Knows nothing of how either was done: the simulation and the
-tests over whole clusters give their stories to it, ``check_history`` makes one of a history.
+"""Checks of transactions and of what readers of committed records saw of them, after Jepsen's workloads for
+transactions (Elle's names in brackets). The checks are independent of how transactions were run: the simulation and
+the tests over whole clusters build a ``Story``, and ``check_history`` makes one of a history.
 
 ================  ==================================================================================
-aborted_read      seen, and it was told to be aborted, or its commit was never asked for (G1a)
-torn              seen in some of the places that it wrote to, and in the others not, at the end
-lost_commit       told to be committed, and not seen at the end
-twice             seen twice in one place, or two tries of one batch
+aborted_read      seen, although it was reported as aborted or its commit was never requested (G1a)
+torn              at the end, seen in some of the places that it wrote to and not in the others
+lost_commit       reported as committed, and not seen at the end
+twice             seen twice in one place, or two tries of one batch seen
 lost_update       two transactions that are seen moved a group on from the same position, or none that is seen did:
-                  what was consumed and what was made of it fell apart
-went_back         a reader was shown something at a place that it had passed, or the last stable offset went back
+                  consumed input and produced output do not match
+went_back         a reader was shown a place that it had passed, or the last stable offset went back
 ================  ==================================================================================
 """
 
@@ -28,40 +28,40 @@ UNKNOWN = ""
 
 @dataclass(eq=False, slots=True)
 class Try:
-    """One transaction, as who did it knows it. Its records are its ``label``, one per place."""
+    """One transaction, as its client knows it. Its records are its ``label``, one per place."""
 
     label: str
     app: str = ""
     places: frozenset[str] = frozenset()
-    """Partitions that it wrote to, where it came so far that its commit was asked for."""
+    """Partitions that it wrote to, if its commit was requested."""
     asked: bool = False
-    """Its commit was asked for."""
+    """Whether its commit was requested."""
     fate: str = UNKNOWN
-    """As it was told."""
+    """The outcome that was reported to the client."""
     batch: int = -1
-    """Of which staged batch it is a try; -1: of none."""
+    """The staged batch of which it is a try; -1: none."""
     position: int = -1
-    """Where its group stood when it began; it moves it on by one. -1: it moves no group."""
+    """Position of its group when it began, which it moves on by one; -1: it moves no group."""
 
 
 @dataclass(slots=True)
 class Story:
-    """A whole run."""
+    """The transactions of a whole run, and what readers saw."""
 
     tries: list[Try] = field(default_factory=list)
     seen: dict[str, list[tuple[str, int, str]]] = field(default_factory=dict)
-    """Per reader, in the order in which it was shown them: place, offset, label."""
+    """Per reader, in the order of reading: place, offset, label."""
     stable: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    """Per reader: place, and the last stable offset that it was told there; each from an answer that began after the
-    one before had come."""
+    """Per reader: place, and the last stable offset in an answer; each answer's request was made after the answer
+    before had come."""
     moved: dict[str, int] = field(default_factory=dict)
-    """Per application: where its group stood in the end."""
+    """Per application: its group's position at the end."""
     complete: bool = True
-    """The readers have seen everything to the end."""
+    """Whether the readers have read everything to the end."""
 
 
 def check(story: Story) -> list[Anomaly]:
-    """All anomalies, kind by kind; an empty list for a sound story."""
+    """Return all anomalies, kind by kind; an empty list for a sound story."""
     found: list[Anomaly] = []
     _check_order(story, found)
     for reader in sorted(story.seen):
@@ -76,8 +76,8 @@ def check(story: Story) -> list[Anomaly]:
 
 
 def check_history(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
-    """Check the transactions of a history in which values are unique, so that each record is a place of its own;
-    ``strange`` is what readers were shown and the log at the end does not show."""
+    """Check the transactions of a history in which values are unique, so that each record is a place of its own.
+    ``strange``: records that readers were shown and that are not in the final log."""
     labels: dict[bytes, str] = {}
     places: dict[str, set[str]] = {}
     for op in facts.sends:
@@ -107,16 +107,16 @@ def _check_try(one: Try, places: list[str], complete: bool, found: list[Anomaly]
     if len(places) > len(set(places)):
         found.append(Anomaly("twice", f"{one.label} is seen in {sorted(places)}"))
     if places and (not one.asked or one.fate == ABORTED):
-        why = "was told to be aborted" if one.fate == ABORTED else "nobody has committed"
+        why = "was reported as aborted" if one.fate == ABORTED else "nobody has committed"
         found.append(Anomaly("aborted_read", f"{one.label} is seen in {sorted(places)}, which {why}"))
     elif complete and places and set(places) != one.places:
         found.append(Anomaly("torn", f"{one.label} is seen in {sorted(places)} of {sorted(one.places)}"))
     elif complete and not places and one.fate == COMMITTED and one.places:
-        found.append(Anomaly("lost_commit", f"{one.label} was told to be committed, and is not seen"))
+        found.append(Anomaly("lost_commit", f"{one.label} was reported as committed, and is not seen"))
 
 
 def _check_batches(tries: list[Try], shown: dict[str, list[str]], found: list[Anomaly]) -> None:
-    """Of the tries of one batch at most one is seen."""
+    """Check that at most one try of each batch is seen."""
     batches: dict[tuple[str, int], list[str]] = {}
     for one in tries:
         if one.batch >= 0 and one.label in shown:
@@ -127,7 +127,7 @@ def _check_batches(tries: list[Try], shown: dict[str, list[str]], found: list[An
 
 
 def _check_moves(story: Story, shown: dict[str, list[str]], found: list[Anomaly]) -> None:
-    """Each position is left once, by a transaction that is seen."""
+    """Check that each position is left once, by a transaction that is seen."""
     left: dict[tuple[str, int], list[str]] = {}
     for one in story.tries:
         if one.position >= 0 and one.label in shown:
@@ -154,6 +154,6 @@ def _check_order(story: Story, found: list[Anomaly]) -> None:
         known: dict[str, int] = {}
         for place, end in ends:
             if end < known.get(place, 0):
-                text = f"{reader} was told the last stable offset {end} of {place} after {known[place]}"
+                text = f"{reader} got the last stable offset {end} of {place} after {known[place]}"
                 found.append(Anomaly("went_back", text))
             known[place] = max(end, known.get(place, 0))

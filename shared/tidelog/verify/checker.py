@@ -1,8 +1,9 @@
-"""Judges a history, after Jepsen's Kafka workload, in a few passes: linear in its length, but for sorting what is
-nearly in order. ``kinds`` says what is looked for; each anomaly is reported under one kind, the most telling.
+"""Judges a history, after Jepsen's Kafka workload, in a few passes. The time is linear in its length, except for
+sorting what is nearly in order. ``anomalies`` lists what is checked; each anomaly is reported under one kind, the
+most telling.
 
-Knows nothing of how the history came about: the simulation, ``tidelog verify check`` and the runs against real faults
-give theirs to it.
+The checker is independent of how the history was made: the simulation, ``tidelog verify check`` and the runs against
+real faults use it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tidelog.verify.ledger import Facts, after, sent, show, span
 
 
 def check(history: History) -> list[Anomaly]:
-    """All anomalies, in the order in which they are found; an empty list for a sound history."""
+    """Return all anomalies in the order in which they are found; an empty list for a sound history."""
     facts = Facts(history)
     _check_final_log(facts)
     _check_sends(facts)
@@ -33,7 +34,7 @@ def check(history: History) -> list[Anomaly]:
 
 
 def _check_final_log(facts: Facts) -> None:
-    """A8, A10, and two values at one offset within the drain."""
+    """A8, A10, and two values at one offset within the final read."""
     for partition, rows in facts.history.final.items():
         wanted = facts.history.retained_from.get(partition, 0)
         for offset, _ in rows:
@@ -51,7 +52,7 @@ def _check_final_log(facts: Facts) -> None:
 
 
 def _check_sources(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
-    """A2, A4, A11: where does each record that was ever seen come from?"""
+    """A2, A4, A11: check where each record that was ever seen comes from."""
     odd: dict[tuple[str, bytes], str] = {}
     for partition, rows in facts.history.final.items():
         for _, value in rows:
@@ -71,7 +72,7 @@ def _check_sources(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
 
 
 def _expected(facts: Facts, partition: str, value: bytes) -> str:
-    """What was acked where something unknown stands in the final log."""
+    """Return the acked records in places where the final log has something unknown."""
     for offset in facts.offsets.get(value, ()):
         op = facts.acked_at.get((partition, offset))
         if op is not None:
@@ -80,7 +81,7 @@ def _expected(facts: Facts, partition: str, value: bytes) -> str:
 
 
 def _check_sends(facts: Facts) -> None:
-    """A1, A5 (an ack that names another record's offset), A13."""
+    """A1, A5 (an ack with another record's offset), A13."""
     winners: dict[tuple[str, int], SendCall] = {}
     for op in facts.sends:
         if op.result != OK:
@@ -96,7 +97,7 @@ def _check_sends(facts: Facts) -> None:
 
 
 def _check_kept(facts: Facts, op: SendCall) -> None:
-    """What was acked is where the ack says."""
+    """Check that every acked record is where its ack says."""
     final = facts.final.get(op.partition, {})
     for place, value in enumerate(op.values):
         offset = op.offset + place
@@ -109,13 +110,13 @@ def _check_kept(facts: Facts, op: SendCall) -> None:
             if op.offset >= 0 and facts.sent[value].partition == op.partition:
                 at = facts.offsets[value]
                 facts.flag("conflict", f"{op.partition}: {show(value)} ({sent(op)}) acked at {offset}, is at {at}")
-        elif kept is None or kept in facts.sent:  # else it is told as a phantom
+        elif kept is None or kept in facts.sent:  # otherwise it is reported as a phantom
             text = f"{op.partition}: {show(value)} ({sent(op)}), acked at {offset}, is gone; {show(kept)} is there"
             facts.flag("lost_write", text)
 
 
 def _check_order(facts: Facts) -> None:
-    """A6: per producer in the order of its sends; across producers against real time."""
+    """A6: order per producer in the order of its sends, and across producers in real time."""
     lanes: dict[tuple[str, str], list[SendCall]] = {}
     for op in facts.sends:
         if op.idempotent or op.result == OK:  # an unknown single try may land late: that breaks no promise
@@ -138,7 +139,7 @@ def _check_order(facts: Facts) -> None:
 
 
 def _check_real_time(facts: Facts) -> None:
-    """An acked send stands before every send that began after its ack."""
+    """Check that an acked send stands before every send that began after its ack."""
     acked: dict[str, list[SendCall]] = {}
     for op in facts.promised:
         if op.partition in facts.final:
@@ -151,7 +152,7 @@ def _check_real_time(facts: Facts) -> None:
 
 
 def _check_progress(facts: Facts) -> None:
-    """A12: within a healthy span, sends that are tried also succeed."""
+    """A12: some sends that are tried within a healthy span succeed."""
     tried = [op for op in facts.sends if op.level == "all" and op.partition not in facts.history.deleted]
     good = sorted(op.end for op in tried if op.result == OK)
     place = 0

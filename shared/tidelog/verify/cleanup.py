@@ -1,4 +1,4 @@
-"""What a recording has made in the cluster, and how it goes again."""
+"""What a recording has created in the cluster, and its removal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidelog.errors import TidelogError
 from tidelog.verify.workload import PAUSE_S
 
 PATIENCE_S = 60.0
-"""How long it is tried: a member that did not say goodbye stays in its group until its session ends."""
+"""Time for which removal is tried: a member that did not leave stays in its group until its session ends."""
 _GONE = ("UNKNOWN_GROUP", "UNKNOWN_TOPIC")
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """A topic ("": it was there before), and groups."""
+    """Created objects: a topic ("": it existed before), and groups."""
 
     topic: str
     groups: tuple[str, ...]
@@ -30,7 +30,7 @@ class Leftovers:
 
 
 async def unknown(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
-    """Those of the groups that there are not."""
+    """Return the groups that do not exist."""
     found: list[str] = []
     for group in groups:
         try:
@@ -43,7 +43,7 @@ async def unknown(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
 
 
 async def remove(log: Log, leftovers: Leftovers, patience_s: float = PATIENCE_S) -> list[str]:
-    """Delete them, the groups first. What stays, and why, in words."""
+    """Delete these objects, the groups first. Return what could not be deleted, and why, in words."""
     stays: list[str] = []
     give_up = trio.current_time() + patience_s
 

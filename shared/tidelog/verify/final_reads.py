@@ -1,5 +1,5 @@
-"""The end of a recording: what is in the log, asked by fresh consumers; whether the replicas hold the same; where
-groups stand; and what the topic's settings allowed to be lost."""
+"""The end of a recording: fresh consumers read the log, replicas are compared, and the groups' positions and the
+losses that the topic's settings allowed are looked up."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from tidelog.verify.workload import PAUSE_S, Connect
 from tidelog.wire.messages import TopicInfo
 
 PATIENCE_S = 60.0
-"""How long each step is tried while the cluster does not answer."""
+"""Time for which each step is tried while the cluster does not answer."""
 ROWS_AT_ONCE = 1000
 DRAINS = (
     ("drain 1", "uncommitted", ConsumerOptions(isolation="uncommitted")),
     ("drain 2", "committed", ConsumerOptions(read_from="any")),
 )
-"""The two fresh consumers: of all that takes offsets, from leaders; and of what is committed, from anyone."""
+"""The two fresh consumers: one reads everything that takes offsets, from leaders; one reads what is committed, from
+any replica."""
 
 
 class Ending:
@@ -38,7 +39,7 @@ class Ending:
         self._attempts = count(1)
 
     async def run(self, groups: Iterable[str] = (), applications: Iterable[str] = ()) -> list[str]:
-        """Do all of it; what could not be done, in words."""
+        """Do all steps; return what could not be done, in words."""
         apps = tuple(applications)
         undone: list[str] = []
 
@@ -49,9 +50,9 @@ class Ending:
 
         await step("transactions did not come to an end", partial(self._settle, apps))
         for app in apps:
-            await step(f"nobody tells where {app} stands", partial(self._moved, app))
+            await step(f"the position of {app} is not known", partial(self._moved, app))
         for group in groups:
-            await step(f"nobody tells where {group} stands", partial(self._group, group))
+            await step(f"the position of {group} is not known", partial(self._group, group))
         for name, isolation, options in DRAINS:
             await step(f"{name} did not come to the end", partial(self._drain, name, isolation, options))
         await step("what may be lost is not known", self._losses)
@@ -59,7 +60,7 @@ class Ending:
         return undone
 
     async def _insist(self, work: Callable[[Log], Awaitable[None]]) -> TidelogError | None:
-        """Again and again, until it is done or patience is over."""
+        """Repeat a step until it is done or patience is over."""
         deadline = trio.current_time() + self._patience_s
         while True:
             failed: list[TidelogError] = []
@@ -75,7 +76,7 @@ class Ending:
             await trio.sleep(PAUSE_S)
 
     async def _settle(self, apps: tuple[str, ...], log: Log) -> None:
-        """The transactions of these applications are over: theirs by time-out, at the latest."""
+        """Wait until the transactions of these applications have ended, by time-out at the latest."""
         while any(one.app in apps for one in await log.transactions.list()):  # noqa: ASYNC110 (another process ends them)
             await trio.sleep(PAUSE_S)
 
@@ -114,7 +115,8 @@ class Ending:
             self._recorder.drained(process, f"{self._topic}/{partition}", starts[partition], isolation)
 
     async def _losses(self, log: Log) -> None:
-        """A leader of an unclean election, and any under the commit rule ``leader``, begins where its log ends."""
+        """Record possible losses: a leader of an unclean election, and any leader under the commit rule ``leader``,
+        begins where its own log ends."""
         topic = await log.topics.describe(self._topic)
         every = range(len(topic.partitions))
         lossy = topic.config["commit_rule"] == "leader"

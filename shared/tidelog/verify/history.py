@@ -1,4 +1,4 @@
-"""What clients did and saw, and what the replicas hold at the end: the input of ``checker``."""
+"""The input of ``checker``: what clients did and saw, and what the replicas hold at the end."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 OK, FAILED, UNKNOWN = "ok", "failed", "unknown"
-"""``failed`` only where the server said that nothing was appended; a time-out is ``unknown``."""
+"""Results of an operation. ``failed`` only if the server said that nothing was appended; a time-out is
+``unknown``."""
 
 COMMITTED, ABORTED = "committed", "aborted"
-"""Fates of a transaction, as the application was told; else ``UNKNOWN``."""
+"""Outcomes of a transaction that were reported to the application; otherwise ``UNKNOWN``."""
 
 Row = tuple[int, bytes]
 """A record as a reader sees it: offset and value. Values are unique, and name their partition."""
 
 PLAIN_BYTES = 64
-"""A value of up to so many bytes, without key and headers, stands for itself."""
+"""A value of at most this many bytes, without key and headers, identifies itself."""
 
 
 def identity(value: bytes | None, key: bytes | None = None, headers: Iterable[tuple[str, bytes]] = ()) -> bytes:
-    """What stands for a record in a history: its value, or, where that is long or not all there is, its beginning and
-    a digest of everything in the record."""
+    """Return what identifies a record in a history: its value; or, for a long value or one with key or headers, the
+    value's beginning and a digest of the whole record."""
     pairs = tuple(headers)
     if value is not None and key is None and not pairs and len(value) <= PLAIN_BYTES:
         return value
@@ -37,27 +38,28 @@ class SendCall:
     process: str
     partition: str
     number: int
-    """Order of this send among those of its process to this partition."""
+    """Number of this send among those of its process to this partition."""
     values: tuple[bytes, ...]
     start: float
     end: float
     result: str
     offset: int = -1
-    """-1: not known, also of one that was acked (a retry that the leader had long written)."""
+    """Offset; -1: not known, which can also be true of an acked send (a retry of a batch that was written long
+    before)."""
     level: str = "all"
     """Durability that the ack promised: ``all``, ``leader`` or ``received``."""
     idempotent: bool = True
     expected_offset: int = -1
     """Not -1: a conditional append."""
     epoch: int = -1
-    """Leader epoch of the ack; -1: none came."""
+    """Leader epoch of the ack; -1: there was no ack."""
     transaction: str = ""
-    """Label of the transaction that it is part of: then its ack promises nothing, the commit does."""
+    """Label of the transaction that it is part of. Its ack then promises nothing; the commit does."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCall:
-    """One answer that a consumer took; ``position`` is the offset it wanted."""
+    """One answer that a consumer took. ``position`` is the offset that it wanted."""
 
     process: str
     partition: str
@@ -68,28 +70,28 @@ class ReadCall:
     epochs: tuple[int, ...] = ()
     """Leader epoch of each row, where it is known."""
     start_over: bool = False
-    """The answer before said that the position is lost: the consumer went back on purpose, and with leave."""
+    """Whether the answer before reported the position as lost, so that the consumer went back on purpose."""
     group: str = ""
     """The consumer group for which it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """An answer to "where does the committed log end?"."""
+    """An answer to the request for the end of the committed log."""
 
     process: str
     partition: str
     offset: int
     start: float
-    """What was acked before this must be known to the answer. Of a read that may be stale by so much: as if it had
-    been asked that much earlier."""
+    """Every ack before this time must be covered by the answer. If a read may be stale by some bound, it is that much
+    earlier than the request."""
     end: float
     linearizable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CommitCall:
-    """A member of a group says how far the group has come in a partition."""
+    """A commit of a member: the group's position in a partition."""
 
     process: str
     """The member."""
@@ -104,7 +106,7 @@ class CommitCall:
 
 @dataclass(eq=False, slots=True)
 class TransactionCall:
-    """What an application did together. Its records are the sends that name its ``label``."""
+    """A transaction of an application. Its records are the sends with its ``label``."""
 
     label: str
     app: str
@@ -112,15 +114,16 @@ class TransactionCall:
     end: float
     fate: str = UNKNOWN
     asked: bool = False
-    """Its commit was asked for."""
+    """Whether its commit was requested."""
     position: int = -1
-    """Where the application's group stood when it began; it moves it on by one. -1: it moves no group."""
+    """Position of the application's group when it began, which it moves on by one; -1: it moves no group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Records that a topic's own settings allowed to be lost: an unclean election, or the commit rule ``leader``.
-    What was acked in a leader epoch below ``before_epoch``, at ``start`` or above, may be gone; nothing else."""
+    """Records that a topic's own settings allowed to be lost: by an unclean election, or under the commit rule
+    ``leader``. Records acked in a leader epoch below ``before_epoch``, at ``start`` or above, may be gone; no
+    others."""
 
     partition: str
     before_epoch: int
@@ -133,39 +136,39 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """What a comparison of the replicas of a partition, by their hash chains, has found."""
+    """A difference that a comparison of a partition's replicas by their hash chains has found."""
 
     partition: str
     offset: int
     text: str
-    """Which replicas hold what."""
+    """Description of which replicas hold what."""
 
 
 @dataclass(slots=True)
 class History:
-    """A whole run, operations in the order in which they ended."""
+    """A whole run, with operations in the order in which they ended."""
 
     operations: list[SendCall | ReadCall | Latest | CommitCall] = field(default_factory=list)
     transactions: list[TransactionCall] = field(default_factory=list)
     moved: dict[str, int] = field(default_factory=dict)
-    """Per application whose transactions move a group: where that stood in the end."""
+    """Per application whose transactions move a group: the group's position at the end."""
     committed: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Per group and partition: how far it had come in the end, as somebody else was told."""
+    """Per group and partition: the position at the end, as reported to another client."""
     final: dict[str, list[Row]] = field(default_factory=dict)
-    """Per partition, the committed log as fresh consumers drain it after healing."""
+    """Per partition, the committed log as fresh consumers read it after healing."""
     undrained: set[str] = field(default_factory=set)
-    """Partitions whose log at the end nobody has read to its end: what would be in it is not judged."""
+    """Partitions whose log was not read to its end at the end: their contents are not judged."""
     dumps: dict[str, dict[str, list[Row]]] = field(default_factory=dict)
     """Per replica and partition, the log on its disk at the end; or what another fresh consumer has read."""
     differing: list[Differing] = field(default_factory=list)
     healthy: list[tuple[float, float]] = field(default_factory=list)
-    """Spans in which the cluster could have taken every ``all`` produce."""
+    """Spans in which the cluster was able to accept every ``all`` produce."""
     patience: float = 10.0
-    """Longest time (s) in such a span without a send that succeeds, where some are tried."""
+    """Longest time (s) in such a span without a successful send while some are tried."""
     deleted: set[str] = field(default_factory=set)
-    """Partitions of topics that were deleted: what was in them is gone by right."""
+    """Partitions of deleted topics, whose records are rightly gone."""
     control: dict[str, set[int]] = field(default_factory=dict)
-    """Offsets that show no record: the cluster itself took them, or they are of a transaction that was aborted."""
+    """Offsets without a record for readers: control batches, or records of aborted transactions."""
     losses: list[Loss] = field(default_factory=list)
     retained_from: dict[str, int] = field(default_factory=dict)
-    """Where the history begins in a partition: what is below was there before, or retention has removed it."""
+    """Log start of the history in a partition: records below it are older, or were removed by retention."""

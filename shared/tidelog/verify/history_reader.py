@@ -1,4 +1,4 @@
-"""Reads a history file that a ``Recorder`` has written, also one that was killed."""
+"""Reads a history file of a ``Recorder``, also of one that was killed."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ Drain = tuple[str, str]
 
 @dataclass(slots=True)
 class Recording:
-    """A history, and what else its file tells."""
+    """A history, and the file's other contents."""
 
     history: History
     complete: bool = False
-    """The recorder has closed it."""
+    """Whether the recorder has closed the file."""
     about: dict[str, Any] = field(default_factory=dict)
     wall_ms: int = -1
-    """When it began."""
+    """Wall clock when it began."""
     seconds: float = 0.0
-    """The last moment that it tells of."""
+    """Time of the last entry."""
     notes: list[tuple[float, str]] = field(default_factory=list)
     compared: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Per partition: how many replicas were compared, and up to which offset."""
 
 
 def load(path: Path | str) -> Recording:
-    """Read a file. A last line that is not whole is left out. Raises ``ConfigError`` where it is no history file, or
-    is damaged, which names the line."""
+    """Read a file. An incomplete last line is left out. Raises ``ConfigError``, with the line, if it is no history
+    file or is damaged."""
     loader, decode = _Loader(), json.JSONDecoder().raw_decode
     number = 0
     try:
@@ -68,7 +68,7 @@ def load(path: Path | str) -> Recording:
 
 
 class _Loader:
-    """Takes line by line; operations come out in the order in which they ended."""
+    """Reads line by line. Operations come out in the order in which they ended."""
 
     def __init__(self) -> None:
         self.versioned = False
@@ -77,15 +77,15 @@ class _Loader:
         self._open: dict[int, Entry] = {}
         self._values: dict[str, bytes] = {}
         self._asked: dict[int, int] = {}
-        """Transactions whose commit was asked for: from which position they move their group."""
+        """Transactions whose commit was requested, with the position from which they move their group."""
         self._last = 0.0
         self._partitions: dict[str, int] = {}
         self._drains: dict[Drain, list[Row]] = {}
         self._control: dict[str, set[int]] = {}
         self._committed: dict[str, str] = {}
-        """Per partition: who has read what is committed to the end, last."""
+        """Per partition: the process that was the last to read what is committed to the end."""
         self._everything: dict[str, str] = {}
-        """The same of everything that takes offsets."""
+        """Per partition: the process that was the last to read everything that takes offsets to the end."""
         self.takers: dict[str, Callable[[Entry], None]] = {
             "send": self._begin, "commit": self._begin, "transaction": self._begin, "asks": self._asks,
             "end": self._end, "read": self._read, "latest": self._latest, "control": self._on_control,
@@ -95,7 +95,7 @@ class _Loader:
         }  # fmt: skip
 
     def take(self, entry: Entry) -> None:
-        """Take one line of the recording."""
+        """Add one line of the recording."""
         if not self.versioned:
             self._header(entry)
             return
@@ -162,8 +162,8 @@ class _Loader:
     def _latest(self, entry: Entry) -> None:
         at = entry["start"], entry["end"]
         self._last = entry["end"]
-        told = Latest(entry["process"], entry["partition"], entry["offset"], *at, linearizable=entry["fresh"])
-        self.history.operations.append(told)
+        latest = Latest(entry["process"], entry["partition"], entry["offset"], *at, linearizable=entry["fresh"])
+        self.history.operations.append(latest)
 
     # --- the cluster, and the end -------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class _Loader:
         self._last = entry["at"]
 
     def _bytes(self, text: Any) -> bytes:
-        """A value; each is kept once."""
+        """Return a value; equal values are stored once."""
         if not isinstance(text, str):
             return b64decode(text["b64"])
         known = self._values.get(text)
@@ -226,7 +226,7 @@ class _Loader:
         return known
 
     def finish(self) -> Recording:
-        """The end of the file: what has no result by now is unknown."""
+        """Handle the end of the file: an operation without a result is unknown."""
         for number, begun in self._open.items():
             self._ended(begun, {"at": self._last, "result": UNKNOWN}, f".open{number}")
         history = self.history
@@ -246,7 +246,8 @@ class _Loader:
         return self.recording
 
     def _hide(self) -> None:
-        """What everything has and what is committed has not shows no record, if it is of a transaction."""
+        """Mark offsets as without a record if a transaction's record is in the full read and not in the read of
+        committed records."""
         transacted = {
             value
             for op in self.history.operations
@@ -262,4 +263,4 @@ class _Loader:
 
 
 LINES = tuple(_Loader().takers)
-"""What a line after the first may be: its ``op``."""
+"""The values of ``op`` that a line after the first may have."""

@@ -1,4 +1,5 @@
-"""A history as the checks look at it: who sent which value, where it stands, and what may be missing by right."""
+"""Indexes of a history for the checks: the send of each value, its place in the final log, and what may rightly be
+missing."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ SHOWN_CHARS = 60
 
 
 def show(value: bytes | None) -> str:
-    """A record's value as a finding names it."""
+    """Return a record's value in the form of findings."""
     if value is None:
         return "nothing"
     text = value.decode(errors="backslashreplace")
@@ -22,17 +23,17 @@ def show(value: bytes | None) -> str:
 
 
 def span(op: SendCall | ReadCall | Latest | CommitCall) -> str:
-    """When an operation was."""
+    """Return when an operation was, as text."""
     return f"{op.start:.3f} to {op.end:.3f} s"
 
 
 def sent(op: SendCall) -> str:
-    """Who sent it, when, and what became of it."""
+    """Return who sent a record, when, and its result, as text."""
     return f"sent by {op.process} as number {op.number}, {span(op)}, {op.result}"
 
 
 def after(ops: Sequence[T], measure: Callable[[T], int]) -> Iterator[tuple[T, T]]:
-    """Each operation with that of the greatest measure among those that had ended before it began, if any had."""
+    """Yield each operation with the one of greatest measure among those that ended before it began, or None."""
     ends = sorted(ops, key=lambda op: op.end)
     place, highest = 0, None
     for op in sorted(ops, key=lambda op: op.start):
@@ -45,7 +46,7 @@ def after(ops: Sequence[T], measure: Callable[[T], int]) -> Iterator[tuple[T, T]
 
 
 class Facts:
-    """Built once; the checks add what they find."""
+    """Built once; the checks add their findings."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -68,21 +69,21 @@ class Facts:
             self.losses.setdefault(loss.partition, []).append(loss)
         self.final = {partition: dict(rows) for partition, rows in history.final.items()}
         self.offsets: dict[bytes, list[int]] = {}
-        """Where each value of the final log stands."""
+        """Offsets of each value in the final log."""
         for rows in history.final.values():
             for offset, value in rows:
                 self.offsets.setdefault(value, []).append(offset)
         self.dropped = {one.label for one in history.transactions if one.fate == "aborted" or not one.asked}
-        """Labels of transactions of which nothing may ever be seen."""
+        """Labels of transactions whose records may never be seen."""
 
     @cached_property
     def acked_at(self) -> dict[tuple[str, int], SendCall]:
-        """Partition and offset -> which send was acknowledged there."""
+        """Partition and offset -> the send that was acknowledged there."""
         placed = [op for op in self.sends if op.result == OK and op.offset >= 0]
         return {(op.partition, op.offset + place): op for op in placed for place in range(len(op.values))}
 
     def flag(self, kind: str, text: str) -> None:
-        """Something was found."""
+        """Add a finding."""
         self.found.append(Anomaly(kind, text))
 
     def may_be_lost(self, partition: str, epoch: int, offset: int) -> bool:
@@ -91,7 +92,7 @@ class Facts:
 
     @cached_property
     def promised(self) -> list[SendCall]:
-        """Sends that are in the log at a known offset, whatever happens, as their acks say."""
+        """Yield the sends that their acks promise to be in the log at a known offset."""
         return [
             op
             for op in self.sends
@@ -102,7 +103,7 @@ class Facts:
         ]
 
     def follows(self, partition: str, wanted: int, offset: int) -> bool:
-        """Whether nothing but what shows no record lies between the two."""
+        """Whether only offsets without a record lie between the two."""
         if offset <= wanted:
             return offset == wanted
         if partition in self.history.undrained:
@@ -111,7 +112,7 @@ class Facts:
         return all(between in taken for between in range(wanted, offset))
 
     def is_kept(self, partition: str, offset: int) -> bool:
-        """The final log shows what is at this offset, unless a fault has removed it."""
+        """Whether the final log shows what is at this offset, unless a fault has removed it."""
         history = self.history
         if partition in history.deleted or partition in history.undrained:
             return False

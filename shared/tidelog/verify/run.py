@@ -1,4 +1,4 @@
-"""A whole recording: clients on a running cluster for a while, then the end of it."""
+"""A whole recording: clients use a running cluster for a while, then the end state is read."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tidelog.verify.workload_readers import Watchers
 from tidelog.wire.messages import TopicInfo
 
 Told = Callable[[str, Stage], None]
-"""Is told which part of a recording begins."""
+"""Called with the part of a recording that begins."""
 
 
 def group_of(topic: str) -> str:
-    """The group that members are in."""
+    """Return the group of the members."""
     return f"{topic}-group"
 
 
 def groups_of(topic: str, mix: Mix) -> list[str]:
-    """All groups that a recording uses."""
+    """Return all groups that a recording uses."""
     members = [group_of(topic)] if mix.members else []
     return members + [app_of(topic, number) for number in range(mix.applications)]
 
@@ -38,10 +38,10 @@ async def record(
     seed: int = 0,
     told: Told = lambda what, stage: None,
 ) -> list[str]:
-    """Have the clients of ``mix`` use ``topic`` until ``wait`` returns, and write down what they did and saw, and how
-    it ended; nobody else may write to the topic meanwhile. What of the end could not be found out, in words: then the
-    file can be judged only in part. Raises ``ConfigError`` for a topic that is compacted, or of which nobody can tell
-    where it ends."""
+    """Let the clients of ``mix`` use ``topic`` until ``wait`` returns, and record what they did and saw, and the end
+    state. Nobody else may write to the topic meanwhile. Returns what could not be found out at the end, in words:
+    then the file can be judged only in part. Raises ``ConfigError`` for a topic that is compacted, or whose end
+    cannot be looked up."""
     if topic.config["cleanup"] == "compact":
         raise ConfigError(f"{topic.name} is compacted: records vanish from it by right. Name another topic.")
     stage = Stage(recorder, topic, await _begin(recorder, topic, connect), connect, mix, seed)
@@ -64,7 +64,7 @@ async def record(
 
 
 async def _begin(recorder: Recorder, topic: TopicInfo, connect: Connect) -> dict[int, int]:
-    """Where the history begins in each partition."""
+    """Record the beginning of the history in each partition."""
     async with connect(0) as log:
         every = range(len(topic.partitions))
         found = await log.partitions.list_offsets(topic, "latest", every, isolation="uncommitted")

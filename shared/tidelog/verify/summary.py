@@ -1,4 +1,4 @@
-"""What a recording holds, in numbers."""
+"""Figures of a recording."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RunSummary:
     operations: int = 0
     seconds: float = 0.0
     complete: bool = False
-    """The recorder came to its end."""
+    """Whether the recorder came to its end."""
     drained: int = 0
     """Partitions whose log was read to its end at the end."""
     partitions: int = 0
@@ -28,21 +28,21 @@ class RunSummary:
     read_records: int = 0
     reads: int = 0
     fresh: int = 0
-    """Answers that had to know all that was acknowledged before."""
+    """Number of answers that had to cover every earlier acknowledgement."""
     conditional: int = 0
     commits: dict[str, int] = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)
     stored_records: int = 0
-    """In the logs at the end."""
+    """Records in the logs at the end."""
     replicas_compared: int = 0
     longest_silence_s: float = 0.0
-    """Longest time without an acknowledgement in one partition while somebody wanted one,"""
+    """Longest time without an acknowledgement in one partition while a producer waited for one,"""
     silence_from_s: float = 0.0
-    """when it began,"""
+    """its beginning,"""
     silent_partition: str = ""
-    """and in which."""
+    """and its partition."""
     may_be_lost: int = 0
-    """Times that the topic's settings allowed records to be lost."""
+    """Number of times that the topic's settings allowed records to be lost."""
 
 
 def summarize(recording: Recording) -> RunSummary:
@@ -84,8 +84,8 @@ def summarize(recording: Recording) -> RunSummary:
 
 
 def _silences(sends: list[SendCall]) -> Iterator[tuple[float, float]]:
-    """For each acknowledgement of a partition, and for the end of the last try: since when somebody waited for it and
-    nobody got one."""
+    """Yield, for each acknowledgement of a partition and for the end of its last try, the time since when a producer
+    waited for it and none came."""
     ordered = sorted(sends, key=lambda op: op.end, reverse=True)
     until, waiting_since = ordered[0].end, math.inf
     for op in ordered:

@@ -1,9 +1,10 @@
-"""What ``tidelog verify record`` does to a cluster, and writes down: many clients at once, each with a connection of
-its own and again and again with a new one, doing all that the cluster makes promises about.
+"""The workload of ``tidelog verify record``: many concurrent clients, which use everything that the cluster makes
+promises about and record it. Each has a connection of its own, and opens a new one again and again.
 
-Writers: idempotent producers in bursts, with acks all; one with acks leader and one with none, which promise less;
-appenders, that ask for the end and append there or not at all; applications with transactions that write to several
-partitions and move a group on, two processes of each, which take over from each other. Readers are in ``watching``.
+Writers: idempotent producers that send bursts with acks all; one with acks leader and one with none, which promise
+less; appenders, which ask for the end and append there or not at all; applications with transactions that write to
+several partitions and move a group on. An application has two processes, which take over from each other. Readers are
+in ``workload_readers.py``.
 """
 
 from __future__ import annotations
@@ -27,23 +28,24 @@ from tidelog.verify.history_writer import Recorder, Sending
 from tidelog.wire.messages import TopicInfo
 
 Connect = Callable[[int], AbstractAsyncContextManager[Log]]
-"""A connection of the n-th client."""
+"""Opens the connection of the n-th client."""
 DELIVERY_S = 20.0
-"""What has no acknowledgement by then has failed, with unknown outcome."""
+"""A record without an acknowledgement after this time has failed, with unknown outcome."""
 TRANSACTION_S = 15.0
 PAUSE_S = 0.2
-"""Before a client that failed comes back."""
+"""Pause before a client that failed comes back."""
 BURSTS = (1, 1, 2, 5)
-"""Records that a producer has on their way to one partition at a time."""
+"""Numbers of records that a producer has in flight to one partition at a time."""
 SHARES = (0.1, 0.01)
-"""How often the two processes of an application begin a transaction, of the rate: each takes over from the other."""
+"""Rates at which the two processes of an application begin a transaction, as shares of ``rate``. Each takes over from
+the other."""
 GIVEN_UP = 0.2
-"""Share of transactions that their application gives up."""
+"""Share of transactions that their application aborts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Who takes part: so many of each. Of three producers or more one has acks leader, and one none."""
+    """Number of clients of each kind. Of three producers or more one has acks leader, and one none."""
 
     producers: int = 4
     appenders: int = 2
@@ -51,13 +53,13 @@ class Mix:
     consumers: int = 3
     members: int = 3
     rate: float = 50.0
-    """Records per second of each writer, about."""
+    """Records per second of each writer, approximately."""
     record_bytes: int = 200
     """Longest value."""
 
 
 class _GivenUp(Exception):
-    """An application has changed its mind."""
+    """The application aborts its transaction."""
 
 
 def app_of(topic: str, number: int) -> str:
@@ -66,7 +68,7 @@ def app_of(topic: str, number: int) -> str:
 
 
 class Stage:
-    """What all clients of a recording share."""
+    """State that all clients of a recording share."""
 
     def __init__(
         self, recorder: Recorder, topic: TopicInfo, starts: dict[int, int], connect: Connect, mix: Mix, seed: int
@@ -74,42 +76,42 @@ class Stage:
         self.recorder = recorder
         self.topic = topic
         self.starts = starts
-        """Where the history begins in each partition."""
+        """Beginning of the history in each partition."""
         self.connect = connect
         self.mix = mix
         self.seed = seed
         self.counts = Counter[str]()
-        """What was done, for whoever watches."""
+        """Counts of what was done, for display."""
         self.stopping = False
-        """Writers come to their end."""
+        """Whether writers should end."""
         self._numbers = count()
 
     def name(self, partition: int) -> str:
-        """As the history has it."""
+        """Return the name of a partition in the history."""
         return f"{self.topic.name}/{partition}"
 
     def app(self, number: int) -> str:
-        """The name of an application, and of the group that it moves."""
+        """Return the name of an application, and of the group that it moves."""
         return app_of(self.topic.name, number)
 
     def chance(self, who: str) -> random.Random:
-        """The random numbers of one client."""
+        """Return the random numbers of one client."""
         return random.Random(f"{self.seed} {who}")
 
     def value(self, rng: random.Random, who: str, partition: int) -> bytes:
-        """A value that there is only once."""
+        """Return a unique value."""
         text = f"{who}:{self.name(partition)}:{next(self._numbers)}".encode()
         return text.ljust(rng.randint(0, self.mix.record_bytes), b".")
 
     async def settle(self, op: Sending, pending: Pending) -> None:
-        """Wait for the acknowledgement, or the error that takes its place."""
+        """Wait for the acknowledgement and record it, or the error."""
         with suppress(TidelogError), op:
             ack = await pending.wait()
             op.acked(ack.offset, ack.leader_epoch)
         self.counts[op.result] += 1
 
     async def keep(self, number: int, work: Callable[[Log], Awaitable[None]]) -> None:
-        """Do this over a connection, and over another when it fails."""
+        """Run a client over a connection, and over another one when it fails."""
         while not self.stopping:
             try:
                 async with self.connect(number) as log:
@@ -120,14 +122,15 @@ class Stage:
 
 
 class Writers:
-    """The clients that write. ``start`` has them run until ``Stage.stopping``, and what is under way then is over."""
+    """The clients that write. ``start`` runs them until ``Stage.stopping`` and until everything under way has
+    ended."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._lives = count(1)
 
     def start(self, nursery: trio.Nursery, numbers: count[int]) -> None:
-        """All of them."""
+        """Run all writers."""
         mix = self._stage.mix
         for number in range(mix.producers):
             acks = "all"
@@ -185,10 +188,10 @@ class Writers:
         while not stage.stopping:
             await trio.sleep(rng.expovariate(pace))
             label = f"{who}.t{next(self._lives)}"
-            with suppress(_GivenUp, TidelogError), stage.recorder.transaction(label, app) as told:
+            with suppress(_GivenUp, TidelogError), stage.recorder.transaction(label, app) as recorded:
                 async with log.transaction(app, timeout_s=TRANSACTION_S) as tx:
                     position = await ask_position(stage, log, app)
-                    told.moves_from(position)
+                    recorded.moves_from(position)
                     partitions = range(len(stage.topic.partitions))
                     for partition in sorted(rng.sample(partitions, rng.randint(1, len(partitions)))):
                         value = stage.value(rng, label, partition)
@@ -200,12 +203,12 @@ class Writers:
                     await tx.commit_offsets(app, {(stage.topic.name, 0): position + 1})
                     if rng.random() < GIVEN_UP:
                         raise _GivenUp
-                    told.asks()
+                    recorded.asks()
             stage.counts["transactions"] += 1
 
 
 async def ask_end(stage: Stage, log: Log, process: str, partition: int) -> int:
-    """Where the committed log ends: an answer that must know all that was acknowledged before."""
+    """Return the end of the committed log: an answer that must cover every acknowledgement."""
     start = stage.recorder.now()
     answer = (await log.partitions.list_offsets(stage.topic, "latest", [partition], isolation="uncommitted"))[
         partition
@@ -215,6 +218,6 @@ async def ask_end(stage: Stage, log: Log, process: str, partition: int) -> int:
 
 
 async def ask_position(stage: Stage, log: Log, app: str) -> int:
-    """How often the group of an application, which has its name, was moved on."""
+    """Return how often the application's group, which has the application's name, was moved on."""
     positions = await log.groups.fetch_offsets(app, stage.topic.name)
     return positions[0].offset if 0 in positions else 0

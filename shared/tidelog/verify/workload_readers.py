@@ -1,5 +1,5 @@
-"""The clients of a recording that read: consumers that follow the log from anywhere, members of a group that come and
-go, clients that ask for what is newest; and one that sees whether the cluster is well."""
+"""The reading clients of a recording: consumers that follow the log from anywhere, members of a group that come and
+go, clients that ask for the latest offset, and one that watches the health of the cluster."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ PROMISES = (("linearizable", 0.0, False), ("bounded", 0.0, False), ("bounded", 0
 """What single reads ask for: consistency, bound in seconds, whether any replica may answer."""
 LOST = ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED")
 ASK_S = 0.1
-"""Mean time between two questions for what is newest."""
+"""Mean time between two requests for the latest offset."""
 LOOK_S = 0.5
-"""Between two looks at the cluster's state."""
+"""Pause between two checks of the cluster's state."""
 MEMBER_S = 8.0
-"""Mean time that somebody is a member."""
+"""Mean duration of a membership."""
 COMMITS = 0.3
 """Share of the batches of a member after which it commits."""
 
@@ -52,7 +52,7 @@ class Watchers:
         self.healthy_since: float | None = None
 
     def start(self, nursery: trio.Nursery, numbers: count[int]) -> None:
-        """All of them."""
+        """Start all readers."""
         keep, mix = self._stage.keep, self._stage.mix
         for number in range(mix.consumers):
             nursery.start_soon(
@@ -106,7 +106,7 @@ class Watchers:
     # --- a group -------------------------------------------------------------------------------------------------
 
     async def _join(self, who: str, log: Log) -> None:
-        """Be a member for a while. Each time that it gets a partition it is a reader of its own."""
+        """Be a member for a while. Each partition that it gets makes it a new reader."""
         stage = self._stage
         rng = stage.chance(f"{who}.{next(self._lives)}")
         readers: dict[int, str] = {}
@@ -127,7 +127,8 @@ class Watchers:
                         await self._commit(log, consumer.member, consumer.generation, fetched)
 
     async def _commit(self, log: Log, member: str, generation: int, fetched: Fetched) -> None:
-        """In exactly this generation, and once: what ``GroupConsumer.commit`` tries again cannot be told apart."""
+        """Commit in exactly this generation, and once: the retries of ``GroupConsumer.commit`` could not be told
+        apart."""
         stage = self._stage
         at = GroupPosition(stage.topic.topic_id, fetched.partition, fetched.end, fetched.header.leader_epoch)
         op = stage.recorder.commit(member, self._group, generation, {stage.name(fetched.partition): fetched.end})
@@ -154,7 +155,7 @@ class Watchers:
                     await self._read_newest(log, partition, *rng.choice(PROMISES))
 
     async def _read_newest(self, log: Log, partition: int, consistency: str, bound_s: float, anyone: bool) -> None:
-        """One answer: its high watermark is what it knows of, which consumers do not show."""
+        """Request one answer. Its high watermark is what the replica knows; consumers do not show that."""
         stage = self._stage
         request = Read(
             stage.topic.topic_id,
@@ -176,7 +177,7 @@ class Watchers:
     # --- is it well? ---------------------------------------------------------------------------------------------
 
     async def _look(self, log: Log) -> None:
-        """Note the spans in which every partition has a leader and enough in-sync replicas."""
+        """Record the spans in which every partition has a leader and enough in-sync replicas."""
         stage = self._stage
         seen = math.nan
         try:

@@ -11,7 +11,7 @@ import pytest
 from support.applied_commands import Log, code
 from support.controller_network import ControllerNet
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.feature_levels import ALL, CHANGES, NEWEST, OLDEST, Levels, why_unfit
+from tidelog.feature_levels import ALL, CHANGES, NEWEST, OLDEST, Levels, refuse_levels
 from tidelog.sansio.effects import Event
 from tidelog.types import ClusterImage
 from tidelog.wire.messages import (
@@ -216,8 +216,8 @@ def test_the_newest_link_of_a_name_counts_and_whoever_is_not_linked_is_not_known
 
 
 def test_the_refusal_says_who_is_too_old_or_too_new_and_what_to_do() -> None:
-    assert why_unfit("r1", ALL, 2) is None
-    too_old, too_new = why_unfit("r1", OLD, 2), why_unfit("r1", Levels(2, 3), 1)
+    assert refuse_levels("r1", ALL, 2) is None
+    too_old, too_new = refuse_levels("r1", OLD, 2), refuse_levels("r1", Levels(2, 3), 1)
     assert too_old is not None and too_new is not None
     assert too_old.message == "the cluster is at feature level 2, r1 understands 1: upgrade it"
     assert "understands 2 to 3: raise the cluster's level first" in too_new.message

@@ -29,7 +29,7 @@ from tidelog.cli.main import main
 from tidelog.errors import TidelogError, refuse
 from tidelog.net.link import Link, connect_link
 from tidelog.net.websocket.transport import WebSocketTransport
-from tidelog.printable import MAX_TEXT_BYTES, escaped, fault_of_text
+from tidelog.printable import MAX_TEXT_BYTES, escaped, refuse_text
 from tidelog.runtime import logs
 from tidelog.types import TopicConfig
 from tidelog.wire import messages
@@ -394,4 +394,4 @@ def test_all_that_commands_print_is_escaped_in_one_place() -> None:
 
 def test_escapes_are_those_of_python() -> None:
     assert escaped("a\x1b\n\u202e\x9b ä日") == "a\\x1b\\n\\u202e\\x9b ä日"
-    assert fault_of_text("ä" * 125, "node", 249) == "node is longer than 249 bytes"
+    assert refuse_text("ä" * 125, "node", 249) == "node is longer than 249 bytes"

@@ -45,7 +45,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from tidelog.bounds import why_over
+from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
 from tidelog.sansio.counters import count
 from tidelog.sansio.effects import Answer, Call, Post
@@ -204,7 +204,7 @@ class Subscriptions:
             return [Answer(source, id, refuse("OVERLOADED", f"{len(subscriptions)} subscriptions are open"))]
         principal, most = self._principals.get(source, ""), self._settings.principal_max_subscriptions
         held = self._counts.get(principal, 0)
-        over = why_over(principal, "subscriptions", held, "principal_max_subscriptions", most)
+        over = refuse_excess(principal, "subscriptions", held, "principal_max_subscriptions", most)
         if over is not None:
             return [Answer(source, id, over)]
         key = TopicPartition(message.topic_id, message.partition)

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tidelog.bounds import why_over
+from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
 from tidelog.sansio.token_bucket import TokenBucket
 from tidelog.types import Quota
@@ -73,7 +73,7 @@ class Quotas:
         """Refuse another connection of the principal with ``QUOTA_EXCEEDED``; None if it may have one."""
         account, open = self._accounts.get(principal), self._connections.get(principal, 0)
         if account is None or account.quota.connections < 0:
-            over = why_over(principal, "connections", open, "principal_max_connections", self._most_connections)
+            over = refuse_excess(principal, "connections", open, "principal_max_connections", self._most_connections)
             if over is None:
                 return None
             over.code = "QUOTA_EXCEEDED"

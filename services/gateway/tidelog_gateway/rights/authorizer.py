@@ -20,7 +20,7 @@ from tidelog.acl import ANONYMOUS, CLUSTER, decide, digest_of, heirs_of, id_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import NEWEST, SECURITY
 from tidelog.net.tls import CLIENT, NodeIdentity
-from tidelog.printable import MAX_NAME_BYTES, fault_of_text
+from tidelog.printable import MAX_NAME_BYTES, refuse_text
 from tidelog.types import Access, Token
 from tidelog.wire.messages import CommitOffsets, JoinGroup, Message, Metadata
 
@@ -85,7 +85,7 @@ class Authorizer:
         if token:
             return self._by_token(token, wall_ms)
         for identity in identities or ():
-            if identity.role == CLIENT and not fault_of_text(identity.node, "name", MAX_NAME_BYTES):
+            if identity.role == CLIENT and not refuse_text(identity.node, "name", MAX_NAME_BYTES):
                 return ClientIdentity(identity.node)
         if self.settings.authentication:
             text = "this gateway takes no strangers: connect with a token, or with a client certificate"

@@ -11,7 +11,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from tidelog.printable import MAX_NAME_BYTES, fault_of_text
+from tidelog.printable import MAX_NAME_BYTES, refuse_text
 from tidelog.wire.fields import hints, optional_of
 from tidelog.wire.messages import GroupPosition, Hello, Message
 
@@ -25,8 +25,8 @@ MAX_TOKEN_BYTES = 16 << 10
 def fault_of_texts(message: Message) -> str:
     """Describe what is wrong with the texts of a message; "": nothing."""
     if isinstance(message, Hello):
-        fault = fault_of_text(message.node, "node", MAX_NAME_BYTES)
-        fault = fault or fault_of_text(message.token, "token", MAX_TOKEN_BYTES)
+        fault = refuse_text(message.node, "node", MAX_NAME_BYTES)
+        fault = fault or refuse_text(message.token, "token", MAX_TOKEN_BYTES)
         if fault:
             return fault
     return _fault_of_texts(message)
@@ -40,13 +40,13 @@ def _fault_of_texts(part: Any) -> str:
         if not value:
             continue
         if kind is str:
-            fault = fault_of_text(value, name)
+            fault = refuse_text(value, name)
         elif kind is Message:
             parts = value if isinstance(value, tuple) else (value,)
             fault = next(filter(None, map(_fault_of_texts, parts)), "")
         else:
             texts = (*value, *value.values()) if kind is dict else value
-            fault = next(filter(None, (fault_of_text(text, name) for text in texts)), "")
+            fault = next(filter(None, (refuse_text(text, name) for text in texts)), "")
         if fault:
             return fault
     return ""

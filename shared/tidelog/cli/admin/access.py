@@ -1,4 +1,4 @@
-"""``tidelog tokens …``, ``tickets …``, ``acls …`` and ``quotas …``: who may do what."""
+"""``tidelog tokens …``, ``tickets …``, ``acls …`` and ``quotas …``: identities and permissions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from tidelog.acl import CLUSTER, SECURITY, decide, fault_of
+from tidelog.acl import CLUSTER, SECURITY, decide, refuse_rule
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.types import Acl, Quota
@@ -59,7 +59,7 @@ def _show_token(text: str) -> None:
 
 @click.group()
 def tokens() -> None:
-    """Bearer tokens: what a client shows to say who it is."""
+    """Bearer tokens, by which clients identify themselves."""
 
 
 @tokens.command()
@@ -67,7 +67,7 @@ def tokens() -> None:
 @_expires
 @gateway_option
 def create(principal: str, expires: float | None, gateways: tuple[str, ...]) -> None:
-    """Make a token of PRINCIPAL, and print it: this once."""
+    """Create a token of PRINCIPAL, and print it, only this once."""
 
     async def task() -> str:
         async with connect(gateways) as log:
@@ -80,7 +80,7 @@ def create(principal: str, expires: float | None, gateways: tuple[str, ...]) -> 
 @json_option
 @gateway_option
 def list_tokens(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the tokens by their ids: the second part of a token."""
+    """List the tokens by their ids. The id is the second part of a token."""
     found = run(lambda: _access(gateways)).tokens
     if as_json:
         print_json([asdict(token) for token in found])
@@ -96,7 +96,7 @@ def list_tokens(as_json: bool, gateways: tuple[str, ...]) -> None:
 @click.option("--principal", help="Instead of one token all that this principal has.")
 @gateway_option
 def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...]) -> None:
-    """End a token now, and with it the connections that were opened with it."""
+    """Revoke a token at once, and close the connections that were opened with it."""
     if bool(token_id) == bool(principal):
         raise click.UsageError("name the token's ID, or --principal")
 
@@ -114,7 +114,7 @@ def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...
 @_expires
 @gateway_option
 def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[str, ...]) -> None:
-    """Make a new token in the place of another, and print it: this once."""
+    """Create a new token in place of another, and print it, only this once."""
 
     async def task() -> str:
         async with connect(gateways) as log:
@@ -125,7 +125,7 @@ def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[s
 
 @click.group()
 def tickets() -> None:
-    """Tickets of producer ids: nobody writes under an id without one."""
+    """Tickets of producer ids. Writing under a producer id requires its ticket."""
 
 
 @tickets.command("rotate")
@@ -146,7 +146,7 @@ def rotate_ticket_keys(gateways: tuple[str, ...]) -> None:
 
 @click.group()
 def acls() -> None:
-    """Rules: who may do what, where the gateways have authorization = true."""
+    """Rules that allow or deny operations. They apply if the gateways have authorization = true."""
 
 
 def _rule(command: Any) -> Any:
@@ -157,7 +157,7 @@ def _rule(command: Any) -> Any:
 
 def _acl(principal: str, operation: str, resource: str, deny: bool = False) -> Acl:
     acl = Acl(principal, operation, resource, deny)
-    if fault := fault_of(acl):
+    if fault := refuse_rule(acl):
         raise click.BadParameter(fault)
     return acl
 
@@ -187,7 +187,7 @@ def add(principal: str, operation: str, resource: str, deny: bool, gateways: tup
 @click.option("--deny", is_flag=True, help="The rule is one that forbids.")
 @gateway_option
 def remove(principal: str, operation: str, resource: str, deny: bool, gateways: tuple[str, ...]) -> None:
-    """Take a rule away, written as it was added."""
+    """Remove a rule, written as it was added."""
     acl = _acl(principal, operation, resource, deny)
 
     async def task() -> bool:
@@ -225,10 +225,11 @@ def list_acls(principal: str | None, as_json: bool, gateways: tuple[str, ...]) -
 @acls.command("drop-inherited")
 @gateway_option
 def drop_inherited(gateways: tuple[str, ...]) -> None:
-    """End what an upgrade left to those who may administer the cluster.
+    """End the inherited right of cluster administrators to change tokens and rules.
 
-    Before feature level 5 the right to administer the cluster included tokens and rules. Whoever had it keeps that
-    when the level is raised. From this command on it takes a rule: 'tidelog acls add PRINCIPAL security cluster'."""
+    Before feature level 5 the right to administer the cluster included tokens and rules. A principal that
+    had it keeps both when the level is raised. After this command, changing them requires a
+    rule: 'tidelog acls add PRINCIPAL security cluster'."""
 
     async def task() -> tuple[str, ...]:
         async with connect(gateways) as log:
@@ -244,7 +245,7 @@ def drop_inherited(gateways: tuple[str, ...]) -> None:
 @_rule
 @gateway_option
 def check(principal: str, operation: str, resource: str, gateways: tuple[str, ...]) -> None:
-    """Say whether the rules let PRINCIPAL do OPERATION on RESOURCE; exit code 1 where they do not."""
+    """Check whether the rules let PRINCIPAL do OPERATION on RESOURCE; exit code 1 if they do not."""
     _acl(principal, operation, resource.rstrip("*"))
     access = run(lambda: _access(gateways))
     allowed = decide(access.acls, principal, operation, resource, access.heirs)
@@ -255,7 +256,7 @@ def check(principal: str, operation: str, resource: str, gateways: tuple[str, ..
 
 @click.group()
 def quotas() -> None:
-    """Quotas: what each gateway lets a principal have, all its connections together."""
+    """Quotas of principals at each gateway, over all connections of the principal."""
 
 
 @quotas.command("set")
@@ -266,7 +267,7 @@ def quotas() -> None:
 @click.option("--connections", type=_Rate(), help="Open connections, or none.")
 @gateway_option
 def set_quota(principal: str, gateways: tuple[str, ...], **rates: int | None) -> None:
-    """Bound what PRINCIPAL may have; what is not named stays."""
+    """Set quotas of PRINCIPAL; quotas that are not named stay."""
     names = {"bytes_in": "bytes_in_s", "bytes_out": "bytes_out_s", "requests": "requests_s"}
     wanted = {names.get(name, name): rate for name, rate in rates.items() if rate is not None}
     if not wanted:

@@ -1,4 +1,4 @@
-"""``tidelog backup`` and ``tidelog restore``: a topic in files, and back."""
+"""``tidelog backup`` and ``tidelog restore``: saves a topic in files, and restores it."""
 
 from __future__ import annotations
 
@@ -216,22 +216,22 @@ def _size(size: int) -> str:
 
 @dataclass
 class _Bars:
-    """What is done, on a terminal's stderr."""
+    """Progress bars on a terminal's stderr."""
 
     progress: Progress
     tasks: dict[str, TaskID] = field(default_factory=dict)
 
     def expect(self, offsets: int, _: int) -> None:
-        """So much is to be done of each."""
+        """Set the totals."""
         for task in self.tasks.values():
             self.progress.update(task, total=offsets)
 
     def advance(self, offsets: int, size: int) -> None:
-        """So much more is done of the first."""
+        """Advance the first bar."""
         self.of(next(iter(self.tasks)))(offsets, size)
 
     def of(self, name: str) -> Any:
-        """To be told of what is done of this."""
+        """Return a callback that advances the bar of this description."""
         task = self.tasks[name]
 
         def advance(offsets: int, size: int) -> None:
@@ -249,7 +249,7 @@ def _bars(*names: str) -> Iterator[_Bars]:
 
 
 class _SizeColumn(TextColumn):
-    """How much, and how fast."""
+    """Column with amount and speed."""
 
     def __init__(self) -> None:
         super().__init__("")

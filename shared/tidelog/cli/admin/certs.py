@@ -23,7 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
 def open_authority(folder: Path, days: int) -> Authority:
-    """The authority of a folder. Raises ``ConfigError``, also where ``cryptography`` is missing."""
+    """Open the authority of a folder. Raises ``ConfigError``, also if ``cryptography`` is not installed."""
     try:
         from tidelog.net import dev_certificates as certs
     except ModuleNotFoundError as error:
@@ -32,7 +32,7 @@ def open_authority(folder: Path, days: int) -> Authority:
 
 
 def issue(authority: Authority, identity: NodeIdentity, hosts: tuple[str, ...], days: int) -> Path:
-    """Make the certificate of one service or client; returns where it is."""
+    """Create the certificate of one service or client, and return its path."""
     lasts = timedelta(days=days)
     files = authority.issue(f"{identity.role}-{identity.node}", [identity], hosts, datetime.now(UTC), lasts)
     return Path(files.cert)

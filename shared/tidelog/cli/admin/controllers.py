@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 LOOK_S = 0.2
-"""Pause between two looks whether a new controller has caught up."""
+"""Pause between two checks whether a new controller has caught up."""
 
 
 @click.group()
@@ -54,7 +54,7 @@ def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def state_in_words(one: ControllerInfo, active: str) -> str:
-    """What a controller does in the group."""
+    """Describe what a controller does in the group."""
     if one.lost:
         return "lost its disk: add it again"
     if one.rolled_back:

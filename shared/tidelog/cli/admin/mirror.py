@@ -1,4 +1,4 @@
-"""``tidelog mirror``: a topic copied to another cluster, for as long as it runs."""
+"""``tidelog mirror``: copies a topic to another cluster, for as long as it runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN = {
 
 
 def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that there are for each of the two clusters."""
+    """Return the options that exist for each of the two clusters."""
     for side, name in reversed(SIDES.items()):
         for option, help in reversed(_SHOWN.items()):
             command = click.option(f"--{side}-{option}", metavar="FILE", default="", help=help.format(name))(command)
@@ -94,7 +94,7 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
 
 
 async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) -> None:
-    """Run it until it is at its end, or somebody ends it."""
+    """Run the mirror until it has ended, or until a signal."""
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
@@ -113,7 +113,7 @@ async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) 
 
 
 def _report(mirror: Mirror, name: str, as_json: bool, *, last: bool = False) -> None:
-    """How far it is: on stderr while it runs, on stdout at the end."""
+    """Report progress: on stderr during the run, on stdout at the end."""
     parts = mirror.partitions
     lags = [progress.lag for progress in parts.values()]
     copied, size = sum(each.copied for each in parts.values()), sum(each.bytes for each in parts.values())

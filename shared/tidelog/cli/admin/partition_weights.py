@@ -17,11 +17,11 @@ from tidelog.wire.messages import PartitionWeight, TopicInfo
 
 UNITS = {"count": "", "bytes": "B", "traffic": "B/s"}
 LOOK_S = 3.0
-"""Time between the two looks."""
+"""Time between the two measurements."""
 
 
 def sizes(topics: Sequence[TopicInfo]) -> tuple[PartitionWeight, ...]:
-    """The weight of each partition by its size: bytes of one replica on its disk."""
+    """Return the weight of each partition by its size: bytes of one replica on its disk."""
     return tuple(
         PartitionWeight(topic.name, one.partition, one.bytes)
         for topic in topics
@@ -31,8 +31,8 @@ def sizes(topics: Sequence[TopicInfo]) -> tuple[PartitionWeight, ...]:
 
 
 def rates(before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float) -> tuple[PartitionWeight, ...]:
-    """The weight of each partition by its traffic: bytes per second that are written to one replica, from the
-    descriptions of all topics ``before`` and ``after``, taken so many ``seconds`` apart."""
+    """Return the weight of each partition by its traffic: bytes per second that are written to one replica, from the
+    descriptions of all topics ``before`` and ``after``, taken ``seconds`` apart."""
     ends = {(topic.topic_id, one.partition): one.high_watermark for topic in before for one in topic.partitions}
     weights = []
     for topic in after:
@@ -45,8 +45,8 @@ def rates(before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: floa
 
 
 async def weigh_partitions(log: Log, by: str) -> tuple[PartitionWeight, ...]:
-    """The weights of all partitions ``by`` ``bytes`` or ``traffic``; none by ``count``, where each replica weighs 1.
-    By ``traffic`` it takes ``LOOK_S``."""
+    """Return the weights of all partitions ``by`` ``bytes`` or ``traffic``; none by ``count``, where each replica
+    weighs 1. ``traffic`` takes ``LOOK_S``."""
     if by == "count":
         return ()
     names = [topic.name for topic in await log.topics.list()]

@@ -1,4 +1,4 @@
-"""``tidelog partitions …``: who leads a partition and which servers have copies of it, changed by hand."""
+"""``tidelog partitions …``: shows and changes leaders and replicas of partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, PartitionWeight, PlannedMove, TopicInfo
 
 IN_FULL = ("doubtful", *LOSSES.values())
-"""Beginnings of remarks of which the table shows more than the first word."""
+"""Beginnings of remarks that the table shows in full; of others it shows the first word."""
 
 
 @click.group()
@@ -38,7 +38,7 @@ def partitions() -> None:
 
 
 def servers_of(text: str) -> tuple[str, ...]:
-    """``r1,r2,r3`` as names."""
+    """Parse ``r1,r2,r3`` as names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -48,10 +48,10 @@ def servers_of(text: str) -> tuple[str, ...]:
 @json_option
 @gateway_option
 def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List partitions with their leaders, replicas and what is remarkable about them; of all topics or of these.
+    """List partitions with their leaders, replicas and remarks, of all topics or of these.
 
-    That also names copies with a doubtful tail and records that are possibly lost; both are told by the controllers,
-    which are asked for 500 partitions at most."""
+    Remarks include copies with a doubtful tail and possibly lost records. Both are requested from the controllers,
+    for 500 partitions at most."""
 
     async def task() -> tuple[list[TopicInfo], Histories]:
         async with connect(gateways) as log:
@@ -94,10 +94,10 @@ def _remarks(topic: TopicInfo, partition: PartitionInfo, history: tuple[HistoryE
 @click.argument("server", required=False, default="")
 @gateway_option
 def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
-    """Have SERVER, which must be in sync, lead a partition; without SERVER the preferred replica.
+    """Transfer the leadership of a partition to SERVER, which must be in sync; by default, to the preferred replica.
 
-    The present leader takes no more records until SERVER has all that there are; clients send again what was refused
-    meanwhile. If SERVER does not get there in time the leader goes on."""
+    The present leader takes no more records until SERVER has all of them; clients send refused records again. If
+    SERVER does not catch up in time the present leader goes on."""
     name, number = partition_of(where)
 
     async def task() -> PartitionInfo:
@@ -117,7 +117,7 @@ def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
 @click.option("--wait", is_flag=True, help="Return when it is done.")
 @gateway_option
 def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) -> None:
-    """Have these servers be the replicas of a partition, the preferred leader first; also to change their number.
+    """Move a partition to these replicas, the preferred leader first. Their number may change.
 
     New replicas copy the log at the rate of catchup_max_bytes_per_s, join when they are in sync, then the others go
     and delete their copies. Nothing is given up before: 'tidelog partitions cancel' goes back at any time."""
@@ -141,7 +141,7 @@ def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) ->
 @click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @gateway_option
 def cancel(where: str, gateways: tuple[str, ...]) -> None:
-    """Cancel a reassignment: the replicas that there were stay, or come back. Also one that waits for its turn."""
+    """Cancel a reassignment, or one that is queued: the former replicas stay, or come back."""
     name, number = partition_of(where)
 
     async def task() -> None:
@@ -189,8 +189,7 @@ def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str]) -> dict[str, Any]:
-    """One reassignment: how many records each new replica holds of those that the leader does; None: not to be
-    asked."""
+    """Describe one reassignment: how many of the leader's records each new replica holds; None: not known."""
     wanted = [node for node in p.target if node not in p.isr]
     ends: dict[str, tuple[int, int]] = {}
     for node in (*wanted, p.leader):
@@ -217,7 +216,7 @@ async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str
 
 
 def _waits(move: PlannedMove) -> dict[str, Any]:
-    """One that has not begun."""
+    """Describe a reassignment that has not begun."""
     return {
         "partition": f"{move.name}/{move.partition}",
         "leader": "",

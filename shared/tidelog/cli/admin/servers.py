@@ -58,7 +58,7 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[str]:
-    """The partitions that the server leads; ``paused``: that it leads in name, until they are resumed."""
+    """Return the partitions that the server leads; ``paused``: those that it leads in name until they are resumed."""
     everywhere = ((topic, p) for topic in status.topics for p in topic.partitions if p.paused is paused)
     return [f"{topic.name}/{p.partition}" for topic, p in everywhere if p.leader == server]
 
@@ -98,7 +98,7 @@ def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
 @click.argument("name")
 @gateway_option
 def resume(name: str, gateways: tuple[str, ...]) -> None:
-    """Let a drained server lead and get replicas again; the partitions that prefer it come back by and by."""
+    """Let a drained server lead and get replicas again. The partitions that prefer it come back gradually."""
 
     async def task() -> None:
         async with connect(gateways) as log:
@@ -112,10 +112,10 @@ def resume(name: str, gateways: tuple[str, ...]) -> None:
 @click.argument("name")
 @gateway_option
 def forget(name: str, gateways: tuple[str, ...]) -> None:
-    """Have a server that is gone for good be none of the cluster any more, so that nobody waits for it.
+    """Remove a server that is gone for good from the cluster, so that nothing waits for it.
 
     It must be down and hold no copies: 'tidelog servers drain' and 'tidelog partitions rebalance --empty-drained'
-    move them away, or 'tidelog partitions reassign'. One that comes back all the same is a new server."""
+    move them away, or 'tidelog partitions reassign'. If it comes back all the same it is a new server."""
 
     async def task() -> None:
         async with connect(gateways) as log:
@@ -131,7 +131,7 @@ def forget(name: str, gateways: tuple[str, ...]) -> None:
 @json_option
 @gateway_option
 def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Have servers read their logs from their disks now, and check them: the servers named, or all that are live.
+    """Let servers read and check their logs on disk now: the named servers, or all that are live.
 
     Each server goes through its partitions at its scrub_bytes_per_s and compares every log with those of the other
     replicas. It repairs logs that are damaged, and its copy if that is the odd one of three. A round that is under
@@ -157,7 +157,7 @@ def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[
 
 
 async def _scrubbed(log: Log, node: str, begun: ScrubStatus) -> ScrubStatus:
-    """Wait until the round has ended. The result may be of a later round that has begun since."""
+    """Wait until the round has ended. The result may be that of a later round that has begun since."""
     status = begun
     while status.running and status.round == begun.round:
         await trio.sleep(_POLL_S)

@@ -27,7 +27,7 @@ def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, s
 
 
 def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
-    """A topic as scripts see it."""
+    """Return a topic in its JSON form for scripts."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
@@ -140,7 +140,7 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]], *, offsets: bool = True) -> None:
-    """A topic for people; without ``offsets`` nothing is said of where its logs start and end."""
+    """Print a topic for people; without ``offsets`` the bounds of its logs are left out."""
     say(f"{topic.name} ({topic.topic_id})")
     for key, value in sorted(topic.config.items()):
         say(f"  {key} = {value}")
@@ -171,8 +171,8 @@ def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]]
 def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -> None:
     """Change settings of a topic; those that are not named stay.
 
-    With unclean_election=true a partition of which nobody is live that holds everything committed is led, at once, by
-    a replica that may not: records may be lost."""
+    With unclean_election=true, if no live replica of a partition is known to hold every committed record, another
+    one is elected at once: records may be lost."""
     config = config_of(settings, "KEY=VALUE")
 
     async def task() -> None:
@@ -210,7 +210,7 @@ def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
 @click.option("--none", "nobody", is_flag=True, help="No learners any more.")
 @gateway_option
 def learners(where: str, servers: str | None, nobody: bool, gateways: tuple[str, ...]) -> None:
-    """Set the learners of a partition: servers that copy its log, and count for nothing."""
+    """Set the learners of a partition: servers that copy its log and have no part in commits."""
     if nobody == bool(servers):
         raise click.UsageError("name the servers, such as r4,r5, or say --none")
     name, partition = partition_of(where)
@@ -250,9 +250,9 @@ def _named(name: str, numbers: tuple[int, ...]) -> str:
 @click.option("--off", is_flag=True, help="Take records again.")
 @gateway_option
 def set_read_only(name: str, numbers: str, off: bool, gateways: tuple[str, ...]) -> None:
-    """Have a topic, or some of its partitions, take no records: produces fail with TOPIC_READ_ONLY, reads go on.
+    """Make a topic, or some of its partitions, read-only: produces fail with TOPIC_READ_ONLY, reads go on.
 
-    What was acknowledged stays, and so does this, whoever leads. A leader that has lost touch with the controllers
+    Acknowledged records stay. A change of leader does not end this. A leader that has lost touch with the controllers
     may take records until its session is over."""
     wanted = _numbers(numbers)
 
@@ -269,7 +269,7 @@ def set_read_only(name: str, numbers: str, off: bool, gateways: tuple[str, ...])
 @partitions_option
 @gateway_option
 def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
-    """Put a topic, or some of its partitions, to rest: servers close the logs, and nothing is written, read, copied
+    """Pause a topic, or some of its partitions: servers close the logs, and nothing is written, read, copied
     or cleaned until 'tidelog topics resume'. Producers and consumers get TOPIC_PAUSED, these even if
     they also read other partitions. What is committed stays."""
     wanted = _numbers(numbers)

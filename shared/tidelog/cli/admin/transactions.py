@@ -47,7 +47,7 @@ def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """An application's transactions, and names for the topics in them."""
+    """An application's transactions, and the names of the topics in them."""
 
     answer: ListTransactionsAnswer
     topics: dict[str, str]
@@ -94,8 +94,8 @@ def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 @click.option("--staged", multiple=True, metavar="ID", help="This one, which it has staged; repeatable.")
 @gateway_option
 def abort(app: str, staged: tuple[str, ...], gateways: tuple[str, ...]) -> None:
-    """Abort the open transaction of an application, whoever has it; or with --staged what it has staged. What is
-    committed stays so. The program that has it is told at its next record or its commit, and may begin another."""
+    """Abort the open transaction of an application; with --staged, its staged transactions. Committed ones stay
+    committed. The program gets an error at its next record or its commit, and may begin another transaction."""
 
     async def task() -> bool:
         async with connect(gateways) as log:

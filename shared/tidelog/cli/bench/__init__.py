@@ -1,7 +1,7 @@
-"""``tidelog bench …``: how fast a running cluster is, as its clients see it.
+"""``tidelog bench …``: measures a running cluster as its clients see it.
 
-One process with all its producers and subscribers, which share one CPU core: start several beside each other to load
-a large cluster. Times are those of one clock, that of this process.
+All producers and subscribers share one process, and so one CPU core: start several processes to load a large cluster.
+Times are those of one clock, that of this process.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tidelog.runtime.open_file_limit import raise_open_files
 
 ACKS = ("none", "leader", "all")
 SECONDS = 10.0
-"""Of a measurement that is given no end."""
+"""Duration of a measurement without an explicit end."""
 FILL_RECORDS = 100_000
-"""Records that are written to be read."""
+"""Number of records that are written to be read."""
 
 _SETTINGS = (
     click.option(
@@ -72,7 +72,7 @@ _BATCHES = (
 
 
 def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Options that all measurements have, after those of one."""
+    """Add the options that all measurements have, after those of one."""
 
     def add(command: Any) -> Any:
         for option in (gateway_option, json_option, *reversed(_SETTINGS), *reversed(more)):
@@ -93,7 +93,7 @@ def _scene(options: dict[str, Any], partitions: int = 3) -> Scene:
 
 
 def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
-    """``seconds`` where no end was given."""
+    """Return the load; ``seconds`` applies if no end was given."""
     ends = {"records": options["records"], "total_bytes": options["size"], "seconds": options["seconds"]}
     if not any(ends.values()):
         ends["seconds"] = seconds
@@ -102,7 +102,7 @@ def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
 
 
 def _report(kind: str, scene: Scene, load: Load, as_json: bool, measure: Callable[[Report], Awaitable[None]]) -> None:
-    """Run it and print what it measured. Exit code 1 where something failed."""
+    """Run the measurement and print its report. Exit code 1 if something failed."""
     raise_open_files()
     settings = {name: value for name, value in asdict(load).items() if value is not None}
     report = Report(kind, scene.topic, settings)

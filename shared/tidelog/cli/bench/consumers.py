@@ -1,4 +1,4 @@
-"""Consumers: several that read a topic from the beginning, or a thousand that wait for what comes."""
+"""Consumers: several that read a topic from the beginning, or a thousand that wait for new records."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tidelog.cli.bench.session import Load, Scene, Turns, shown, tell
 from tidelog.types import Position
 
 STAMP = struct.Struct(">16sd")
-"""Begins a value: which run, and when it was handed to the producer."""
+"""Beginning of a value: the run, and the time when the record was handed to the producer."""
 ARRIVE_S = 30.0
-"""How long subscribers may take for what is still on its way."""
+"""Time that subscribers may take for records still in flight."""
 OPENING = 20
 """Connections that are opened at a time."""
 
 
 async def fill(scene: Scene, topic: str, load: Load) -> None:
-    """Write what is to be read."""
+    """Write the records to be read."""
     tell(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
     async with opened(scene, topic, load, 1) as producers:
         await drive(producers, load, ReportRow("", ACKNOWLEDGED), "write")
 
 
 async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow:
-    """So many consumers at once, each of them everything from the beginning to what is committed now, or until the
-    end of the load, which is that of each."""
+    """Run this many consumers at once. Each reads from the beginning to the present end of what is committed, or to
+    the end of the load."""
     row = ReportRow(f"{count} consumer{'s' * (count > 1)}", "from the start to a consumer's first record")
     go = trio.Event()
 
@@ -65,7 +65,7 @@ async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow
 
 
 class Audience:
-    """Subscribers of a topic: what each got of this run, and how late."""
+    """Subscribers of a topic, with the records of this run that each received, and their delays."""
 
     def __init__(self, count: int) -> None:
         self.run = token_bytes(16)
@@ -75,7 +75,7 @@ class Audience:
         self._all = trio.Event()
 
     def take(self, number: int, record: Record) -> None:
-        """A record reached a subscriber."""
+        """Count a record that reached a subscriber."""
         value = record.value or b""
         if len(value) < STAMP.size:
             return
@@ -86,7 +86,7 @@ class Audience:
             self._check()
 
     async def wait_all(self, records: int) -> None:
-        """Until each has so many, or no longer than ``ARRIVE_S``."""
+        """Wait until each has received this many records, at most ``ARRIVE_S``."""
         self._wanted = records
         self._check()
         with trio.move_on_after(ARRIVE_S):
@@ -97,7 +97,7 @@ class Audience:
             self._all.set()
 
     async def open(self, nursery: trio.Nursery, scene: Scene, topic: str) -> None:
-        """Open all of them, each on a connection of its own; they run in the nursery, for ever."""
+        """Open all subscribers, each on a connection of its own. They run in the nursery, for ever."""
         async with scene.connect() as log:
             start = await log.partitions.find_positions(topic, "latest")
         limiter = trio.CapacityLimiter(OPENING)
@@ -126,7 +126,8 @@ def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:
 
 
 async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float) -> ReportRow:
-    """One producer, so many subscribers that get each of its records, so many besides of a topic with no records."""
+    """Run one producer, this many subscribers that receive each of its records, and this many others of a topic
+    without records."""
     row = ReportRow(
         f"{subscribers} subscribers, {idle} idle", "from handing a record to the producer to a subscriber that has it"
     )

@@ -20,7 +20,7 @@ ACKNOWLEDGED = "from handing a record over to its acknowledgement"
 
 
 class AckLatencies:
-    """Records of one producer and partition, in the order in which they are acknowledged."""
+    """Delays of the records of one producer and partition, in the order of their acknowledgements."""
 
     def __init__(self, row: ReportRow) -> None:
         self._row = row
@@ -29,17 +29,17 @@ class AckLatencies:
         self._closed = False
 
     def add(self, pending: Pending, at: float) -> None:
-        """A record that was handed over at that time."""
+        """Add a record that was handed over at that time."""
         self._waiting.append((pending, at))
         self._news.set()
 
     def close(self) -> None:
-        """No more will come."""
+        """Close the queue: no more records are added."""
         self._closed = True
         self._news.set()
 
     async def settle(self) -> None:
-        """Count what becomes of each, until it is closed."""
+        """Count the outcome of each record, until the queue is closed."""
         row = self._row
         while self._waiting or not self._closed:
             if not self._waiting:
@@ -58,7 +58,7 @@ class AckLatencies:
 
 
 async def send_all(producer: Producer, values: Iterator[bytes], turns: Turns, row: ReportRow) -> None:
-    """Send while there are turns; returns when all of it is settled."""
+    """Send while there are turns; return when every record is settled."""
     lanes: dict[int, AckLatencies] = {}
     async with trio.open_nursery() as nursery:
         while (at := turns.take()) is not None:
@@ -75,7 +75,7 @@ async def send_all(producer: Producer, values: Iterator[bytes], turns: Turns, ro
 
 
 async def drive(producers: list[Producer], load: Load, row: ReportRow, what: str) -> None:
-    """Have them all send; the row is complete then."""
+    """Let all producers send; the row is complete at the end."""
     values = load.values()
     turns = Turns(load)
     async with shown(what, turns.share), trio.open_nursery() as nursery:
@@ -87,7 +87,7 @@ async def drive(producers: list[Producer], load: Load, row: ReportRow, what: str
 
 @asynccontextmanager
 async def opened(scene: Scene, topic: str, load: Load, count: int) -> AsyncIterator[list[Producer]]:
-    """So many producers, each on a connection of its own."""
+    """Open this many producers, each on a connection of its own."""
     async with AsyncExitStack() as stack:
         producers = []
         for number in range(count):
@@ -98,7 +98,7 @@ async def opened(scene: Scene, topic: str, load: Load, count: int) -> AsyncItera
 
 
 async def produce(scene: Scene, topic: str, load: Load, count: int, warm_up_s: float) -> ReportRow:
-    """So many producers at once, after a warm-up that is not counted."""
+    """Run this many producers at once, after a warm-up that is not counted."""
     row = ReportRow(f"{count} producer{'s' * (count > 1)}, acks {load.acks}", ACKNOWLEDGED)
     async with opened(scene, topic, load, count) as producers:
         if warm_up_s:
@@ -109,7 +109,7 @@ async def produce(scene: Scene, topic: str, load: Load, count: int, warm_up_s: f
 
 
 async def one_by_one(scene: Scene, topic: str, load: Load, warm_up: int) -> ReportRow:
-    """One record at a time, the next when the last is acknowledged: the latency of the whole path."""
+    """Send one record at a time, the next when the last is acknowledged: measures the latency of the whole path."""
     row = ReportRow(f"acks {load.acks}", ACKNOWLEDGED)
     values = load.values()
     async with opened(scene, topic, load, 1) as (producer,):

@@ -1,4 +1,4 @@
-"""What a measurement says: figures as a table, delays as a histogram, and the same as JSON.
+"""The report of a measurement: figures as a table, delays as a histogram, and the same as JSON.
 
 Delays are counted in buckets 1 % wide, so that a run of any length takes the same memory: a percentile is exact to
 1 %, the greatest delay is exact. MB are 10^6 bytes of values.
@@ -19,11 +19,11 @@ from tidelog.cli.output import add_row, as_text
 
 _STEP = math.log(1.01)
 _ZERO = 1e-9
-"""Delays below it, in seconds, are this."""
+"""Smaller delays, in seconds, count as this one."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
 MOST_BARS = 20
 FEW = 10
-"""Fewer delays make no histogram."""
+"""Fewer delays than this make no histogram."""
 _PER_DECADE = (8, 4, 2, 1)
 
 
@@ -53,8 +53,8 @@ class Delays:
         return self.greatest
 
     def bars(self) -> list[tuple[float, float, int]]:
-        """A histogram of at most ``MOST_BARS`` bars (where any can do): from, to (seconds), how many. Its bounds are
-        those that divide each decade into 8, 4, 2 or 1 equal ratios."""
+        """Return a histogram of at most ``MOST_BARS`` bars, if possible: from, to (seconds), count. Its bounds divide
+        each decade into 8, 4, 2 or 1 equal ratios."""
         if not self._buckets:
             return []
         for per_decade in _PER_DECADE:
@@ -68,7 +68,7 @@ class Delays:
         return [(10 ** (a / per_decade), 10 ** (b / per_decade), found.get(a, 0)) for a, b in pairwise(bounds)]
 
     def as_json(self) -> dict[str, Any]:
-        """In milliseconds; percentiles are null where nothing was counted."""
+        """Return the delays in milliseconds; percentiles are null if nothing was counted."""
         shares = {name: _ms(self.percentile(share)) if self.count else None for name, share in PERCENTILES.items()}
         bars = [{"from": _ms(a), "to": _ms(b), "count": count} for a, b, count in self.bars()]
         most = _ms(self.greatest) if self.count else None
@@ -81,7 +81,7 @@ class ReportRow:
 
     case: str
     delay_of: str
-    """What the delays are: from when to when."""
+    """What the delays measure: from which event to which."""
     seconds: float = 0.0
     records: int = 0
     bytes: int = 0
@@ -91,7 +91,7 @@ class ReportRow:
     more: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The figures; the first error only where something failed."""
+        """Return the figures; the first error only if something failed."""
         per_s = 1 / self.seconds if self.seconds else 0.0
         return {
             "case": self.case,
@@ -110,7 +110,7 @@ class ReportRow:
 
 @dataclass
 class Report:
-    """What one command measured, and with which settings."""
+    """Results and settings of one command."""
 
     bench: str
     topic: str
@@ -118,13 +118,13 @@ class Report:
     rows: list[ReportRow] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Return the whole report."""
         rows = [row.as_json() for row in self.rows]
         return {"bench": self.bench, "topic": self.topic, "settings": self.settings, "rows": rows}
 
     @property
     def is_whole(self) -> bool:
-        """Nothing failed, and everybody got everything."""
+        """Whether nothing failed and every consumer received everything."""
         return all(not row.failed for row in self.rows)
 
     def show(self, console: Console) -> None:

@@ -1,4 +1,5 @@
-"""What every measurement gets: connections, a topic that is removed again, a load that ends, progress on stderr."""
+"""The environment of a measurement: connections, a topic that is removed at the end, a load, and progress on
+stderr."""
 
 from __future__ import annotations
 
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 BLOB_BYTES = 4 << 20
-"""Values are cut out of so many hexadecimal digits, the same in every run: compression halves them, no more."""
+"""Values are cut out of this many hexadecimal digits, the same in every run. Compression halves them, and no more."""
 LOOK_S = 0.2
 CONNECT_S = 30.0
-"""Longest that one of many connections may take: the gateway has answered before."""
+"""Longest time to open one of many connections. The gateway has answered before."""
 REMOVE_S = 10.0
 """Longest that the removal of a topic may take."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent. Ends at the first of ``records``, ``total_bytes`` (of values) and ``seconds``."""
+    """The records to send. It ends at the first of ``records``, ``total_bytes`` (of values) and ``seconds``."""
 
     record_bytes: int
     acks: str = "all"
@@ -48,7 +49,7 @@ class Load:
 
     @property
     def most(self) -> float:
-        """Records at most."""
+        """Most records of the load."""
         by_bytes = math.inf if self.total_bytes is None else math.ceil(self.total_bytes / self.record_bytes)
         return min(by_bytes, math.inf if self.records is None else self.records)
 
@@ -57,21 +58,22 @@ class Load:
         return replace(self, seconds=seconds, records=None, total_bytes=None)
 
     def options(self, partitions: int) -> ProducerOptions:
-        """Twice what can be on its way waits at most, so that a delay is not that of a long queue."""
+        """Return producer options that bound the queue to twice what can be in flight, so that a delay is not that of
+        a long queue."""
         buffer = 2 * ProducerOptions().max_in_flight * partitions * self.batch_bytes
         return ProducerOptions(
             acks=self.acks, compression=self.compression, batch_bytes=self.batch_bytes, buffer_bytes=buffer
         )
 
     def values(self) -> Iterator[bytes]:
-        """Values, for ever."""
+        """Yield values, for ever."""
         blob = Random(0).randbytes(max(BLOB_BYTES, self.record_bytes) // 2 + 1).hex().encode()
         size = self.record_bytes
         return cycle([blob[at : at + size] for at in range(0, len(blob) - size + 1, size)])
 
 
 class Turns:
-    """Who may send, and when: shared by all producers of a measurement."""
+    """The schedule of records, shared by all producers of a measurement."""
 
     def __init__(self, load: Load) -> None:
         self.taken = 0
@@ -81,7 +83,8 @@ class Turns:
         self._until = math.inf if load.seconds is None else self.began + load.seconds
 
     def take(self) -> float | None:
-        """When the next record is to be sent, which with a rate is to be waited for; None: no more."""
+        """Return when the next record is to be sent; with a rate the caller waits for that time. None: the load has
+        ended."""
         at = self.began + self.taken / self._rate if self._rate else trio.current_time()
         if self.taken >= self._most or at >= self._until:
             return None
@@ -89,31 +92,31 @@ class Turns:
         return at
 
     def share(self) -> float:
-        """How much is done, 0..1."""
+        """Return the share that is done, 0..1."""
         by_time = (trio.current_time() - self.began) / (self._until - self.began)
         return min(1.0, max(by_time, self.taken / self._most))
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Where it is measured."""
+    """The cluster and topic of a measurement."""
 
     gateways: tuple[str, ...]
     topic: str = ""
-    """"" for one of its own."""
+    """Topic; "": create one."""
     partitions: int = 3
     replication_factor: int | None = None
-    """Of a topic of its own; None: 3, or as many as there are live replica servers."""
+    """Replication factor of a created topic; None: 3, or the number of live replica servers if that is less."""
     config: dict[str, str] = field(default_factory=dict)
 
     def connect(self, number: int = 0) -> AbstractAsyncContextManager[Log]:
-        """A connection; the n-th begins at the n-th gateway."""
+        """Open a connection; the n-th begins at the n-th gateway."""
         first = number % len(self.gateways)
         return connect((*self.gateways[first:], *self.gateways[:first]), CONNECT_S)
 
     @asynccontextmanager
     async def own_topic(self, kind: str, partitions: int | None = None) -> AsyncIterator[str]:
-        """A new topic, which is removed at the end."""
+        """Create a topic, which is removed at the end."""
         name = f"bench-{kind}-{secrets.token_hex(3)}"
         async with connect(self.gateways) as log:
             live = sum(not server.fenced for server in (await log.cluster.status()).servers)
@@ -137,7 +140,7 @@ class Scene:
 
     @asynccontextmanager
     async def some_topic(self, kind: str) -> AsyncIterator[str]:
-        """The topic that was named, which stays; or one of its own."""
+        """Return the named topic, which stays; or a created one."""
         if self.topic:
             async with connect(self.gateways) as log:
                 await log.topics.describe(self.topic)
@@ -148,13 +151,13 @@ class Scene:
 
 
 def tell(text: str) -> None:
-    """Say what is being done, on stderr."""
+    """Report the current step on stderr."""
     say(text, err=True)
 
 
 @asynccontextmanager
 async def shown(what: str, share: Callable[[], float]) -> AsyncIterator[None]:
-    """Show how much is done, 0..1, on a terminal while the block runs."""
+    """Show the share that is done on a terminal while the block runs."""
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
         console=console(err=True), transient=True, disable=not sys.stderr.isatty(),

@@ -1,4 +1,4 @@
-"""Looks for every acknowledged record on every replica, in the segment files themselves."""
+"""Checks that every acknowledged record is on every replica, in the segment files themselves."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tidelog.batch.format import decode_batch, split
 
 
 def digest(key: bytes | None, value: bytes | None) -> bytes:
-    """What identifies a record's bytes."""
+    """Return a digest that identifies a record's bytes."""
     return hashlib.blake2b((key or b"") + b"\0" + (value or b""), digest_size=16).digest()
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What the check found. ``ok`` when no fault is listed."""
+    """The result of the check. ``ok`` if no fault is listed."""
 
     acked: int = 0
     unknown: int = 0
@@ -31,14 +31,14 @@ class Verdict:
         return not self.faults
 
     def fault(self, text: str) -> None:
-        """Add one finding; after twenty only the last line counts on."""
+        """Add one finding; after twenty only the count goes on, in the last line."""
         if len(self.faults) < 20:
             self.faults.append(text)
 
 
 def read_replica(directory: Path) -> dict[int, bytes]:
-    """Offset -> digest of all records of one partition on one replica. A torn batch at the end is an error here: the
-    cluster is at rest when this runs."""
+    """Return offset -> digest of all records of one partition on one replica. A torn batch at the end is an error:
+    the cluster is at rest during this check."""
     found: dict[int, bytes] = {}
     for segment in sorted(directory.glob("*.log")):
         data = memoryview(segment.read_bytes())
@@ -55,8 +55,8 @@ def check(
     directories: dict[str, dict[int, Path]],
     consumed: dict[tuple[int, int], bytes],
 ) -> Verdict:
-    """Compare what was acked ((partition, offset) -> digest) and what the consumer saw with every replica's files
-    (server -> partition -> directory)."""
+    """Compare acked records ((partition, offset) -> digest), and those that the consumer read, with every replica's
+    files (server -> partition -> directory)."""
     verdict = Verdict(acked=len(acked), replicas=len(directories))
     reference: dict[int, dict[int, bytes]] = {}
     for server, partitions in directories.items():

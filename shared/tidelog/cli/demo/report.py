@@ -15,7 +15,7 @@ WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 960, 330, 60, 56, 40
 
 @dataclass(slots=True)
 class Incident:
-    """One kill, and what a client noticed of it. Times are seconds since the first record was sent."""
+    """One kill, and its effect on a client. Times are seconds since the first record was sent."""
 
     at: float
     what: str
@@ -26,11 +26,11 @@ class Incident:
 
 @dataclass(slots=True)
 class Result:
-    """All that the demo saw."""
+    """The results of the demo."""
 
     source: str
     started_s: float = 0.0
-    """From the start of the processes until the cluster accepted writes."""
+    """Time from the start of the processes until the cluster accepted writes."""
     acks: list[tuple[float, int, int]] = field(default_factory=list)
     """(time, partition, bytes) of each acked record."""
     bytes: int = 0
@@ -45,16 +45,16 @@ class Result:
     spark: dict[str, Any] | None = None
     spark_note: str = ""
     plot: str = ""
-    """What the pipeline drew, an SVG."""
+    """The plot of the pipeline, an SVG."""
 
     @property
     def seconds(self) -> float:
-        """How long records were acked."""
+        """Time during which records were acked."""
         return max((time for time, _, _ in self.acks), default=0.0)
 
 
 def text(result: Result) -> list[str]:
-    """The report as lines."""
+    """Return the report as lines."""
     verdict, seconds = result.verdict, max(result.seconds, 1e-9)
     lines = [
         f"records    {verdict.acked} acked, {verdict.unknown} unknown, {result.failed} refused; "
@@ -84,7 +84,7 @@ def text(result: Result) -> list[str]:
 
 
 def page(result: Result) -> str:
-    """The report as one HTML page."""
+    """Return the report as one HTML page."""
     rows = "".join(
         f"<tr><td>{html.escape(line[:10].strip())}</td><td>{html.escape(line[11:])}</td></tr>"
         for line in text(result)
@@ -115,7 +115,7 @@ def _picture(svg: str) -> str:
 
 
 def _plot(result: Result) -> str:
-    """Acked records per second over time, with the kills as vertical lines."""
+    """Return a plot of acked records per second over time, with the kills as vertical lines."""
     seconds = result.seconds + BUCKET_S
     counts = [0] * (int(seconds / BUCKET_S) + 1)
     for time, _, _ in result.acks:

@@ -1,4 +1,4 @@
-"""The demo's script: what happens, in which order."""
+"""The demo's script: the steps in their order."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class DemoRun:
         self.news = trio.Event()
 
     def say(self, text: str) -> None:
-        """One line of progress."""
+        """Print one line of progress."""
         say(text)
 
     async def run(self) -> bool:
-        """Play it. True when nothing was lost. Raises ``SystemExit`` after SIGTERM or Ctrl-C, when the processes of
-        the cluster have ended."""
+        """Run the demo; return True if nothing was lost. Raises ``SystemExit`` after SIGTERM or Ctrl-C, when the
+        processes of the cluster have ended."""
         ended_by: list[int] = []
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
@@ -79,7 +79,7 @@ class DemoRun:
         return ok
 
     async def _play(self) -> bool:
-        """The cluster from its start to its end, and the report."""
+        """Run the cluster from its start to its end, and write the report."""
         try:
             await self._with_cluster()
         finally:
@@ -146,7 +146,7 @@ class DemoRun:
                 lane.close()
 
     async def _collect(self, receive: Any) -> None:
-        """Waits for the acks of one partition, in order."""
+        """Wait for the acks of one partition, in order."""
         async for pending, wanted, size in receive:
             try:
                 ack = await pending.wait()
@@ -224,7 +224,7 @@ class DemoRun:
                 )
 
     def _judge(self, topic_id: str) -> None:
-        """Every acked record must be on every replica, in its files."""
+        """Check that every acked record is on every replica, in its files."""
         self._measure_gaps()
         self.say("looking for every acked record on every replica …")
         directories = {

@@ -1,4 +1,4 @@
-"""What the demo sends: the lines of a file, or live metrics of this host as JSON, each with a key."""
+"""Records of the demo: the lines of a file, or live metrics of this host as JSON, each with a key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ METRICS_PER_S = 2_000
 
 
 def file_lines(path: Path) -> list[tuple[bytes | None, bytes]]:
-    """(key, value) per line, without its line end. The key is missing: records are spread over the partitions."""
+    """Yield (key, value) per line, without its end. The key is None, so records are spread over the partitions."""
     lines = path.read_bytes().split(b"\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -19,7 +19,7 @@ def file_lines(path: Path) -> list[tuple[bytes | None, bytes]]:
 
 
 def host_metrics() -> Iterator[tuple[bytes | None, bytes]]:
-    """(metric name, JSON) without end, read from /proc as they are asked for."""
+    """Yield (metric name, JSON) for ever, read from /proc on demand."""
     while True:
         for name, value in _sample():
             document = {"time": time.time_ns() // 1_000_000, "metric": name, "value": value}

@@ -1,6 +1,7 @@
 """The demo's Spark job, a program of its own: ``python -m tidelog.cli.demo.spark_job PIPELINE GATEWAY FOLDER``.
-Runs the pipeline beside this file, and prints one JSON object: its rows, rows and last offset per partition, and what
-is in most of them."""
+It runs the pipeline beside this file, and prints one JSON object: its number of rows, rows and last offset per
+partition, and the most frequent values.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tidelog.spark.pipeline import Run, load, session
 
 
 def main(pipeline: str, gateway: str, folder: str) -> None:
-    """Run the pipeline, and look at what came of it."""
+    """Run the pipeline and print its results."""
     from pyspark.sql import functions as f
 
     declared = load(Path(__file__).with_name(pipeline))

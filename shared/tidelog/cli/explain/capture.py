@@ -1,4 +1,4 @@
-"""``tidelog capture``: all that can be seen of a cluster in one file, to report a problem with or to replay."""
+"""``tidelog capture``: saves the observable state of a cluster in one file, for a bug report or a replay."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tidelog.types import TIMELINE
 from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer
 
 PART_S = 60.0
-"""How long one part may take."""
+"""Longest time that one part takes."""
 
 
 class _WithDefault(click.Group):
-    """``tidelog capture FILE`` is ``tidelog capture take FILE``."""
+    """Makes ``tidelog capture FILE`` mean ``tidelog capture take FILE``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
@@ -76,14 +76,14 @@ def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> No
 
 
 class _Taking:
-    """The parts, as they come."""
+    """The parts of a capture, collected one after the other."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
         self.missing: dict[str, str] = {}
 
     async def run(self, log: Log) -> None:
-        """Ask for everything; the metadata must be told."""
+        """Collect every part. Only the metadata is indispensable."""
         metadata = await log.cluster.status()
         self.parts["metadata"] = _plain(metadata)
         quorum: QuorumAnswer | None = await self._take("controllers", log.cluster.quorum)
@@ -96,7 +96,7 @@ class _Taking:
         self.parts["doctor"] = [asdict(finding) for finding in examine(view)]
 
     async def _take(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """One part; its answer, or None where there is none."""
+        """Collect one part; None if there is no answer."""
         try:
             with trio.fail_after(PART_S):
                 answer = await ask()
@@ -110,7 +110,7 @@ class _Taking:
         return answer
 
     async def _metrics(self, log: Log, metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, Any]:
-        """Page, version and clock of the live servers, the active controller and the gateway."""
+        """Collect page, version and clock of the live servers, the active controller and the gateway."""
         nodes = [server.node for server in metadata.servers if not server.fenced]
         nodes += [quorum.active] if quorum is not None and quorum.active else []
         told = {}
@@ -122,8 +122,8 @@ class _Taking:
         return told
 
     async def _digests(self, log: Log, metadata: MetadataAnswer) -> dict[str, Any]:
-        """Of each replica's log: bounds, leader epochs, and the hash chain where all of them are committed; and
-        whether they are the same."""
+        """Collect the bounds and leader epochs of each replica's log, the hash chain where all of them are committed,
+        and whether they agree."""
         live = {server.node for server in metadata.servers if not server.fenced}
         told: dict[str, Any] = {}
         for topic in metadata.topics:
@@ -142,7 +142,7 @@ class _Taking:
 
 
 async def _timeline(log: Log) -> list[dict[str, Any]]:
-    """Every record of it that there is and this program knows."""
+    """Collect every record of the timeline that this program knows."""
     told = []
     async for record in log.consume(TIMELINE, start="earliest", end="latest"):
         document = decode(record.value)
@@ -152,7 +152,7 @@ async def _timeline(log: Log) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Answers as JSON has them."""
+    """Convert answers to values of JSON."""
     if is_dataclass(value) and not isinstance(value, type):
         return {name: _plain(one) for name, one in asdict(value).items()}
     if isinstance(value, dict):

@@ -22,13 +22,13 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _AGO = re.compile(r"-([0-9]+(?:\.[0-9]+)?)([smhd])", re.ASCII)
 _EPOCH = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _MILLISECONDS = 1e11
-"""A number above it is ms since 1970, not s."""
+"""A greater number is ms since 1970, a smaller one s."""
 
 AT_HELP = "A moment: 2026-01-31T12:00:00, -5m (also s, h, d), or seconds or milliseconds since 1970."
 
 
 def parse_moment(text: str, now: datetime) -> datetime | None:
-    """The moment that the text means, without a zone the local time; None if it means none."""
+    """Parse a moment, in local time without a zone; None if the text is not a moment."""
     try:
         if ago := _AGO.fullmatch(text):
             return now - timedelta(seconds=float(ago[1]) * UNITS_S[ago[2]])
@@ -112,7 +112,7 @@ def _only(topic: TopicInfo, number: int | None) -> TopicInfo:
 
 
 def topic_info(topic: PastTopic, number: int | None) -> TopicInfo:
-    """The topic, or one partition of it, as it was. Raises ``UNKNOWN_TOPIC``."""
+    """Return the topic, or one partition of it, at a moment. Raises ``UNKNOWN_TOPIC``."""
     chosen = topic.partitions if number is None else {number: partition_at(topic, number)}
     partitions = tuple(
         PartitionInfo(
@@ -135,7 +135,7 @@ def topic_info(topic: PastTopic, number: int | None) -> TopicInfo:
 
 
 def history_at(name: str, number: int, at: datetime, gateways: tuple[str, ...]) -> tuple[list[Document], str]:
-    """The events of a partition up to a moment, and what is to be said of them besides."""
+    """Return the events of a partition up to a moment, and further remarks."""
 
     async def task() -> tuple[list[Document], Moment]:
         async with connect(gateways) as log:
@@ -150,7 +150,7 @@ def history_at(name: str, number: int, at: datetime, gateways: tuple[str, ...]) 
 
 
 def entries_of(chain: list[Document]) -> list[HistoryEntry]:
-    """The events as the controllers remember those of late. What was refused left everything as it was."""
+    """Return the events in the form of the controllers' history. Refusals changed nothing."""
     entries = []
     now: Document = {"epoch": -1, "leader_epoch": -1, "leader": "", "isr": ()}
     for record in chain:

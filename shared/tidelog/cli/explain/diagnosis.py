@@ -1,7 +1,6 @@
-"""What is wrong with a cluster, and what to do about it: judged from what was seen of it, without asking anybody.
+"""Diagnosis of a cluster: what is wrong, and what to do about it, judged from a snapshot without further requests.
 
-A *problem* is something that does not work now, a *warning* something that is missing for the next failure, a *note*
-something that may well be meant.
+A *problem* does not work now, a *warning* is a weakness at the next failure, a *note* may well be intended.
 """
 
 from __future__ import annotations
@@ -42,26 +41,26 @@ FAR_FULL_S = 90 * 86_400
 """A disk that is full later than this is not reported."""
 FEW_FILES = 4096
 OWN_REPLICAS = 3
-"""Of the cluster's own topics, as far as there are servers."""
+"""Replicas of the cluster's own topics, if there are enough servers."""
 FAR_OFF_S = 2.0
-"""Clocks that differ by more are worth a word: timestamps, tokens and retention go by them."""
+"""Clocks that differ by more are reported: timestamps, tokens and retention depend on them."""
 UNEVEN = 0.25
-"""So much more than its share, or less, may a server lead or hold; and two partitions besides."""
+"""A server may lead or hold this share more or less than the average, plus two partitions, without a report."""
 FAR_BEHIND = 10_000
-"""Records that a group with members may be behind without a word."""
+"""A group with members may lag this many records without a report."""
 LONG_TRANSACTION_MS = 60_000
-"""The time-out of a transaction that names none."""
+"""Time-out of a transaction that does not set one."""
 HANGING = (
     "Find out whether its program was told that it is committed; then 'tidelog transactions settle WHERE --commit',"
     " or --abort. docs/transactions.md, A transaction that no coordinator has, says more."
 )
 MOST_NAMED = 5
-"""Partitions of one kind that are named; the others are counted."""
+"""Most partitions of one kind that are named; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to know, and what to do next."""
+    """A finding, and the next step."""
 
     level: str
     what: str
@@ -70,8 +69,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A partition in which readers of what is committed have waited for long for a transaction. ``transaction``: what
-    its coordinator says of it; None: no coordinator has it."""
+    """A partition in which readers of committed records have waited long for a transaction. ``transaction``: the
+    transaction according to its coordinator; None: no coordinator has it."""
 
     partition: str
     leader: str
@@ -81,11 +80,11 @@ class Waits:
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """What was seen. ``quorum`` None: the controllers did not answer. Of those that told it, by name: ``metrics``
-    (name of the metric -> value, labels left out, summed up), ``versions``, and ``clocks``: how far their wall clocks
-    are ahead of ours, in seconds. ``lags``: of each consumer group, its members and how many records it is behind.
-    ``unreadable``: batches that no reader can decode, as scrubbers saw them. ``differing``: partitions whose copies
-    differ, as servers saw them."""
+    """The observed state of a cluster. ``quorum`` None: the controllers did not answer. By the name of each process
+    that answered: ``metrics`` (name of the metric -> value summed over labels), ``versions``, and ``clocks``: how far
+    their wall clocks are ahead of this machine's, in seconds. ``lags``: members of each consumer group, and the
+    number of records it is behind. ``unreadable``: batches that no reader can decode, as scrubbers report them.
+    ``differing``: partitions whose copies differ, as servers report them."""
 
     metadata: MetadataAnswer
     quorum: QuorumAnswer | None
@@ -94,22 +93,22 @@ class ClusterSnapshot:
     clocks: Mapping[str, float] = field(default_factory=dict)
     lags: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     histories: Histories = field(default_factory=dict)
-    """What the controllers remember of partitions."""
+    """Histories of partitions that the controllers remember."""
     unreadable: Collection[UnreadablePlace] = ()
     waits: tuple[Waits, ...] = ()
     differing: Collection[DifferingCopies] = ()
     features: FeaturesAnswer | None = None
-    """None: a release without levels answered, or nobody."""
+    """None: a release without levels answered, or no process."""
     growth: Growth = field(default_factory=Growth)
-    """How fast topics grow from which nothing is ever deleted."""
+    """Growth of topics from which nothing is ever deleted."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Bytes a second that the gateway sends at most to a server that is slow, by server."""
+    """Most bytes per second that the gateway sends to each server that is slow."""
     heirs: tuple[str, ...] = ()
-    """Principals, as rules name them, that decide about tokens and rules only since they did before an upgrade."""
+    """Principals, as rules name them, that may change tokens and rules only because they could before an upgrade."""
 
 
 def examine(view: ClusterSnapshot) -> list[Finding]:
-    """Everything that is to be said, the worst first."""
+    """Return all findings, the worst first."""
     metadata = view.metadata
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata, view.histories)]
     found += [
@@ -128,7 +127,7 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
 
 
 def in_order(found: list[Finding]) -> list[Finding]:
-    """The worst first."""
+    """Sort findings, the worst first."""
     return sorted(found, key=lambda finding: (PROBLEM, WARNING, NOTE).index(finding.level))
 
 
@@ -206,7 +205,7 @@ def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]
 
 
 def _filling(view: ClusterSnapshot) -> Iterator[Finding]:
-    """When disks are full, at the rate at which topics grow that keep everything."""
+    """Findings for disks that will be full at the present growth of topics that keep everything."""
     topics = ", ".join(view.growth.topics[:MOST_NAMED])
     more = len(view.growth.topics) - MOST_NAMED
     named = f"{topics} and {more} more" if more > 0 else topics
@@ -225,7 +224,7 @@ def _filling(view: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def _duration(seconds: float) -> str:
-    """In one unit, as people say it."""
+    """Format a duration in one unit."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -233,7 +232,7 @@ def _duration(seconds: float) -> str:
 
 
 def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
-    """A server that no controller answers."""
+    """Findings for servers that no controller answers."""
     lapsed_s = metrics.get("tidelog_replica_session_lapsed_seconds", 0.0)
     if refused := int(metrics.get("tidelog_replica_unconfirmed_partitions", 0)):
         what = (
@@ -249,7 +248,7 @@ def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Findi
 
 
 def _limited(limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Servers that the gateway sends less because they are slow."""
+    """Findings for servers that the gateway limits because they are slow."""
     for server, rate in sorted(limits.items()):
         what = (
             f"{server} is slow: the gateway sends it {rate / (1 << 20):.1f} MiB/s at most,"
@@ -263,7 +262,7 @@ def _limited(limits: Mapping[str, float]) -> Iterator[Finding]:
 
 
 def _unreadable(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Batches that no reader can decode. Each replica of a partition reports the same ones."""
+    """Findings for batches that no reader can decode. Each replica of a partition reports the same ones."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
     places = sorted({replace(at, topic_id=names.get(at.topic_id, at.topic_id)) for at in view.unreadable}, key=_order)
     if not places:
@@ -282,8 +281,8 @@ def _unreadable(view: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def _differing(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Partitions whose copies differ. Each server that compared them reports that. A report that names the odd copies
-    is shown rather than one that does not. Then a difference below a log start is shown rather than another."""
+    """Findings for partitions whose copies differ. Each server that compared them reports that. A report that names
+    the odd copies is preferred, then one with a difference below a log start."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
     found: dict[str, DifferingCopies] = {}
     for one in sorted(view.differing, key=lambda one: (not one.odd, not one.below, one.start)):
@@ -324,7 +323,8 @@ def _partitions(metadata: MetadataAnswer, histories: Histories) -> Iterator[Find
 def _tails(
     topic: TopicInfo, partition: PartitionInfo, history: Sequence[HistoryEntry]
 ) -> Iterator[tuple[str, str, str]]:
-    """As ``_kinds``, of what only histories tell: doubtful tails, and reports that are waited for."""
+    """Findings that only histories show, in the form of ``_kinds``: doubtful tails, and reports that partitions wait
+    for."""
     if awaited := awaited_in_words(partition, history):
         yield PROBLEM, f"sealed by a rescue: {awaited}", "Start those that have not reported."
     if doubt := doubt_in_words(partition, history):
@@ -342,7 +342,7 @@ def _tails(
 
 
 def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterator[tuple[str, str, str]]:
-    """Level, what, next step, in which WHERE is a partition."""
+    """Level, text and next step of each kind of finding; WHERE stands for a partition."""
     behind = sorted(set(partition.replicas) - set(partition.isr))
     if partition.paused:
         yield NOTE, "paused: nothing is written or read", f"'tidelog topics resume {topic.name}' ends that."
@@ -373,7 +373,7 @@ def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterat
 
 
 def _processes(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Versions and clocks."""
+    """Findings for versions and clocks."""
     if len(set(view.versions.values())) > 1:
         named = ", ".join(f"{node} {version}" for node, version in sorted(view.versions.items()))
         yield Finding(
@@ -394,7 +394,7 @@ def _processes(view: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def _levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
-    """Upgrades that are not done."""
+    """Findings for unfinished upgrades."""
     known = [one for one in features.processes if one.level_max] if features else []
     if features is None or not known:
         return
@@ -411,7 +411,7 @@ def _levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
 
 
 def _heirs(heirs: tuple[str, ...]) -> Iterator[Finding]:
-    """Rights that are older than the operation that they take now."""
+    """Findings for rights that are older than the operation that they include."""
     if heirs:
         what = f"may administer the cluster, and so inherit the right to make tokens and rules: {', '.join(heirs)}"
         step = "For those who need it 'tidelog acls add WHO security cluster'; then 'tidelog acls drop-inherited'."
@@ -419,7 +419,7 @@ def _heirs(heirs: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _balance(metadata: MetadataAnswer) -> Iterator[Finding]:
-    """Servers that have much more or less to do than others."""
+    """Findings for servers with much more or less load than others."""
     able = [server.node for server in metadata.servers if not (server.fenced or server.draining)]
     leads, holds = dict.fromkeys(able, 0), dict.fromkeys(able, 0)
     for topic in metadata.topics:
@@ -450,7 +450,7 @@ def _groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
 
 
 def _wait(one: Waits) -> Finding:
-    """Readers wait for a transaction."""
+    """Finding for readers that wait for a transaction."""
     stable, known = one.stable, one.transaction
     since = f"{one.partition}: readers of what is committed have waited at {stable.offset} for {_span(stable.age_ms)}"
     whose = f"of producer {stable.producer_id} epoch {stable.producer_epoch}"

@@ -19,9 +19,9 @@ from tidelog.types import TopicConfig
 from tidelog.wire.messages import TopicInfo
 
 LOOK_S = 3.0
-"""Time between the two looks."""
+"""Time between the two measurements."""
 MOST_PARTITIONS = 1000
-"""How many partitions are looked at, at most."""
+"""Most partitions that are measured."""
 _UNLIMITED = {
     name: str(getattr(TopicConfig(), name)) for name in ("retention_ms", "retention_bytes", "retention_records")
 }
@@ -36,14 +36,15 @@ class Growth:
 
 
 def keeps_everything(topic: TopicInfo) -> bool:
-    """Nothing of the topic is ever deleted or compacted."""
+    """Whether no record of the topic is ever deleted or compacted."""
     return topic.config.get("cleanup") == "delete" and all(
         topic.config.get(name) == text for name, text in _UNLIMITED.items()
     )
 
 
 def record_bytes(metrics: Mapping[str, Mapping[str, float]]) -> float:
-    """Average size of a record in the batches that these servers took from producers; 0: they took none."""
+    """Return the average size of a record in the batches that these servers took from producers; 0: they took
+    none."""
     sums = [
         sum(values.get(f"tidelog_replica_produced_{unit}_total", 0.0) for values in metrics.values())
         for unit in ("bytes", "records")
@@ -54,7 +55,7 @@ def record_bytes(metrics: Mapping[str, Mapping[str, float]]) -> float:
 def growth_between(
     before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float, bytes_per_record: float
 ) -> Growth:
-    """The growth between two descriptions of the same topics that were made so many ``seconds`` apart."""
+    """Return the growth between two descriptions of the same topics, made ``seconds`` apart."""
     ends = {
         (t.topic_id, p.partition): p.high_watermark for t in before for p in t.partitions if p.high_watermark >= 0
     }
@@ -72,8 +73,8 @@ def growth_between(
 
 
 async def look_for_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_record: float) -> Growth:
-    """Look twice, ``LOOK_S`` apart, at those of these topics that keep everything. If there are none, or the size of
-    a record is not known, the result is empty at once."""
+    """Measure the topics that keep everything twice, ``LOOK_S`` apart. If there are none, or the size of a record is
+    not known, the result is empty at once."""
     names, partitions = [], 0
     for topic in topics:
         partitions += len(topic.partitions)

@@ -1,4 +1,4 @@
-"""``tidelog doctor``: what is wrong with a cluster and with this machine, and what to do next."""
+"""``tidelog doctor``: diagnoses a cluster and this machine, and names the next steps."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from tidelog.wire.messages import (
 )
 
 ASK_S = 5.0
-"""How long the controllers may take to answer."""
+"""Longest time that the controllers take to answer."""
 MOST_GROUPS = 50
-"""Consumer groups that are asked how far they are."""
+"""Most consumer groups whose lag is requested."""
 KNOWN_S = 7 * 86_400
-"""Records that are possibly lost are named for so long."""
+"""Time for which possibly lost records are reported."""
 LONG_MS = 10_000
-"""A last stable offset that has stood for so long is looked at."""
+"""A last stable offset that has not moved for this long is examined."""
 STABLE_AGE = "tidelog_replica_stable_offset_age_seconds"
 _LIMIT = re.compile(r'^tidelog_gateway_server_limit_bytes_per_second\{server="([^"]+)"\} ([0-9.e+-]+)', re.MULTILINE)
 _SAMPLE = re.compile(r"^([a-z_]+)(?:\{[^}]*\})? ([0-9.e+-]+)", re.MULTILINE)
@@ -98,7 +98,7 @@ def _version() -> str:
 
 
 async def _look(url: str, found: list[Finding]) -> ClusterSnapshot | None:
-    """The cluster as one gateway sees it; None where it does not answer."""
+    """Return the cluster as one gateway sees it; None if it does not answer."""
     try:
         async with connect((url,)) as log:
             metadata = await log.cluster.status()
@@ -116,7 +116,7 @@ async def _look(url: str, found: list[Finding]) -> ClusterSnapshot | None:
 
 
 async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -> ClusterSnapshot:
-    """With what servers and groups tell through that gateway."""
+    """Add what servers and groups report through that gateway."""
     try:
         async with connect((url,)) as log:
             told = await _ask_servers(log, f"gateway {url}", view)
@@ -153,7 +153,7 @@ async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -
 
 
 async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
-    """What the controllers remember of partitions, but for what has been known for ``KNOWN_S``."""
+    """Return the histories of partitions, without losses older than ``KNOWN_S``."""
     since = time.time_ns() // 1_000_000 - KNOWN_S * 1000
     histories = await ask_histories(log, metadata.topics)
     return {
@@ -170,7 +170,7 @@ async def _features(log: Log) -> FeaturesAnswer | None:
 
 
 async def _heirs(log: Log, features: FeaturesAnswer | None) -> tuple[str, ...]:
-    """Who inherits the right to decide about tokens and rules, where that is a right of its own."""
+    """Return the principals that inherit the right to change tokens and rules, if that is a separate right."""
     if features is None or features.level < SECURITY:
         return ()
     try:
@@ -192,7 +192,7 @@ def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str,
 
 @dataclass
 class _Told:
-    """What servers told of themselves, by name: see ``ClusterSnapshot``."""
+    """Reports of servers, by name; see ``ClusterSnapshot``."""
 
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -203,7 +203,8 @@ class _Told:
     limits: dict[str, float] = field(default_factory=dict)
 
     async def ask(self, log: Log, node: str, name: str) -> None:
-        """Ask one, through a gateway. A clock is as far off as it is for sure, whenever the answer was made."""
+        """Ask one process through a gateway. Its clock counts as off only by what is certain for every moment of the
+        answer."""
         sent = time.time_ns()
         try:
             answer = await log.cluster.metrics(node)
@@ -221,7 +222,7 @@ class _Told:
 
 
 async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Told:
-    """The live servers, the active controller and the gateway."""
+    """Ask the live servers, the active controller and the gateway."""
     told = _Told()
     nodes = {server.node: server.node for server in view.metadata.servers if not server.fenced}
     if view.quorum is not None and view.quorum.active:
@@ -233,7 +234,7 @@ async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Told:
 
 
 async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
-    """Members of each group, and how far it is behind."""
+    """Return the members of each group, and its lag."""
     lags: dict[str, tuple[int, int]] = {}
     try:
         groups = await log.groups.list()
@@ -247,9 +248,9 @@ async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
 
 
 async def _waits(log: Log, told: _Told, found: list[Finding]) -> tuple[Waits, ...]:
-    """Partitions whose last stable offset has stood for ``LONG_MS``, and for which transaction. The leaders are asked
-    only where a server says that it has such a partition, or does not tell of itself. They are asked before and after
-    the coordinators: nobody will end a transaction that is open both times and that no coordinator has in between."""
+    """Return the partitions whose last stable offset has not moved for ``LONG_MS``, and the transaction each waits
+    for. Leaders are asked only if a server reports such a partition, or no metrics at all. They are asked before and
+    after the coordinators: a transaction hangs if it is open both times and no coordinator has it in between."""
     ages = [metrics.get(STABLE_AGE, 0.0) for metrics in told.metrics.values()]
     if not told.silent and max(ages, default=0.0) * 1000 < LONG_MS:
         return ()
@@ -270,7 +271,7 @@ async def _waits(log: Log, told: _Told, found: list[Finding]) -> tuple[Waits, ..
 
 
 def _standing(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
-    """Leader and last stable offset, by partition, where that has stood for long."""
+    """Return leader and last stable offset, by partition, where the offset has not moved for long."""
     return {
         f"{topic.name}/{one.partition}": (one.leader, one.stable)
         for topic in metadata.topics
@@ -288,7 +289,7 @@ def _same(one: StableOffset, other: StableOffset) -> bool:
 
 
 def _summed(page: str) -> dict[str, float]:
-    """Metric -> value, over all labels together."""
+    """Return metric -> value, summed over all labels."""
     values: dict[str, float] = {}
     for name, value in _SAMPLE.findall(page):
         values[name] = values.get(name, 0.0) + float(value)
@@ -296,12 +297,12 @@ def _summed(page: str) -> dict[str, float]:
 
 
 def limits_in(page: str) -> dict[str, float]:
-    """Server -> bytes a second that a gateway sends it at most, of those for which its metrics name a limit."""
+    """Return server -> most bytes per second that a gateway sends it, of those limited in its metrics."""
     return {server: float(value) for server, value in _LIMIT.findall(page)}
 
 
 def _machine() -> list[Finding]:
-    """What this process may do."""
+    """Findings for the limits of this process."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= FEW_FILES:
         return []

@@ -11,15 +11,15 @@ from tidelog.errors import TidelogError
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
 
 MOST_ASKED = 500
-"""Partitions whose histories are asked for: those that something is wrong with first."""
+"""Most partitions whose histories are requested; those with problems come first."""
 ASK_S = 5.0
-"""How long the controllers may take."""
+"""Longest time that the controllers take."""
 Histories = Mapping[tuple[str, int], tuple[HistoryEntry, ...]]
-"""By name of the topic and partition."""
+"""Histories by topic name and partition."""
 
 
 async def ask_histories(log: Log, topics: Sequence[TopicInfo]) -> Histories:
-    """What the controllers remember of these topics' partitions. Those that they do not tell in time are left out."""
+    """Return the histories of these topics' partitions. Those that do not arrive in time are left out."""
     places = [(topic, p) for topic in topics for p in topic.partitions]
     places.sort(key=lambda place: _is_sound(place[1]))
     wanted: dict[str, list[int]] = {}

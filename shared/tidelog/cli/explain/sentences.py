@@ -1,4 +1,4 @@
-"""Words for the state of a partition and for what happened to it: what somebody who is on call wants to read."""
+"""Words for the state of a partition and for its events, as an operator on call wants to read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, T
 
 
 def partition_of(where: str) -> tuple[str, int]:
-    """Topic and partition of ``orders/0``. Raises ``click.BadParameter``."""
+    """Parse ``orders/0`` as topic and partition. Raises ``click.BadParameter``."""
     name, _, number = where.rpartition("/")
     if not name or not (number.isascii() and number.isdigit()):
         raise click.BadParameter(f"{where!r} is not TOPIC/PARTITION, such as orders/0")
@@ -21,21 +21,21 @@ def partition_of(where: str) -> tuple[str, int]:
 
 
 def clock(entry: HistoryEntry) -> str:
-    """When it happened, as the time of day here; with the day, if it was another one."""
+    """Format a time as the local time of day, with the date if it was another day."""
     at = datetime.fromtimestamp(entry.time_ms / 1000)
     day = "" if at.date() == datetime.now().date() else at.strftime("%Y-%m-%d ")
     return day + at.strftime("%H:%M:%S.%f")[:-3]
 
 
 def refill_in_words(one: ControllerInfo) -> str:
-    """How far a controller is that runs on an old copy of its disk."""
+    """Describe how far a controller that runs on an old copy of its disk has recovered."""
     if not one.refill_to:
         return "waits for an active controller to refill it"
     return f"being refilled, at index {max(one.match, 0)} of {one.refill_to}"
 
 
 def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
-    """What is remarkable about a partition now; nothing if all is well."""
+    """Describe what is unusual about a partition; empty if all is well."""
     words = []
     if not partition.leader:
         words.append(f"no leader: {_why_no_leader(topic, partition)}")
@@ -62,7 +62,8 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
 
 
 def doubt_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) -> str:
-    """Which copies have a doubtful tail, from which offset on, and what they wait for; "" where there are none."""
+    """Describe which copies have a doubtful tail, from which offset on, and what they wait for; "" if there are
+    none."""
     if not partition.doubtful:
         return ""
     starts = {e.evidence["node"]: e.evidence["start"] for e in entries if e.cause == "tail_doubtful"}
@@ -78,11 +79,11 @@ def doubt_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) ->
 
 
 LOSSES = {"records_lost": "lost", "records_possibly_lost": "possibly lost"}
-"""Events of a partition's history that tell of records that were cut off, each in words."""
+"""Events of a partition's history that report records as cut off, each in words."""
 
 
 def lost_offsets_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
-    """Which records were reported as lost or possibly lost, each with the time of the report."""
+    """Describe which records were reported as lost or possibly lost, with the time of each report."""
     lost = [e for e in entries if e.event in LOSSES]
     return [
         f"{LOSSES[e.event]}: offsets {e.evidence['start']} up to {e.evidence['end']}, at {clock(e)}" for e in lost
@@ -90,13 +91,13 @@ def lost_offsets_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
 
 
 def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) -> str:
-    """Which reports a partition waits for that was sealed by a rescue; "" where it waits for none."""
+    """Describe which reports a partition waits for that was sealed by a rescue; "" if it waits for none."""
     told = next((e for e in reversed(tuple(entries)) if e.event == "awaiting"), None)
     return event_in_words(told) if told is not None and partition.sealing and not partition.leader else ""
 
 
 def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
-    """Writes with acks ``all`` are refused: too few replicas are in sync."""
+    """Whether writes with acks ``all`` are refused because too few replicas are in sync."""
     return topic.config["commit_rule"] != "quorum" and len(partition.isr) < int(topic.config["min_insync_replicas"])
 
 
@@ -125,7 +126,7 @@ def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
 
 
 def event_in_words(entry: HistoryEntry) -> str:
-    """What an entry means where its names do not say it; "" where they do."""
+    """Describe an entry if its names do not explain it; "" if they do."""
     told = entry.evidence
     if entry.event == "refused":
         return f"{told['asked_by'] or 'somebody'} asked for {told['op']}: {told['message']} ({entry.cause})"
@@ -175,7 +176,8 @@ def event_in_words(entry: HistoryEntry) -> str:
 
 
 def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
-    """What changed since the entry before, and why: as the timeline says it, as far as a history knows."""
+    """Describe what changed since the entry before, and why, in the words of the timeline as far as a history
+    knows."""
     told = entry.evidence
 
     def state(of: HistoryEntry) -> dict[str, Any]:
@@ -195,7 +197,7 @@ def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
 
 
 def _move_in_words(entry: HistoryEntry) -> str:
-    """What was moved, and at whose wish; "" where nothing was."""
+    """Describe what was moved, and at whose request; "" if nothing was."""
     told = entry.evidence
     if entry.event == "transfer_began":
         wish = {
@@ -218,13 +220,13 @@ def _move_in_words(entry: HistoryEntry) -> str:
 
 
 def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
-    """The unclean elections of a history, and the records that were found lost."""
+    """Describe the unclean elections of a history, and the records that were found lost."""
     bad = [entry for entry in entries if entry.event in LOSSES or entry.cause == "unclean_election"]
     return [f"at {clock(entry)} {event_in_words(entry)}" for entry in bad]
 
 
 def waits_in_words(partition: PartitionInfo) -> list[str]:
-    """For which transaction readers of what is committed wait; nothing where they do not."""
+    """Describe the transaction that readers of committed records wait for; empty if there is none."""
     stable = partition.stable
     if stable is None:
         return []

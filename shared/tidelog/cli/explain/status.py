@@ -112,7 +112,7 @@ def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...
 
 
 def _print_history(entries: list[HistoryEntry], words: list[str], as_json: bool) -> None:
-    """``words``: a sentence for each, or none at all."""
+    """Print a history. ``words``: a sentence for each entry, or none at all."""
     if as_json:
         print_json(
             [

@@ -121,7 +121,7 @@ def down(folder: Path) -> None:
 
 
 def _running(local: LocalCluster, node_id: str) -> Process | None:
-    """The process if it runs; else that is said."""
+    """Return the process if it runs; otherwise report that it does not."""
     process = local.get(node_id)
     if process.is_alive():
         return process
@@ -130,7 +130,7 @@ def _running(local: LocalCluster, node_id: str) -> Process | None:
 
 
 def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words: str) -> None:
-    """Do something to a process that runs, and say so. Exit code 1 where it does not run."""
+    """Do something to a running process, and report it. Exit code 1 if it does not run."""
     local = LocalCluster.load(folder)
     process = _running(local, node_id)
     if process is None:

@@ -41,7 +41,7 @@ def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
 
 
 async def serve(folder: Path, port: int, replicas: int) -> None:
-    """The cluster, until a signal ends it."""
+    """Run the cluster until a signal ends it."""
     from tidelog_controller.config import ControllerConfig
     from tidelog_controller.server import serve as serve_controller
     from tidelog_gateway.config import GatewayConfig

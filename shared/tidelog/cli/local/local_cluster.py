@@ -1,8 +1,8 @@
 """A cluster of real processes on this machine: start, watch, kill, pause, restart, stop.
 
 The folder holds one sub-folder per process (configuration, data, log), ``certs`` if it speaks TLS (with a certificate
-for each process, and ``client-admin`` for whoever has the folder), ``secret``, by which the services know each
-other, and ``cluster.json``, which is kept true:
+for each process, and ``client-admin`` for clients with access to the folder), ``secret``, by which the services know
+each other, and ``cluster.json``, which is kept true:
 ``{"cluster", "base_port", "processes": [{"role", "id", "pid", "url", "log", "started"}]}``. ``pid`` is 0 for a
 process that was stopped. ``started`` is the kernel's start time of the process, so that no other process that was
 given the same number is ever signalled.
@@ -45,14 +45,14 @@ SECRET = "secret"
 """File with the secret of the cluster's services."""
 ADMIN = "admin"
 REGISTERED = b"registered"
-"""What a replica server logs when its life has begun."""
+"""Log line of a replica server whose registration has succeeded."""
 CERT_DAYS = 365
 START_TIMEOUT_S = 60.0
 
 
 def free_base_port(count: int) -> int:
-    """A port from which ``count`` ports in a row are free now, below those that the kernel gives to connections.
-    Processes that look at the same moment hardly find the same."""
+    """Return a port from which ``count`` ports in a row are free now, below those that the kernel gives to
+    connections. Processes that search at the same moment will hardly choose the same."""
     bases = range(10_000, 32_000, 100)
     for turn in range(len(bases)):
         base = bases[(os.getpid() + turn) % len(bases)]
@@ -72,7 +72,7 @@ def _port_is_free(port: int) -> bool:
 
 
 def _is_taken(url: str) -> bool:
-    """Whether somebody listens there on this host."""
+    """Whether some process listens there on this host."""
     parts = urlsplit(url)
     return parts.hostname == HOST and not _port_is_free(parts.port or 0)
 
@@ -99,9 +99,9 @@ class LocalCluster:
         base_port: int | None = None,
         tls: bool = False,
     ) -> LocalCluster:
-        """Lay out a new cluster (``DEFAULTS``), or take up the one that the folder holds; starts nothing. Gateways
-        get the ports from ``base_port`` on, then controllers, then replica servers. ``tls``: with certificates of its
-        own. Raises ``ConfigError`` when the folder's cluster is another than that, or runs on other ports."""
+        """Lay out a new cluster (``DEFAULTS``), or open the one in the folder, without starting it. Gateways get the
+        ports from ``base_port`` on, then controllers, then replica servers. ``tls``: with certificates of its own.
+        Raises ``ConfigError`` if the folder's cluster is a different one or runs on other ports."""
         folder = folder.resolve()
         counts = {"gateway": gateways, "controller": controllers, "replica": replicas}
         if (folder / "cluster.json").exists():
@@ -135,7 +135,7 @@ class LocalCluster:
         return made
 
     def _move(self, base_port: int) -> None:
-        """Give the processes these ports."""
+        """Assign these ports to the processes."""
         if any(process.is_alive() for process in self.processes):
             raise ConfigError(f"{self.folder} runs on the ports from {self.base_port} on: end it first")
         self.base_port = base_port
@@ -146,17 +146,18 @@ class LocalCluster:
         self.save()
 
     def forget_secret(self) -> None:
-        """Its services are to know each other by nothing, as those of earlier releases. Goes before ``start``."""
+        """Remove the secret, so that the services do not authenticate each other, as those of earlier releases. Call
+        before ``start``."""
         (self.folder / SECRET).unlink(missing_ok=True)
         self._move(self.base_port)
 
     def url(self, index: int) -> str:
-        """Where the process of that index is to listen."""
+        """Return the URL of the process of that index."""
         return f"{'ws' if self.tls == NO_FILES else 'wss'}://{HOST}:{self.base_port + index}"
 
     @property
     def tls(self) -> TlsOptions:
-        """What whoever has the folder may show to the gateways; ``NO_FILES`` for a cluster without TLS."""
+        """TLS files for clients that have access to the folder; ``NO_FILES`` for a cluster without TLS."""
         return self._files(CLIENT, ADMIN)
 
     def _files(self, role: str, node: str) -> TlsOptions:
@@ -167,12 +168,12 @@ class LocalCluster:
         return TlsOptions(str(certs / "ca.pem"), f"{name}.pem", f"{name}.key")
 
     def command_prefix(self, process: Process) -> list[str]:
-        """What its command is run through; nothing: it may be forked from one that has loaded what it runs."""
+        """Command that runs the processes; if empty, they are forked from one that has loaded their code."""
         return []
 
     @classmethod
     def load(cls, folder: Path) -> LocalCluster:
-        """The cluster of a folder. Raises ``ConfigError`` when there is none."""
+        """Load the cluster of a folder. Raises ``ConfigError`` if there is none."""
         path = folder.resolve() / "cluster.json"
         try:
             stored = json.loads(path.read_text())
@@ -193,7 +194,7 @@ class LocalCluster:
         temporary.replace(self.folder / "cluster.json")
 
     def of_role(self, role: str) -> list[Process]:
-        """All processes of a role, dead or alive."""
+        """Return all processes of a role, dead or alive."""
         return [process for process in self.processes if process.role == role]
 
     def gateways(self) -> list[str]:
@@ -201,7 +202,7 @@ class LocalCluster:
         return [process.url for process in self.of_role("gateway")]
 
     def get(self, node: str) -> Process:
-        """The process of that id. Raises ``ConfigError``."""
+        """Return the process of that id. Raises ``ConfigError``."""
         for process in self.processes:
             if process.id == node:
                 return process
@@ -209,7 +210,7 @@ class LocalCluster:
         raise ConfigError(f"no process {node!r} in {self.folder}: there are {known}")
 
     def start(self) -> None:
-        """Start every process that does not run. Raises ``ConfigError`` when one of their ports is in use."""
+        """Start every process that does not run. Raises ``ConfigError`` if one of their ports is in use."""
         idle = [process for process in self.processes if not process.is_alive()]
         taken = [p.url for p in idle if _is_taken(p.url)]
         if taken:
@@ -223,7 +224,7 @@ class LocalCluster:
         self._launch([self.get(node)])
 
     def kill(self, *nodes: str) -> None:
-        """SIGKILL, all at once, and wait until they are gone."""
+        """Send SIGKILL to these processes, all at once, and wait until they are gone."""
         processes = [self.get(node) for node in nodes]
         for process in processes:
             self._signal(process.id, signal.SIGKILL)
@@ -233,15 +234,15 @@ class LocalCluster:
         self.save()
 
     def pause(self, node: str) -> None:
-        """SIGSTOP: the process hangs, its connections stay."""
+        """Send SIGSTOP: the process hangs, and its connections stay open."""
         self._signal(node, signal.SIGSTOP)
 
     def resume(self, node: str) -> None:
-        """Let a suspended process go on (SIGCONT)."""
+        """Send SIGCONT to a paused process."""
         self._signal(node, signal.SIGCONT)
 
     def end(self, *nodes: str) -> None:
-        """SIGTERM: these end in order; SIGKILL for what is left after 5 s."""
+        """Send SIGTERM to these processes, and SIGKILL to those that run after 5 s."""
         self._stop([self.get(node) for node in nodes])
 
     def stop(self) -> None:
@@ -249,7 +250,7 @@ class LocalCluster:
         self._stop(self.processes)
 
     def stop_started(self) -> None:
-        """End only those that this object started."""
+        """Stop only the processes that this object started."""
         self._stop([process for process in self.processes if process.id in self._log_starts])
 
     def _stop(self, processes: list[Process]) -> None:
@@ -264,9 +265,9 @@ class LocalCluster:
         self.save()
 
     async def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Until the replica servers that were started have said that they are registered (the metadata may still
-        show their former lives), and every gateway answers and knows all that run as live: the cluster accepts
-        writes. Raises ``ConfigError``, with the end of its log when a process ended."""
+        """Wait until the cluster accepts writes: the started replica servers have logged that they are registered
+        (the metadata may still show former incarnations), and every gateway answers and sees all running ones as
+        live. Raises ``ConfigError``, with the end of its log, if a process ended."""
         wanted = sum(process.is_alive() for process in self.of_role("replica"))
         try:
             with trio.fail_after(timeout_s):
@@ -282,8 +283,9 @@ class LocalCluster:
             ) from error
 
     async def wait_live(self, node: str, timeout_s: float) -> bool:
-        """Until a process that this object started is live: it listens, and a replica server is registered and live
-        to every gateway that runs. Raises ``ConfigError`` when it ends; False after the time."""
+        """Wait until a process that this object started is live: it listens, and a replica server is registered and
+        live to every running gateway. Returns False after the time-out. Raises ``ConfigError`` if the process
+        ends."""
         with trio.move_on_after(timeout_s):
             while not await self._is_live(node):
                 self._check_alive(node)
@@ -307,7 +309,7 @@ class LocalCluster:
             return REGISTERED in log.read()
 
     def _check_alive(self, *nodes: str) -> None:
-        """Of these processes, or of all."""
+        """Raise if one of these processes (or of all) has ended."""
         for process in self.processes:
             if (not nodes or process.id in nodes) and process.pid and not process.is_alive():
                 raise self._ended(process)
@@ -317,8 +319,8 @@ class LocalCluster:
         return ConfigError(f"{process.id} ended while starting:\n" + "\n".join(end))
 
     def _launch(self, processes: list[Process]) -> None:
-        """Start these; those first that others connect to. Raises ``ConfigError`` where the code of one cannot be
-        loaded."""
+        """Start these processes in the order of their dependencies. Raises ``ConfigError`` if the code of one cannot
+        be loaded."""
         ordered = sorted(processes, key=lambda process: list(MODULES).index(process.role))
         for process in ordered:
             log = Path(process.log)
@@ -335,7 +337,7 @@ class LocalCluster:
             self.save()
 
     def _fork(self, processes: list[Process]) -> None:
-        """All from one that has loaded what they run."""
+        """Fork the processes from one that has loaded their code."""
 
         def told(number: int, pid: int, started: int) -> None:
             self._put(replace(processes[number], pid=pid, started=started))
@@ -348,7 +350,7 @@ class LocalCluster:
                 raise self._ended(process)
 
     def _run(self, process: Process) -> None:
-        """By its own command."""
+        """Start a process by its own command."""
         command = [*self.command_prefix(process), sys.executable, "-m", MODULES[process.role]]
         command += self._arguments(process)
         with Path(process.log).open("ab") as log:
@@ -370,7 +372,7 @@ class LocalCluster:
             os.kill(process.pid, number)
 
     def _wait_gone(self, processes: list[Process], timeout_s: float) -> list[Process]:
-        """Those that are still there after the time."""
+        """Return the processes that are still there after the time-out."""
         deadline = time.monotonic() + timeout_s
         for process in processes:
             if process.is_there():
@@ -384,7 +386,7 @@ class LocalCluster:
         return [process for process in processes if process.is_alive()]
 
     def _reap(self, pid: int) -> None:
-        """Where it is a child of this process, and has ended."""
+        """Collect the exit status if it is a child of this process that has ended."""
         if pid in self._children:
             self._children[pid].poll()
         elif pid:

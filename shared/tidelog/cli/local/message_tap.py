@@ -1,7 +1,7 @@
-"""What the services of ``tidelog dev`` say to each other, heard where it arrives, while somebody wants to know.
+"""Records the messages between the services of ``tidelog dev`` while a client has asked for them.
 
-Every message between two of them is heard once: by the end that receives it. A request is told by its ``op``, an
-answer by the op of the request that it answers. What clients say is not heard, the console's questions among it.
+Every message between two services is recorded once, by the end that receives it. A request is named by its ``op``, an
+answer by the op of its request. Messages of clients are not recorded, nor those of the console.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tidelog.wire.codec import ANSWERS
 from tidelog.wire.messages import Payload, PlayedMessage
 
 KEPT = 2000
-"""The newest messages that are kept."""
+"""Number of messages that are kept, the newest."""
 WORDS = 400
-"""Of what a message says so many characters are told."""
+"""Most characters of a message that are shown."""
 SERVICES = ("controller", "replica", "gateway")
 _ENVELOPE = ("op", "id", "re")
 
@@ -28,7 +28,7 @@ def _wall_ms() -> int:
 
 
 class MessageTap:
-    """What was heard of all of them, in order."""
+    """The recorded messages of all services, in order."""
 
     def __init__(self, wall_ms: Callable[[], int] = _wall_ms) -> None:
         self.is_on = False
@@ -36,32 +36,32 @@ class MessageTap:
         self._kept: deque[PlayedMessage] = deque(maxlen=KEPT)
 
     def begin(self) -> None:
-        """From now on; what was heard before is forgotten."""
+        """Begin recording, and drop earlier messages."""
         self._kept.clear()
         self.is_on = True
 
     def end(self) -> tuple[PlayedMessage, ...]:
-        """No more; what was heard."""
+        """End recording, and return the messages."""
         self.is_on = False
         return tuple(self._kept)
 
     def take(self, sender: str, receiver: str, op: str, answer: bool, words: str) -> None:
-        """The next message."""
+        """Add the next message."""
         self._kept.append(PlayedMessage(self._wall_ms(), sender, receiver, op, answer, words))
 
 
 class Ear:
-    """At one end of a connection."""
+    """The tap at one end of a connection."""
 
     def __init__(self, recorder: MessageTap, node: str) -> None:
         self._recorder = recorder
         self._node = node
         self._peer: str | None = None
-        """Who is at the other end; "": nobody who is listened to; None: it has not said."""
+        """The peer; "": one that is not recorded; None: it has not sent its hello."""
         self._asked: dict[int, str] = {}
 
     def hear(self, data: bytes) -> None:
-        """A message came."""
+        """Record a message that came in."""
         if self._peer is None:
             hello = _header(data)
             self._peer = str(hello.get("node", "")) if hello.get("role") in SERVICES else ""
@@ -73,7 +73,7 @@ class Ear:
             self._recorder.take(self._peer, self._node, op, re is not None, _words(content, WORDS))
 
     def say(self, messages: Iterable[tuple[bytes, Payload]]) -> None:
-        """These are sent."""
+        """Note messages that are sent, since answers are named by their requests."""
         if not self._recorder.is_on:
             self._asked.clear()
         elif self._peer:
@@ -88,7 +88,7 @@ def _header(data: bytes) -> dict[str, Any]:
 
 
 def _words(value: object, most: int) -> str:
-    """A header's content as people read it: ``from 17, isr [r1 r2]``."""
+    """Return the contents of a header for people: ``from 17, isr [r1 r2]``."""
     if isinstance(value, dict):
         told = ", ".join(f"{name} {_within(one, most)}" for name, one in value.items())
     elif isinstance(value, bytes):

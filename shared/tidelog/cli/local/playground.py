@@ -1,7 +1,8 @@
-"""The nodes of ``tidelog dev``, and what can be done to them: the network between them is ours.
+"""The nodes of ``tidelog dev``, and the faults that can be injected into them through a network that this process
+owns.
 
-A paused node hears nothing and is not heard, while its connections stay, as of a process that hangs; what is under
-way arrives when it is healed. A node that is cut off loses its connections, and nobody reaches it. A killed one is
+A paused node neither receives nor sends, while its connections stay open, like a process that hangs; messages under
+way arrive when it is healed. A node that is cut off loses its connections, and no new ones reach it. A killed node is
 cut off first, so that it hands nothing over, and then ended; what it had on disk is there when it is healed.
 """
 
@@ -33,18 +34,18 @@ class PlayedStream(FrameStream):
     ear: Ear
 
     async def receive(self) -> bytes:
-        """Receive a message, and note it for the page; see ``FrameStream``."""
+        """Receive a message, and record it for the page; see ``FrameStream``."""
         data = await super().receive()
         self.ear.hear(data)
         return data
 
     def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
-        """Send messages without waiting, and note them for the page; see ``FrameStream``."""
+        """Send messages without waiting, and record them for the page; see ``FrameStream``."""
         self.ear.say(messages)
         return super().send_now(messages)
 
     async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
-        """Send messages, and note them for the page; see ``FrameStream``."""
+        """Send messages, and record them for the page; see ``FrameStream``."""
         self.ear.say(messages)
         await super().send_many(messages)
 
@@ -59,21 +60,21 @@ class PlayedStream(FrameStream):
 
     @property
     def can_send_now(self) -> bool:
-        """Whether ``send_now`` may be tried: not while the gate is closed; see ``FrameStream``."""
+        """Whether ``send_now`` may be called: not while the gate is closed; see ``FrameStream``."""
         return self.gate.is_open and super().can_send_now
 
     @property
     def is_closed(self) -> bool:
-        """It is of no use any more."""
+        """Whether the connection is closed."""
         return self._closed
 
     async def break_off(self) -> None:
-        """Close it without a word."""
+        """Close the connection without a closing handshake."""
         await trio.aclose_forcefully(self._stream)
 
 
 class Gate:
-    """Lets through, or holds up until it is opened."""
+    """A gate that lets messages through, or holds them until it is opened."""
 
     def __init__(self) -> None:
         self._opened = trio.Event()
@@ -81,11 +82,11 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Nothing is held up."""
+        """Whether the gate is open."""
         return self._opened.is_set()
 
     async def passed(self) -> None:
-        """When it is open."""
+        """Wait until the gate is open."""
         if not self.is_open:
             await self._opened.wait()
 
@@ -151,13 +152,13 @@ class PlayedTransport(WebSocketTransport):
         return made
 
     async def cut(self) -> None:
-        """Break all connections, and let there be no new ones."""
+        """Break all connections, and refuse new ones."""
         self.is_cut = True
         for stream in list(self._streams):
             await stream.break_off()
 
     def heal(self) -> None:
-        """As if nothing had been."""
+        """Open the gate and allow connections again."""
         self.is_cut = False
         self.gate.open()
 
@@ -175,7 +176,7 @@ class _Node:
 
 
 class LocalPlayground:
-    """Runs services in a nursery, each behind a network of its own. They have a secret, which is in memory only."""
+    """Runs services in a nursery, each behind a network of its own. They share a secret, which is in memory only."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -185,11 +186,11 @@ class LocalPlayground:
         self._secret = secrets.token_bytes(MIN_SECRET_BYTES)
 
     def transport(self, name: str) -> PlayedTransport:
-        """The network of a service; what is said there can be heard."""
+        """Return the network of a service, whose messages can be recorded."""
         return PlayedTransport(name, self._recorder, self._secret)
 
     async def start(self, name: str, serve: Serve) -> str:
-        """Start a service; its URL, which stays."""
+        """Start a service and return its URL, which does not change."""
         node = self._nodes[name] = _Node(serve, self.transport(name))
         url = await self._run(node)
         node.port = int(url.rpartition(":")[2])
@@ -209,7 +210,8 @@ class LocalPlayground:
         return url
 
     async def play(self, name: str, act: str) -> PlayAnswer:
-        """Play one move of the page, as the message ``Play`` asks. Raises ``UNKNOWN_SERVER``, ``MALFORMED``."""
+        """Carry out one action of the page, as the message ``Play`` requests. Raises ``UNKNOWN_SERVER``,
+        ``MALFORMED``."""
         messages: tuple[PlayedMessage, ...] = ()
         if act == "record":
             self._recorder.begin()

@@ -1,4 +1,4 @@
-"""A process of a cluster on this machine, as it is written down, and what has become of it."""
+"""A process of a cluster on this machine: its entry in ``cluster.json``, and its state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidelog.runtime.prefork import stat
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of the cluster, as ``cluster.json`` says it."""
+    """One process of the cluster, as stored in ``cluster.json``."""
 
     role: str
     id: str
@@ -19,14 +19,14 @@ class Process:
     started: int = 0
 
     def is_alive(self) -> bool:
-        """It runs, and is the process that this cluster started."""
+        """Whether it runs and is the process that this cluster started."""
         state, started = stat(self.pid)
         return started == self.started and state not in ("Z", "X")
 
     def is_going(self) -> bool:
-        """It runs, and is not paused."""
+        """Whether it runs and is not paused."""
         return self.is_alive() and stat(self.pid)[0] != "T"
 
     def is_there(self) -> bool:
-        """It runs or is ending: while threads of it are left it holds its ports and locks."""
+        """Whether it runs or is ending: while threads of it are left it holds its ports and locks."""
         return stat(self.pid)[1] == self.started

@@ -1,4 +1,4 @@
-"""When a cluster is ready, as its gateways see it."""
+"""Whether a cluster is ready, as its gateways see it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tidelog.errors import TidelogError
 from tidelog.net.tls import TlsOptions
 
 LOOK_S = 0.05
-"""Pause between two looks whether it is ready."""
+"""Pause between two checks whether it is ready."""
 NO_FILES = TlsOptions()
 
 
 async def wait_ready(
     url: str, replicas: int, check: Callable[[], None] = lambda: None, tls: TlsOptions = NO_FILES
 ) -> None:
-    """Until the gateway answers and knows so many replica servers as live. ``check`` is called now and then."""
+    """Wait until the gateway answers and sees this many replica servers as live. ``check`` is called now and then."""
     while len(await live_servers(url, tls)) < max(1, replicas):
         check()
         await trio.sleep(LOOK_S)
 
 
 async def live_servers(url: str, tls: TlsOptions) -> frozenset[str]:
-    """The replica servers that the gateway knows as live; none where it does not answer."""
+    """Return the replica servers that the gateway sees as live; none if it does not answer."""
     import tidelog
 
     try:

@@ -17,7 +17,7 @@ from tidelog.verify import check as judge
 from tidelog.verify.summary import RunSummary, summarize
 
 SHOWN = 20
-"""Findings that are printed; the rest is counted."""
+"""Findings that are printed; the others are counted."""
 
 
 @click.command()
@@ -61,7 +61,7 @@ def _as_json(file: str, recording: Recording, summary: RunSummary, anomalies: li
 def print_verdict(
     file: str, recording: Recording, summary: RunSummary, anomalies: list[Anomaly], show_all: bool = False
 ) -> None:
-    """Summary and findings of one file, for people."""
+    """Print summary and findings of one file."""
     say(f"{file}: {summary.operations:,} operations in {summary.seconds:.1f} s, {_partitions(summary)}")
     for line in _lines(summary):
         say(f"  {line}")

@@ -1,4 +1,4 @@
-"""``tidelog verify record``: use a cluster for a while, and write down everything."""
+"""``tidelog verify record``: uses a cluster for a while, and records everything."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def record(
 
 
 def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """The n-th client begins at the n-th gateway."""
+    """Return the gateways, rotated so that the n-th client begins at the n-th."""
     first = number % len(gateways)
     return (*gateways[first:], *gateways[:first])
 
@@ -169,7 +169,7 @@ def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
 async def _begin(
     gateways: tuple[str, ...], name: str, partitions: int, factor: int | None, config: dict[str, str], mix: Mix
 ) -> tuple[TopicInfo, Leftovers]:
-    """The topic that is named, or a new one; and what there will be that was not there before."""
+    """Return the named topic, or a new one, and the objects that the recording will create."""
     async with connect(gateways) as log:
         if name:
             return await log.topics.describe(name), Leftovers("", await unknown(log, groups_of(name, mix)))
@@ -183,14 +183,14 @@ async def _begin(
 
 
 async def _wait(seconds: float) -> None:
-    """So long, or until Ctrl-C; after which Ctrl-C is as ever."""
+    """Wait for this time, or until Ctrl-C. After that Ctrl-C has its usual effect."""
     with trio.move_on_after(seconds), trio.open_signal_receiver(signal.SIGINT) as signals:
         async for _ in signals:
             return
 
 
 class _Doing(ProgressColumn):
-    """What is done, and how much of it by now."""
+    """The current step of the recording, and its counts."""
 
     what = ""
     stage: Stage | None = None
@@ -199,7 +199,7 @@ class _Doing(ProgressColumn):
         return Text(self.text())
 
     def text(self) -> str:
-        """Return what is being done and its counts as plain text."""
+        """Return step and counts as plain text."""
         counts = self.stage.counts if self.stage is not None else {}
         done = ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items()))
         return f"{self.what} ({done})" if done else self.what

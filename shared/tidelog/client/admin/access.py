@@ -1,4 +1,4 @@
-"""Administration of who may do what (``tidelog.acl``): ``Log.access``."""
+"""Administration of tokens, rules and quotas (``tidelog.acl``): ``Log.access``."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class AccessAdmin:
         self._connection = connection
 
     async def create_token(self, principal: str, lifetime_s: float | None = None) -> str:
-        """A new bearer token of a principal. It is made here and nowhere kept: the cluster knows its SHA-256 only.
-        ``lifetime_s`` None: it never expires. Raises ``INVALID_CONFIG``."""
+        """Create a bearer token of a principal and return it. The token is stored nowhere: the cluster keeps its
+        SHA-256 only. ``lifetime_s`` None: it never expires. Raises ``INVALID_CONFIG``."""
         return await self._put_token(PutToken("", "", principal, _ms(lifetime_s)))
 
     async def rotate_token(self, token_id: str, grace_s: float = 0.0, lifetime_s: float | None = None) -> str:
-        """A new token of the same principal; the former ends ``grace_s`` later. Raises ``UNKNOWN_TOKEN``."""
+        """Create a new token of the same principal; the old one expires ``grace_s`` later. Raises
+        ``UNKNOWN_TOKEN``."""
         return await self._put_token(PutToken("", "", "", _ms(lifetime_s), token_id, round(grace_s * 1000)))
 
     async def _put_token(self, wanted: PutToken) -> str:
@@ -43,7 +44,7 @@ class AccessAdmin:
         return made.text
 
     async def revoke_token(self, token_id: str) -> None:
-        """It ends now, and so do the connections that were opened with it. Raises ``UNKNOWN_TOKEN``."""
+        """Revoke a token at once, and close the connections that were opened with it. Raises ``UNKNOWN_TOKEN``."""
         await self._connection.ask(RevokeTokens(token_id), Done, again=False)
 
     async def revoke_tokens_of(self, principal: str) -> None:
@@ -51,25 +52,25 @@ class AccessAdmin:
         await self._connection.ask(RevokeTokens("", principal), Done, again=False)
 
     async def rotate_ticket_keys(self) -> None:
-        """Have the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid
-        until the next rotation. Raises ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        """Let the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid until
+        the next rotation. Raises ``UNSUPPORTED_LEVEL`` below feature level 4."""
         await self._connection.ask(RotateTicketKeys(), Done, again=False)
 
     async def alter_acls(self, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()) -> None:
-        """These rules are there from now on, and those are not. Raises ``INVALID_CONFIG``."""
+        """Add these rules and remove those. Raises ``INVALID_CONFIG``."""
         await self._connection.ask(AlterAcls(tuple(add), tuple(remove)), Done)
 
     async def drop_inherited_security(self) -> None:
-        """Nobody decides about tokens and rules any more but superusers and whom a rule allows ``security``. Raises
-        ``UNSUPPORTED_LEVEL`` below feature level 5."""
+        """Let only superusers, and principals with the right ``security``, change tokens and rules from now on.
+        Raises ``UNSUPPORTED_LEVEL`` below feature level 5."""
         await self._connection.ask(AlterAcls(drop_inherited=True), Done)
 
     async def alter_quotas(self, quotas: Iterable[Quota]) -> None:
-        """What these principals may have. Raises ``INVALID_CONFIG``."""
+        """Set the quotas of these principals. Raises ``INVALID_CONFIG``."""
         await self._connection.ask(AlterQuotas(tuple(quotas)), Done)
 
     async def describe(self) -> AccessAnswer:
-        """Describe tokens (without what would help to use them), rules and quotas."""
+        """Describe tokens (without their secret parts), rules and quotas."""
         return await self._connection.ask(DescribeAccess(), AccessAnswer)
 
 

@@ -25,12 +25,13 @@ from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import CopyRead
 
 AGAIN_S = 0.2
-"""Pause before a server is asked again that had nothing to read: its log has changed, or is not synced there yet."""
+"""Pause before a server is asked again that had nothing to read because its log has changed or is not synced there
+yet."""
 TRIES = 5
-"""A copy is compared no further if it had nothing to read at an offset so many times."""
+"""Number of empty answers at one offset after which a copy is not compared any further."""
 
 ReadPiece = Callable[[str, int], Awaitable[CopyRead]]
-"""Has a replica server (by name) read its copy from an offset on."""
+"""Asks a replica server (by name) to read its copy from an offset on."""
 
 
 @dataclass(slots=True)
@@ -42,11 +43,11 @@ class _ComparedCopy:
     """Where the next piece begins."""
     waiting: deque[Fingerprint] = field(default_factory=deque)
     bytes_read: int = 0
-    """Of the last piece."""
+    """Bytes of the last piece."""
 
 
 class _Comparer:
-    """The copies of one partition, as far as they were read."""
+    """The copies of one partition, with what was read of each."""
 
     def __init__(
         self,
@@ -70,8 +71,8 @@ class _Comparer:
         self.thinned = 0
 
     async def run(self) -> Difference | None:
-        """The first difference up to the end; None if there is none. Copies that could not be compared up to the end
-        are then in ``unasked``."""
+        """Return the first difference up to the end; None if there is none. Copies that could not be compared up to
+        the end are then in ``unasked``."""
         while True:
             await self._loop.gather(partial(self._fill, copy) for copy in self._copies if not copy.waiting)
             self._copies = [copy for copy in self._copies if copy.node not in self.unasked]
@@ -133,13 +134,13 @@ class _Comparer:
 
 
 def _shown(head: Fingerprint, whole: Fingerprint) -> str:
-    """The digest in hexadecimal by which the batch differs from ``whole``: that of the header if the headers differ,
-    else that of all bytes."""
+    """Return the digest, in hexadecimal, by which the batch differs from ``whole``: that of the header if the headers
+    differ, else that of all bytes."""
     return (head.content if head.sent == whole.sent else head.sent).hex()
 
 
 def ignore(records: int) -> None:
-    """Report the progress of a comparison to nobody."""
+    """Ignore the progress of a comparison."""
 
 
 async def compare_copies(

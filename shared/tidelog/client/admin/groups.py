@@ -1,4 +1,4 @@
-"""Administration of consumer groups, by a client that is no member: ``Log.groups``."""
+"""Administration of consumer groups by clients that are not members: ``Log.groups``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidelog.wire.messages import (
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far a group has come in one partition. -1 is "not known", or, for ``offset``, "nowhere yet"."""
+    """How far a group has come in one partition. -1 means "not known", or, for ``offset``, "no position yet"."""
 
     topic: str
     topic_id: str
@@ -38,12 +38,12 @@ class GroupProgress:
     leader_epoch: int
     high_watermark: int
     member: str = ""
-    """Who has it; "" for nobody."""
+    """The member that owns the partition; "" if none does."""
     committed_ms: int = -1
 
     @property
     def lag(self) -> int:
-        """Offsets that are committed in the log and not processed by the group; -1: not known."""
+        """Number of offsets that are committed in the log and not processed by the group; -1: not known."""
         return -1 if -1 in (self.offset, self.high_watermark) else max(0, self.high_watermark - self.offset)
 
 
@@ -54,15 +54,15 @@ class GroupAdmin:
         self._connection = connection
 
     async def list(self) -> tuple[GroupInfo, ...]:
-        """Every consumer group, by name."""
+        """List every consumer group, by name."""
         return (await self._connection.ask(ListGroups(), ListGroupsAnswer)).groups
 
     async def describe(self, group: str) -> DescribeGroupAnswer:
-        """Who is in a group, who has what, and how far it has come. Raises ``UNKNOWN_GROUP``."""
+        """Describe a group: its members, their partitions, and its positions. Raises ``UNKNOWN_GROUP``."""
         return await self._connection.ask(DescribeGroup(group), DescribeGroupAnswer)
 
     async def progress(self, group: str) -> tuple[GroupProgress, ...]:
-        """Position and lag of every partition that the group has come to or that a member has, by topic. Raises
+        """Return position and lag, by topic, of every partition that has a position or an owner. Raises
         ``UNKNOWN_GROUP``."""
         described = await self.describe(group)
         names = {topic.topic_id: topic.name for topic in await TopicAdmin(self._connection).list()}
@@ -91,7 +91,7 @@ class GroupAdmin:
         )
 
     async def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
-        """How far the group has come in a topic; partitions without a position are not there. Raises
+        """Return the group's positions in a topic; partitions without a position are left out. Raises
         ``UNKNOWN_TOPIC``."""
         found = await describe_topic(self._connection, topic)
         answer = await self._connection.ask(FetchOffsets(group), FetchOffsetsAnswer)
@@ -102,7 +102,7 @@ class GroupAdmin:
         }
 
     async def reset(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
-        """Have the group go on there. Raises ``GROUP_NOT_EMPTY`` while it has members, ``UNKNOWN_TOPIC``,
+        """Set the positions of a group. Raises ``GROUP_NOT_EMPTY`` while it has members, ``UNKNOWN_TOPIC``,
         ``INVALID_GROUP``."""
         found = await describe_topic(self._connection, topic)
         check_partitions(found, positions)
@@ -115,11 +115,11 @@ class GroupAdmin:
         await self._connection.ask(CommitOffsets(group, parts), Done)
 
     async def delete(self, group: str) -> None:
-        """Forget a group and its positions. Raises ``UNKNOWN_GROUP``, ``GROUP_NOT_EMPTY``."""
+        """Delete a group and its positions. Raises ``UNKNOWN_GROUP``, ``GROUP_NOT_EMPTY``."""
         await self._connection.ask(DeleteGroup(group), Done, again=False)
 
     async def _ends(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """High watermarks, as far as anyone can tell: a topic may be gone, a partition offline."""
+        """Return the high watermarks that can be found out: a topic may be gone, a partition offline."""
         ends: dict[TopicPartition, int] = {}
 
         async def one(number: int) -> None:

@@ -67,15 +67,15 @@ OLD_NAMES = {
     "play": "cluster.play",
     "played_messages": "cluster.played_messages",
 }
-"""What a method of ``Log`` was called, and where it stands now."""
+"""Former name of a method of ``Log`` -> attribute and method that replace it."""
 CALLED = {"topics": "list", "groups": "list", "access": "describe", "transactions": "list"}
-"""Attributes that were methods, and the methods that took their place."""
+"""Attributes that were methods of ``Log``, and the methods that replace them."""
 
 L = TypeVar("L", bound=type)
 
 
 def keep_old_names(log: L) -> L:
-    """Decorate a class ``Log``: give it the old names, and have four of its attributes be called as before."""
+    """Decorate class ``Log``: add the old names, and let four of its attributes be called as before."""
     for old, new in OLD_NAMES.items():
         setattr(log, old, _renamed(old, new, attrgetter(new)))
     for old, new in CALLED.items():

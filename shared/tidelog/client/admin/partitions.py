@@ -1,6 +1,7 @@
 """Administration of partitions: ``Log.partitions``.
 
-It says where partitions are, who leads them and whether they serve, finds offsets, and compares replicas.
+It finds out where partitions are, which server leads them and whether they serve; moves and pauses them; finds
+offsets; and compares replicas.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ from tidelog.wire.messages import (
 )
 
 TRANSFER_TIMEOUT_S = 30.0
-"""Longest wait for the end of a transfer; the controllers give it up before."""
+"""Longest wait for the end of a transfer; the controllers give it up earlier."""
 _POLL_S, _POLL_MAX_S = 0.01, 0.2
-"""Pauses while a transfer goes on; doubling."""
+"""First and longest pause between two checks during a transfer; it doubles."""
 DIGEST_PATIENCE_S = 3.0
-"""A server that cannot tell what it holds is asked again for so long."""
+"""Time for which a server that cannot report its digest is asked again."""
 
 
 class PartitionAdmin:
@@ -54,9 +55,9 @@ class PartitionAdmin:
         self._connection = connection
 
     async def transfer(self, topic: str, partition: int, server: str = "") -> PartitionInfo:
-        """Have a server that is in sync lead a partition; none: the preferred replica. Returns when it does. Raises
-        ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``NOT_REPLICA``, ``NOT_IN_SYNC``, ``OFFLINE``; ``TimedOut`` where it
-        did not get to the end of the log in time, and all is as before."""
+        """Make an in-sync server the leader of a partition; none: the preferred replica. Returns when it leads.
+        Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``NOT_REPLICA``, ``NOT_IN_SYNC``, ``OFFLINE``; ``TimedOut`` if
+        it did not get to the end of the log in time and the former leader stays."""
         asked = await self._partition(topic, partition)
         wanted = server or asked.replicas[0]
         await self._connection.ask(TransferLeader(topic, partition, server), Done, again=False)
@@ -73,22 +74,23 @@ class PartitionAdmin:
             pause = min(2 * pause, _POLL_MAX_S)
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[str]) -> None:
-        """Begin to have these servers as the replicas of a partition, the preferred leader first; ``describe`` shows
-        the ``target`` until it is done. Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``INVALID_REPLICAS``."""
+        """Begin to move a partition to these replicas, the preferred leader first. ``describe`` shows them as
+        ``target`` until the move is done. Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``INVALID_REPLICAS``."""
         await self._connection.ask(Reassign(topic, partition, tuple(replicas)), Done)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> None:
-        """Go back to the replicas that there were; one that waits for its turn is dropped. Raises ``UNKNOWN_TOPIC``,
-        ``NO_REASSIGNMENT``."""
+        """Go back to the replicas before the reassignment; one that still waits for its turn is dropped. Raises
+        ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``."""
         await self._connection.ask(CancelReassignment(topic, partition), Done, again=False)
 
     async def plan_rebalance(
         self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
     ) -> tuple[PlannedMove, ...]:
-        """Reassignments that would spread the replicas over racks and servers; none is begun. ``empty_drained``: also
-        away from servers that are being drained. ``weights``: what a replica of each partition weighs, in ``unit``
-        (``B`` or ``B/s``); a partition that is not named weighs 0. Without ``unit`` each replica weighs 1. Raises
-        ``UNSUPPORTED`` if the controllers are of a release that counts replicas only."""
+        """Return reassignments that would spread the replicas over racks and servers; none is begun.
+        ``empty_drained``: also move replicas away from servers that are being drained. ``weights``: weight of a
+        replica of each partition, in ``unit`` (``B`` or ``B/s``); a partition that is not named weighs 0. Without
+        ``unit`` each replica weighs 1. Raises ``UNSUPPORTED`` if the controllers are of a release that counts
+        replicas only."""
         plan = await self._connection.ask(PlanRebalance(empty_drained, tuple(weights), unit), RebalancePlan)
         if plan.unit != unit:
             raise refuse("UNSUPPORTED", "the controllers are of a release that weighs no partitions: upgrade them")
@@ -97,47 +99,48 @@ class PartitionAdmin:
     async def rebalance(
         self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
     ) -> None:
-        """Do what ``plan_rebalance`` says, a few reassignments per server at a time; returns when all of it waits for
-        its turn, which it does until it is done or cancelled, whatever becomes of this client."""
+        """Queue the reassignments of ``plan_rebalance``; a few per server are carried out at a time. Returns when all
+        are queued. They stay queued until they are done or cancelled, even if this client ends."""
         await self._connection.ask(Rebalance(empty_drained, weights=tuple(weights), unit=unit), Done)
 
     async def cancel_rebalance(self) -> None:
-        """Drop all that waits for its turn; what has begun goes on."""
+        """Drop all queued reassignments; those that have begun go on."""
         await self._connection.ask(Rebalance(cancel=True), Done)
 
     async def waiting_moves(self) -> tuple[PlannedMove, ...]:
-        """Reassignments of rebalances that wait for their turn, in that order."""
+        """List the queued reassignments of rebalances, in their order."""
         return (await self._connection.ask(PlanRebalance(), RebalancePlan)).waiting
 
     async def set_learners(self, topic: str, partition: int, learners: Iterable[str]) -> None:
-        """Which servers copy a partition's log without being replicas of it; none ends that. Raises
+        """Set the servers that copy a partition's log without being replicas of it; an empty list ends that. Raises
         ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a learner is a live server and no replica)."""
         await self._connection.call(AlterLearners(topic, partition, tuple(learners)))
 
     async def set_read_only(self, topic: str, partitions: Iterable[int] = (), *, read_only: bool = True) -> None:
-        """Have these partitions (none: all) take no records, or take them again; reads go on. From when a leader has
-        heard of it on, which is at once where it is in touch with the controllers, produces are refused with
-        ``TOPIC_READ_ONLY``. Raises ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
+        """Make these partitions (none named: all) refuse records, or accept them again; reads go on. Produces are
+        refused with ``TOPIC_READ_ONLY`` from when the leader has received the change, which is at once if it is in
+        touch with the controllers. Raises ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
         await self._connection.ask(SetReadOnly(topic, tuple(partitions), read_only), Done)
 
     async def pause(self, topic: str, partitions: Iterable[int] = ()) -> None:
-        """Have the servers close these partitions (none: all), which keep what they hold: produces and reads are
-        refused with ``TOPIC_PAUSED``, the outcome of a produce under way may be unknown. Raises as
+        """Close these partitions (none named: all) on their servers, which keep the data. Produces and reads are
+        refused with ``TOPIC_PAUSED``; the outcome of a produce under way may be unknown. Raises the same as
         ``set_read_only``."""
         await self._connection.ask(PauseTopic(topic, tuple(partitions)), Done)
 
     async def resume(self, topic: str, partitions: Iterable[int] = ()) -> None:
-        """End a pause: leaders are elected anew. Raises as ``set_read_only``."""
+        """End a pause: leaders are elected again. Raises the same as ``set_read_only``."""
         await self._connection.ask(PauseTopic(topic, tuple(partitions), pause=False), Done)
 
     async def history(self, topic: str, partition: int) -> tuple[HistoryEntry, ...]:
-        """Every change of a partition's leader, ISR and replicas that is remembered, oldest first, with its cause."""
+        """Return the remembered changes of a partition's leader, ISR and replicas, oldest first, each with its
+        cause."""
         found = await describe_topic(self._connection, topic)
         check_partitions(found, [partition])
         return (await self.histories(found, [partition]))[partition]
 
     async def histories(self, topic: TopicInfo, partitions: Iterable[int]) -> dict[int, tuple[HistoryEntry, ...]]:
-        """``history`` of many partitions at a time."""
+        """Return the ``history`` of many partitions at a time."""
 
         async def ask(partition: int) -> HistoryAnswer:
             return await self._connection.ask(History(topic.topic_id, partition), HistoryAnswer)
@@ -148,8 +151,8 @@ class PartitionAdmin:
         }
 
     async def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
-        """The offset at a place of one partition: ``earliest``, ``latest``, or of the first record at or after a time
-        (``latest`` when there is none)."""
+        """Return the offset at a place of one partition: ``earliest``, ``latest``, or of the first record at or after
+        a time (``latest`` if there is none)."""
         found = await describe_topic(self._connection, topic)
         check_partitions(found, [partition])
         return (await self.list_offsets(found, at, [partition]))[partition]
@@ -157,23 +160,23 @@ class PartitionAdmin:
     async def list_offsets(
         self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int], isolation: str = "committed"
     ) -> dict[int, OffsetAnswer]:
-        """``list_offset`` of many partitions at a time. With isolation ``uncommitted`` ``latest`` is the high
-        watermark, else the last stable offset."""
+        """Return the offset at a place of many partitions. With isolation ``uncommitted`` ``latest`` is the high
+        watermark, otherwise the last stable offset."""
         return await list_offsets(self._connection, topic, at, partitions, isolation)
 
     async def find_positions(
         self, topic: str, where: Where, partitions: Iterable[int] | None = None
     ) -> dict[int, Position]:
-        """A place in each partition of a topic, or of these. Raises ``UNKNOWN_TOPIC``."""
+        """Return the position of a place in each partition of a topic, or in these. Raises ``UNKNOWN_TOPIC``."""
         found = await describe_topic(self._connection, topic)
         wanted = sorted(set(range(len(found.partitions)) if partitions is None else partitions))
         check_partitions(found, wanted)
         return await find_positions(self._connection, found, where, wanted)
 
     async def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int] = ()) -> DigestAnswer:
-        """Bounds of the log of one replica, and its hash chain at each of up to 64 offsets. No other server can
-        answer for it, so it has ``DIGEST_PATIENCE_S`` to come back. Raises ``OFFLINE``, ``NOT_LEADER`` (it has no
-        such partition), ``UNREACHABLE``."""
+        """Return the bounds of one replica's log, and its hash chain at each of up to 64 offsets. No other server can
+        answer for it, so a server that is away has ``DIGEST_PATIENCE_S`` to come back. Raises ``OFFLINE``,
+        ``NOT_LEADER`` (it has no such partition), ``UNREACHABLE``."""
         request = Digest(node, topic_id, partition, tuple(offsets))
         return await self._connection.ask(request, DigestAnswer, patience_s=DIGEST_PATIENCE_S)
 
@@ -196,8 +199,8 @@ class PartitionAdmin:
                 return answer
 
     async def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
-        """Whether the logs of a partition's replicas and learners, as far as they are among ``live``, are the same
-        below all their high watermarks (``tidelog.client.admin.replica_comparison``)."""
+        """Compare the logs of a partition's replicas and learners, of those that are among ``live``, below the
+        smallest of their high watermarks (``tidelog.client.admin.replica_comparison``)."""
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
         return await compare(
@@ -212,9 +215,10 @@ class PartitionAdmin:
         max_bytes_per_s: float = 0,
         on_records: Callable[[int], None] = ignore,
     ) -> Comparison:
-        """Whether the disks of a partition's replicas and learners, as far as they are among ``live``, hold the same
-        batches below all their high watermarks (``tidelog.client.admin.copy_comparison``). ``max_bytes_per_s``: how
-        fast each copy is read; 0: no limit. ``on_records`` is called with the number of further records compared."""
+        """Compare the batches that a partition's replicas and learners, of those that are among ``live``, have on
+        their disks, below the smallest of their high watermarks (``tidelog.client.admin.copy_comparison``).
+        ``max_bytes_per_s``: how fast each copy is read; 0: no limit. ``on_records`` is called with the number of
+        further records compared."""
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
         return await compare_copies(

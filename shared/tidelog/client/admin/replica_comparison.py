@@ -1,16 +1,15 @@
-"""Whether the replicas of a partition hold the same, and if not, from where on they differ.
+"""Whether the replicas of a partition hold the same log, and if not, the offset from which they differ.
 
 Theory. A log's hash chain at an offset is a digest of the headers, with their checksums, of every batch below it,
-down to the first that there ever was. So two logs with the same chain at an offset are the same up to there, and once
-the chains differ they differ at every later offset, too: the first difference is found by halving, or, with several
-offsets a question, faster. What is compared is what all of them hold and all of them know to be committed: from the
-greatest log start to the smallest high watermark.
+down to the first batch ever. Two logs with the same chain at an offset are the same up to there. Once the chains
+differ they differ at every later offset, too, so bisection finds the first difference; several offsets per request
+make it faster. The compared range is what all replicas hold and know to be committed: from the greatest log start to
+the smallest high watermark.
 
-This is the quick form: servers answer from what they keep in memory. ``copy_comparison.py`` compares what their disks
-hold.
+This is the quick form: servers answer from memory. ``copy_comparison.py`` compares what is on their disks.
 
-The logs may move on meanwhile: what is appended does not matter, and where retention overtakes the search it goes on
-above; a difference that lies below the beginning is known of, and cannot be placed any more.
+The logs may change meanwhile. Appended records do not matter. If retention overtakes the search, the search goes on
+above; a difference below the log start is then known to exist, but its offset can no longer be found.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from tidelog.sansio.majority import find_odd_copies
 from tidelog.wire.messages import DigestAnswer
 
 POINTS = 15
-"""Offsets asked for at a time while a difference is looked for."""
+"""Offsets per request of the search."""
 
 Ask = Callable[[str, Sequence[int]], Awaitable[DigestAnswer]]
-"""Has a replica server (by name) tell its digests."""
+"""Asks a replica server (by name) for its digests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one replica has where they differ: its batch ends at ``end``, with that chain."""
+    """One replica at the first difference: its batch ends at ``end``, with that chain."""
 
     end: int
     chain: str
@@ -41,8 +40,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first batch that is not the same begins at ``offset``; with ``below`` it lay somewhere below, where some
-    replica holds nothing any more."""
+    """The first batch that differs begins at ``offset``. With ``below`` it is somewhere below, where some replica no
+    longer holds records."""
 
     offset: int
     sides: dict[str, Side]
@@ -51,18 +50,18 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What became of it. ``start`` to ``end`` is what was compared."""
+    """Result of a comparison of the range from ``start`` to ``end``."""
 
     compared: tuple[str, ...]
     start: int = 0
     end: int = 0
     difference: Difference | None = None
     unasked: dict[str, str] = field(default_factory=dict)
-    """Replicas that gave no answer, or that could not be compared up to the end; and why."""
+    """Replicas that gave no answer or could not be compared up to the end, with the reason."""
     bytes_read: int = 0
     """Bytes read from the disks, of all copies together; 0: only what servers have in memory was compared."""
     thinned: int = 0
-    """Batches that compaction has thinned out in some copy, of which only the original headers were compared."""
+    """Batches that compaction has thinned out in some copy, so that only their original headers were compared."""
 
     def odd_ones(self, replicas: Sequence[str]) -> tuple[str, ...]:
         """The copies that differ from a majority of the partition's ``replicas``, at least two of them, at the first
@@ -71,7 +70,7 @@ class Comparison:
 
 
 async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
-    """Compare the logs of ``nodes``. Raises ``TidelogError`` where one stops answering in the middle."""
+    """Compare the logs of ``nodes``. Raises ``TidelogError`` if one stops answering during the search."""
     first, unasked = await ask_bounds(loop, nodes, ask)
     compared = tuple(first)
     if len(first) < 2:
@@ -83,7 +82,7 @@ async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
 
 
 async def ask_bounds(loop: Loop, nodes: Sequence[str], ask: Ask) -> tuple[dict[str, DigestAnswer], dict[str, str]]:
-    """The bounds of each replica's log; and the replicas that gave no answer, with the reason."""
+    """Return the bounds of each replica's log, and the replicas that gave no answer, with the reason."""
     answers: dict[str, DigestAnswer] = {}
     unasked: dict[str, str] = {}
 
@@ -98,17 +97,17 @@ async def ask_bounds(loop: Loop, nodes: Sequence[str], ask: Ask) -> tuple[dict[s
 
 
 class _DifferenceSearch:
-    """The logs of ``nodes``, at offsets that get closer."""
+    """A search in the logs of ``nodes``."""
 
     def __init__(self, loop: Loop, nodes: Sequence[str], ask: Ask) -> None:
         self._loop = loop
         self._nodes = nodes
         self._ask = ask
         self._start = 0
-        """Some log begins here by now."""
+        """Highest log start seen so far."""
 
     async def run(self, start: int, end: int) -> Difference | None:
-        """The first difference from ``start`` to ``end``."""
+        """Return the first difference between ``start`` and ``end``."""
         at_start, at_end = await self._sides([start, end])
         if _agree(at_end):
             return None

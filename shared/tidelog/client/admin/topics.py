@@ -20,7 +20,7 @@ from tidelog.wire.messages import (
 )
 
 _POLL_S, _POLL_MAX_S = 0.01, 0.2
-"""Pauses while a new topic's partitions get their leaders; doubling."""
+"""First and longest pause between two checks whether a new topic's partitions have leaders; it doubles."""
 
 
 class TopicAdmin:
@@ -59,13 +59,13 @@ class TopicAdmin:
         await self._connection.call(DeleteTopic(name), again=False)
 
     async def alter(self, name: str, config: Mapping[str, object]) -> None:
-        """Change settings of a topic (fields of ``TopicConfig``); those that are not named stay. Raises
-        ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (also for what is fixed when a topic is created)."""
+        """Change settings of a topic (fields of ``TopicConfig``); settings that are not named stay. Raises
+        ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (also for a setting that is fixed when a topic is created)."""
         await self._connection.call(AlterTopic(name, _texts(config)))
 
     async def grow(self, name: str, partitions: int) -> None:
-        """Give a topic more partitions, so many in all. Raises ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (topics do not
-        shrink), ``INVALID_REPLICATION_FACTOR``."""
+        """Increase the number of a topic's partitions to this total. Raises ``UNKNOWN_TOPIC``, ``INVALID_CONFIG``
+        (topics do not shrink), ``INVALID_REPLICATION_FACTOR``."""
         await self._connection.ask(GrowTopic(name, partitions), Done, again=False)
 
     async def list(self) -> tuple[TopicInfo, ...]:
@@ -73,8 +73,8 @@ class TopicAdmin:
         return (await self._connection.ask(Metadata(all_topics=True), MetadataAnswer)).topics
 
     async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """Describe one topic; ``offsets``: with log start and high watermark of each partition, asked from the
-        leaders. Raises ``UNKNOWN_TOPIC``."""
+        """Describe one topic; with ``offsets`` also log start and high watermark of each partition, requested from
+        the leaders. Raises ``UNKNOWN_TOPIC``."""
         return await describe_topic(self._connection, topic, offsets=offsets)
 
 

@@ -1,1 +1,2 @@
-"""The sans-I/O cores of the client: what a producer and a consumer decide, without socket or clock."""
+"""The sans-I/O cores of the client: what a producer, a consumer and a group member decide, without socket or
+clock."""

@@ -1,16 +1,16 @@
-"""What a consumer that reads backwards decides: which part of a log to look at next, and what of it to hand out.
+"""Core of a consumer that reads backwards: which part of a log to read next, and which of its batches to hand out.
 Sans-I/O.
 
-Theory. Each partition is a *lane* with a position: everything at or above it was handed out or never wanted. Batches
-can only be read forwards, whole, from an offset on. So a lane looks at a *window*: from so many offsets below its
-position, with room for so many bytes. Where the answer reaches the position, the window's batches are handed out from
-the last to the first, and the position moves to where the window began. Where it does not, the window was too wide
-for its bytes: a smaller one is tried; one of a single offset always succeeds. How wide the next one is follows from
-how many bytes an offset took in the last.
+Theory. Each partition has a *cursor* with a position: every record at or above the position was handed out, or was
+never wanted. A log can only be read forwards, in whole batches, from an offset on. A cursor therefore reads a
+*window*: it begins some offsets below the position and holds at most so many bytes. If the answer reaches the
+position, the window's batches are handed out from the last to the first, and the position moves to the window's
+beginning. If the answer ends before the position, the window was too wide for its bytes, and a smaller one is tried;
+a window of one offset always succeeds. The width of the next window follows from the bytes per offset of the last.
 
-Going back, leader epochs never rise. Where the log was cut since the lane's position was read, and written anew, what
-stands below the position is of a later epoch: ``LOG_TRUNCATED``. Where retention removed records above the bound that
-was asked for, what is left is handed out, and then ``OFFSET_OUT_OF_RANGE`` says from where on they are missing.
+Leader epochs never rise on the way back. If the log was truncated since the position was read, and written anew, the
+records below the position have a later epoch: the error is ``LOG_TRUNCATED``. If retention removed records above the
+requested bound, the remaining ones are handed out first. Then ``OFFSET_OUT_OF_RANGE`` names the first offset left.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import Buffer, Position
 
 GROWTH = 4
-"""A window is at most so many times as wide as the one above it."""
+"""A window is at most this many times as wide as the one above it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Effect: read from ``offset`` on; the outcome comes back by ``on_batches`` or ``on_error``."""
+    """Effect: read from ``offset`` on. The outcome comes back by ``on_batches`` or ``on_error``."""
 
     partition: int
     offset: int
     max_bytes: int
     last_epoch: int = -1
-    """Not -1: only to have the leader compare this position with its log."""
+    """If not -1, the leader only compares this position with its log."""
 
 
 class BackwardCursor:
-    """The state of one partition."""
+    """The state of one partition that is read backwards."""
 
     __slots__ = (
         "batches", "bound", "checked", "epoch", "exact", "failed", "max_bytes", "partition", "position", "room",
@@ -52,141 +52,141 @@ class BackwardCursor:
         self.partition = partition
         self.position = start.offset
         self.epoch = start.leader_epoch
-        """Leader epoch that the record below the position may have at most; -1: any."""
+        """Highest leader epoch that the record below the position may have; -1: any."""
         self.checked = start.leader_epoch < 0
-        """The position is not one of a line that is gone."""
+        """Whether the position is known to be in the log's present history."""
         self.taken = start
         self.bound = bound
         self.exact = exact
-        """Down to the bound in any case; else where the log begins by then will do."""
+        """Whether it is an error if the log begins above the bound. Otherwise reading ends where the log begins."""
         self.batches: list[Fetched] = []
-        """Of the last window, the newest last."""
+        """Batches of the last window that were not handed out, the newest last."""
         self.failed: TidelogError | None = None
         self.width = 1
-        """Offsets of the next window."""
+        """Number of offsets of the next window."""
         self.max_bytes = 1
         self.room = room
-        """Bytes that a window may have: as many as are wanted, and as servers give at a time."""
+        """Most bytes of a window: the least of what the reader wants and what a server returns at a time."""
 
     @property
     def wants(self) -> bool:
-        """It is time to look at the next window."""
+        """Whether the next window should be read now."""
         return not self.batches and self.failed is None and (self.position > self.bound or not self.checked)
 
     def look(self) -> Look:
-        """What to read next."""
+        """Return the next read."""
         if not self.checked:
             return Look(self.partition, self.position, 1, self.epoch)
         return Look(self.partition, max(self.bound, self.position - self.width), self.max_bytes)
 
 
 class BackwardCore:
-    """All lanes of one consumer. ``starts``: partition -> below which position to begin; ``bounds``: partition -> the
-    lowest offset, ``exact`` where it is an error if the log begins above it. A window has ``window_bytes`` at most,
-    or one batch."""
+    """The cursors of one consumer. ``starts``: partition -> position below which reading begins. ``bounds``:
+    partition -> lowest offset to read; with ``exact`` it is an error if the log begins above the bound. A window has
+    at most ``window_bytes``, or one batch."""
 
     def __init__(
         self, topic: str, starts: Mapping[int, Position], bounds: Mapping[int, int], exact: bool, window_bytes: int
     ) -> None:
         self._topic = topic
-        self._lanes = {p: BackwardCursor(p, starts[p], bounds[p], exact, window_bytes) for p in sorted(starts)}
+        self._cursors = {p: BackwardCursor(p, starts[p], bounds[p], exact, window_bytes) for p in sorted(starts)}
         self._ready: deque[BackwardCursor] = deque()
-        for lane in self._lanes.values():
-            if lane.position < lane.bound and not exact:
+        for cursor in self._cursors.values():
+            if cursor.position < cursor.bound and not exact:
                 self._fail(
-                    lane, refuse("OFFSET_OUT_OF_RANGE", f"the log starts at {lane.bound}", log_start=lane.bound)
+                    cursor, refuse("OFFSET_OUT_OF_RANGE", f"the log starts at {cursor.bound}", log_start=cursor.bound)
                 )
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Per partition: what is below was not taken by the application."""
-        return {p: lane.taken for p, lane in self._lanes.items()}
+        """The position of each partition: the application has taken every record at or above it."""
+        return {p: cursor.taken for p, cursor in self._cursors.items()}
 
     def looks(self) -> list[Look]:
-        """What to read now. Each is to be answered before this is asked again."""
-        return [lane.look() for lane in self._lanes.values() if lane.wants]
+        """Return the reads to make now. Each must be answered before the next call."""
+        return [cursor.look() for cursor in self._cursors.values() if cursor.wants]
 
     def on_batches(self, look: Look, payload: Buffer) -> None:
-        """What stands from there on, committed."""
-        lane = self._lanes[look.partition]
+        """Handle an answer: committed batches from the offset of the read on."""
+        cursor = self._cursors[look.partition]
         if look.last_epoch >= 0:
-            lane.checked = True
+            cursor.checked = True
             return
         try:
-            batches = [(header, data) for header, data in split(payload) if header.base_offset < lane.position]
-            if not batches or batches[-1][0].end_offset < lane.position:
-                self._too_wide(lane, look, batches)
+            batches = [(header, data) for header, data in split(payload) if header.base_offset < cursor.position]
+            if not batches or batches[-1][0].end_offset < cursor.position:
+                self._too_wide(cursor, look, batches)
             else:
-                self._take_window(lane, look, batches)
+                self._take_window(cursor, look, batches)
         except TidelogError as error:
-            self._fail(lane, error)
+            self._fail(cursor, error)
 
-    def _too_wide(self, lane: BackwardCursor, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
-        if look.offset + 1 >= lane.position:
-            raise refuse("OFFSET_OUT_OF_RANGE", f"no record below {lane.position} is committed")
+    def _too_wide(self, cursor: BackwardCursor, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
+        if look.offset + 1 >= cursor.position:
+            raise refuse("OFFSET_OUT_OF_RANGE", f"no record below {cursor.position} is committed")
         if batches:
-            lane.room = min(lane.room, sum(header.size for header, _ in batches))
-        lane.width //= 2
-        lane.max_bytes = lane.room
+            cursor.room = min(cursor.room, sum(header.size for header, _ in batches))
+        cursor.width //= 2
+        cursor.max_bytes = cursor.room
 
-    def _take_window(self, lane: BackwardCursor, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
+    def _take_window(self, cursor: BackwardCursor, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
         newest = batches[-1][0].leader_epoch
-        if 0 <= lane.epoch < newest:
-            text = f"the record below {lane.position} was of leader epoch {lane.epoch}, it is of {newest} now"
+        if 0 <= cursor.epoch < newest:
+            text = f"the record below {cursor.position} was of leader epoch {cursor.epoch}, it is of {newest} now"
             raise refuse("LOG_TRUNCATED", text, leader_epoch=newest)
-        low = max(lane.bound, batches[0][0].base_offset)
+        low = max(cursor.bound, batches[0][0].base_offset)
         size = sum(header.size for header, _ in batches)
-        covered = lane.position - low
+        covered = cursor.position - low
         for header, data in batches:
-            first, end = max(header.base_offset, low), min(header.end_offset, lane.position)
-            lane.batches.append(Fetched(lane.partition, header, data, first, end))
-        lane.position, lane.epoch = low, batches[0][0].leader_epoch
-        lane.width = max(1, min(GROWTH * covered, lane.room * covered // size))
-        lane.max_bytes = min(lane.room, GROWTH * size * lane.width // covered)
-        self._ready.append(lane)
+            first, end = max(header.base_offset, low), min(header.end_offset, cursor.position)
+            cursor.batches.append(Fetched(cursor.partition, header, data, first, end))
+        cursor.position, cursor.epoch = low, batches[0][0].leader_epoch
+        cursor.width = max(1, min(GROWTH * covered, cursor.room * covered // size))
+        cursor.max_bytes = min(cursor.room, GROWTH * size * cursor.width // covered)
+        self._ready.append(cursor)
 
     def on_error(self, look: Look, error: TidelogError) -> None:
-        """It cannot be read. An error that may pass is not for here."""
-        lane = self._lanes[look.partition]
+        """Handle an error of a read that a repetition would not mend."""
+        cursor = self._cursors[look.partition]
         start: Any = error.detail.get("log_start")
         overtaken = error.code == "OFFSET_OUT_OF_RANGE" and isinstance(start, int) and start > look.offset
-        if not overtaken or (start >= lane.position and (lane.exact or not lane.checked)):
-            self._fail(lane, error)
-        elif lane.exact:  # what is left; a later look tells of the rest
-            lane.width = min(lane.width, lane.position - start)
+        if not overtaken or (start >= cursor.position and (cursor.exact or not cursor.checked)):
+            self._fail(cursor, error)
+        elif cursor.exact:  # read what is left; a later read reports the rest
+            cursor.width = min(cursor.width, cursor.position - start)
         else:
-            lane.bound = min(start, lane.position)
+            cursor.bound = min(start, cursor.position)
 
     def take(self) -> Fetched | None:
-        """The next batch, from the newest to the oldest per partition; None when nothing waits. Raises the error that
-        ended a partition when everything above it was taken."""
+        """Return the next batch, from the newest to the oldest of each partition; None if no batch is ready. Raises
+        the error that ended a partition after everything above it was taken."""
         if not self._ready:
             if not self.looks():
-                for lane in self._lanes.values():
-                    if lane.failed is not None:
-                        raise lane.failed
+                for cursor in self._cursors.values():
+                    if cursor.failed is not None:
+                        raise cursor.failed
             return None
-        lane = self._ready.popleft()
-        item = lane.batches.pop()
-        if lane.batches:
-            self._ready.append(lane)
-        lane.taken = Position(item.header.leader_epoch if item.first > item.header.base_offset else -1, item.first)
+        cursor = self._ready.popleft()
+        item = cursor.batches.pop()
+        if cursor.batches:
+            self._ready.append(cursor)
+        cursor.taken = Position(item.header.leader_epoch if item.first > item.header.base_offset else -1, item.first)
         return item
 
     def fail(self, fetched: Fetched, error: TidelogError) -> None:
-        """The application cannot use the batch that was taken last of its partition, and was told why: nothing more
-        of the partition is read."""
-        lane = self._lanes[fetched.partition]
-        lane.taken = Position(-1, fetched.end)
-        lane.batches.clear()
-        lane.failed = error
-        if lane in self._ready:
-            self._ready.remove(lane)
+        """Stop reading a partition because the application cannot use its last batch. The application has seen the
+        error."""
+        cursor = self._cursors[fetched.partition]
+        cursor.taken = Position(-1, fetched.end)
+        cursor.batches.clear()
+        cursor.failed = error
+        if cursor in self._ready:
+            self._ready.remove(cursor)
 
     @property
     def is_finished(self) -> bool:
-        """Every partition was read down to its bound."""
-        return not any(lane.batches or lane.wants or lane.failed for lane in self._lanes.values())
+        """Whether every partition was read down to its bound."""
+        return not any(cursor.batches or cursor.wants or cursor.failed for cursor in self._cursors.values())
 
-    def _fail(self, lane: BackwardCursor, error: TidelogError) -> None:
-        lane.failed = located(error, self._topic, lane.partition, lane.position)
+    def _fail(self, cursor: BackwardCursor, error: TidelogError) -> None:
+        cursor.failed = located(error, self._topic, cursor.partition, cursor.position)

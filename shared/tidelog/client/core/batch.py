@@ -1,4 +1,4 @@
-"""A batch on its way: the records of one partition that leave together and share one fate."""
+"""A batch in a producer: the records of one partition that are sent together and succeed or fail together."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tidelog.batch.format import HEADER, HEADER_BYTES, Codec, Fields, encode_bat
 from tidelog.errors import TidelogError
 
 RECORD_OVERHEAD = 16
-"""Bytes that a record costs in a batch besides key, value and headers, at most (CBOR heads, time)."""
+"""Most bytes that a record costs in a batch besides key, value and headers (CBOR heads, time)."""
 BATCH_OVERHEAD = HEADER_BYTES + 64
-"""Bytes that a batch costs besides its records, at most."""
+"""Most bytes that a batch costs besides its records."""
 _CHECKED_FROM = 16
 
 
 def record_size(value: bytes | None, key: bytes | None, headers: tuple[tuple[str, bytes], ...]) -> int:
-    """Upper bound of the bytes of a record in an uncompressed batch."""
+    """Return an upper bound of the bytes of a record in an uncompressed batch."""
     size = RECORD_OVERHEAD
     if value is not None:
         size += len(value)
@@ -29,7 +29,7 @@ def record_size(value: bytes | None, key: bytes | None, headers: tuple[tuple[str
 
 
 class TransactionIdentity(NamedTuple):
-    """What the batches of a transaction carry."""
+    """Transactional id, producer id and producer epoch that the batches of a transaction carry."""
 
     app: str
     producer_id: int
@@ -37,10 +37,8 @@ class TransactionIdentity(NamedTuple):
 
 
 class Batch:
-    """Open (takes records), then sealed (encoded when it is first sent), then settled: acked or failed.
-
-    ``waiter`` belongs to the shell: what it wakes when the batch settles.
-    """
+    """A batch is open (it takes records), then closed (it is encoded when it is first sent), then settled (acked or
+    failed). The shell owns ``waiter`` and completes it when the batch settles."""
 
     __slots__ = (
         "_data",
@@ -69,26 +67,27 @@ class Batch:
     def __init__(self, partition: int, opened_at: float, deadline: float, expected_offset: int = -1) -> None:
         self.partition = partition
         self.expected_offset = expected_offset
-        """Not -1: it may be appended there only."""
+        """If not -1, the batch may be appended at this offset only."""
         self.opened_at = opened_at
         self.deadline = deadline
         self.records: list[Fields] = []
         self.size = BATCH_OVERHEAD
         self.places = 1
-        """Of those that may be on their way: more for one that grew."""
+        """Places that the batch takes among the batches in flight; more than one if it grew beyond
+        ``batch_bytes``."""
         self.count = 0
-        """Records of the batch, from when it is sealed."""
+        """Number of records, known from when the batch is closed."""
         self.base_sequence: int | None = None
-        """None: no sequence given yet, or taken back."""
+        """First sequence of the batch; None: not numbered yet, or the number was taken back."""
         self.ordinal = 0
-        """How many batches of the lane got a sequence before this one."""
+        """Number of batches of the partition that were numbered before this one."""
         self.uncertain = False
-        """A try ended without anyone knowing how: it may be in the log, whatever is answered to later tries, unless
-        that is a gap in a topic that loses nothing."""
+        """Whether some try ended with unknown outcome. The batch may then be in the log whatever later tries return,
+        except for a sequence gap in a topic that loses no records."""
         self.astray = False
-        """A try under this sequence was lost with its link."""
+        """Whether a try under this sequence was lost with its link."""
         self.answer: TidelogError | None = None
-        """The last answer, when that was an error that may pass."""
+        """The last answer, if that was an error that may pass."""
         self._data = b""
         self.settled = False
         self.offset = -1
@@ -96,18 +95,18 @@ class Batch:
         self.durability = ""
         self.error: TidelogError | None = None
         self.reported = 0
-        """Records whose failure the application has been told of."""
+        """Number of records whose failure was reported to the application."""
         self.waiter: Any = None
 
     def number(self, producer_id: int, base_sequence: int | None) -> None:
-        """Give (or take back) the place in the producer's sequence."""
+        """Set (or take back) the place in the producer's sequence."""
         self.base_sequence = base_sequence
         self.answer = None
         if self._data and base_sequence is not None:
             self._data = renumber(self._data, producer_id, base_sequence)
 
     def data(self, codec: Codec, producer_id: int, identity: TransactionIdentity | None = None) -> bytes:
-        """The encoded batch; the records themselves are let go."""
+        """Encode the batch, once, and drop its records."""
         if not self._data:
             self._data = encode_batch(
                 self.records,
@@ -121,7 +120,7 @@ class Batch:
         return self._data
 
     def settle(self, error: TidelogError | None) -> None:
-        """Acked (None) or failed, for good."""
+        """Mark the batch as acked (None) or failed, for good."""
         assert not self.settled
         self.settled = True
         self.error = error

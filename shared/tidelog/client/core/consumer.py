@@ -1,18 +1,21 @@
-"""What a consumer decides: where it reads on, what it skips, how far ahead it is sent. Sans-I/O.
+"""Core of a consumer: where it reads on, what it skips, how far ahead the gateway may send. Sans-I/O.
 
-Each partition is a *lane* with two positions (leader epoch, offset): *received* up to there, which is where a new
-subscription begins, and *taken* by the application. Both only move forward, batch by batch, so order per partition
-is the order of the log, and a lost link loses and repeats nothing: batches that wait here stay, the next
-subscription continues behind them. The first batch of a delivery may begin before the position; what is below is
-skipped. A subscription is known by its number: what arrives for a former one is ignored.
+Each partition has a *cursor* with two positions (leader epoch, offset). *Received* is the end of what has arrived; a
+new subscription begins there. *Taken* is the end of what the application has taken. Both only move forward, batch by
+batch, so the order within a partition is the order of the log. A lost link loses and repeats nothing: batches that
+have arrived stay, and the next subscription continues behind them. The first batch of a delivery may begin before
+the position; the records below the position are skipped. Each subscription has a number, and deliveries of a former
+subscription are ignored.
 
-Credit bounds memory: a lane's bytes under way and waiting never exceed its credit by more than one delivery. Of a
-lane that is *paused* nothing is handed out; what has arrived stays, and with the credit used up nothing more comes.
+Credit bounds memory: the bytes of a partition that are in flight or wait here never exceed its credit by more than
+one delivery. No batch of a *paused* partition is handed out; what has arrived stays, and once the credit is used up
+nothing more is sent.
 
-A gap between batches, or a leader epoch that goes back, is an error: nothing is ever passed over in silence. So are
-``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` (KIP-320): the application decides where to go on (``seek``). Until it
-does the lane *failed*: the others go on, and when they are done the error is told again, not an end. The same holds
-for a batch that cannot be decoded, unless it is skipped: the lane then stands before that batch (``fail``).
+A gap between batches, or a leader epoch that goes back, is an error: no record is ever passed over in silence. So are
+``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` (KIP-320), after which the application decides where to go on
+(``seek``). Until it does, the partition has *failed*. The other partitions go on; when they are done the error is
+raised again instead of the end of the stream. A batch that cannot be decoded is handled the same way unless it is
+skipped: the partition stands before that batch (``fail``).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from tidelog.wire.messages import Delivery
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Effect: subscribe; the outcome comes back by ``on_subscribed``."""
+    """Effect: subscribe. The outcome comes back by ``on_subscribed``."""
 
     sub: int
     partition: int
@@ -39,7 +42,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Effect: give credit back."""
+    """Effect: return credit to the gateway."""
 
     sub: int
     bytes: int
@@ -57,7 +60,7 @@ Effect = Open | Grant | StopSubscription
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One batch for the application: its records from ``first`` up to ``end`` (offsets). A compacted or a control
+    """One batch for the application: its records with offsets from ``first`` up to ``end``. A compacted or a control
     batch covers offsets that have no record."""
 
     partition: int
@@ -67,7 +70,7 @@ class Fetched:
     end: int
 
     def records(self, topic: str) -> list[Record]:
-        """Decode it. Raises ``UnreadableBatch``."""
+        """Decode the records. Raises ``UnreadableBatch``."""
         try:
             records = decode_batch(self.data, topic=topic, partition=self.partition)
         except CorruptBatch as error:
@@ -77,7 +80,7 @@ class Fetched:
         return records
 
     def unreadable(self, topic: str, error: CorruptBatch) -> UnreadableBatch:
-        """The error of a batch that does not decode, with its place."""
+        """Return the error for a batch that does not decode, with its partition and offsets."""
         header = self.header
         base, last = header.base_offset, header.end_offset - 1
         damaged = not has_right_crc(self.data)
@@ -103,11 +106,11 @@ class Fetched:
 
 
 Item = Fetched | TidelogError
-"""What waits for the application."""
+"""An entry of the queue for the application."""
 
 
 class PartitionCursor:
-    """The state of one partition."""
+    """The state of one partition that a consumer reads."""
 
     __slots__ = (
         "before", "done", "end", "failed", "held", "not_before", "owed", "partition", "paused", "received", "sub",
@@ -119,26 +122,26 @@ class PartitionCursor:
         self.received = start
         self.taken = start
         self.before = start
-        """``taken`` as it was before the last batch was taken."""
+        """``taken`` before the last batch was taken."""
         self.end = end
         self.sub: int | None = None
         self.not_before = 0.0
         self.paused = False
         self.held: deque[Item] = deque()
-        """What waits for the end of the pause."""
+        """Entries that wait for the end of a pause."""
         self.failed: TidelogError | None = None
-        """The error that ended it, once the application was told."""
+        """The error that ended the partition, once it was raised to the application."""
         self.waiting = 0
-        """Bytes received and not taken."""
+        """Bytes received and not yet taken."""
         self.owed = 0
-        """Bytes taken whose credit was not given back yet."""
+        """Bytes taken whose credit was not yet returned."""
         self.done = end is not None and start.offset >= end
-        """Nothing more is wanted: the end is reached, or an error stands at the end of the queue."""
+        """Whether reading has ended: at the requested end, or with an error at the end of the queue."""
 
 
 class ConsumerCore:
-    """All lanes of one consumer. ``starts``: partition -> where to begin; ``ends``: partition -> where to stop (an
-    offset), if anywhere. ``next_sub`` gives subscription numbers, unique on the link."""
+    """The cursors of one consumer. ``starts``: partition -> position to begin at. ``ends``: partition -> offset to
+    stop at, if any. ``next_sub`` returns subscription numbers that are unique on the link."""
 
     def __init__(
         self,
@@ -153,278 +156,278 @@ class ConsumerCore:
         self._credit = credit
         self._backoff_s = backoff_s
         self._next_sub = next_sub
-        self._lanes = {p: PartitionCursor(p, starts[p], ends.get(p)) for p in sorted(starts)}
+        self._cursors = {p: PartitionCursor(p, starts[p], ends.get(p)) for p in sorted(starts)}
         self._subs: dict[int, PartitionCursor] = {}
         self._queue: deque[tuple[PartitionCursor, Item]] = deque()
         self._up = False
 
     @property
     def is_finished(self) -> bool:
-        """Every partition has reached its end and everything was taken."""
-        return self._is_idle and all(lane.failed is None for lane in self._lanes.values())
+        """Whether every partition has reached its end and every batch was taken."""
+        return self._is_idle and all(cursor.failed is None for cursor in self._cursors.values())
 
     @property
     def is_dry(self) -> bool:
-        """``take`` gives nothing now, but may later: who wants more has to wait."""
+        """Whether ``take`` returns None now although more may arrive: the caller has to wait."""
         return not self._queue and not self._is_idle
 
     @property
     def _is_idle(self) -> bool:
-        return not self._queue and all(lane.done and not lane.held for lane in self._lanes.values())
+        return not self._queue and all(cursor.done and not cursor.held for cursor in self._cursors.values())
 
     @property
     def partitions(self) -> list[int]:
-        """Those that are read."""
-        return list(self._lanes)
+        """The partitions that are read."""
+        return list(self._cursors)
 
     @property
     def paused(self) -> list[int]:
-        """Those of which nothing is handed out now."""
-        return [lane.partition for lane in self._lanes.values() if lane.paused]
+        """The paused partitions."""
+        return [cursor.partition for cursor in self._cursors.values() if cursor.paused]
 
     @property
     def waiting(self) -> int:
         """Bytes received that the application has not taken."""
-        return sum(lane.waiting for lane in self._lanes.values())
+        return sum(cursor.waiting for cursor in self._cursors.values())
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Per partition: what the application has taken ends here."""
-        return {p: lane.taken for p, lane in self._lanes.items()}
+        """The end of what the application has taken, by partition."""
+        return {p: cursor.taken for p, cursor in self._cursors.items()}
 
     def on_link_up(self, now: float) -> list[Effect]:
-        """There is a link to a gateway: subscribe where the last one ended."""
+        """Subscribe every partition on a new link, from where the last subscription ended."""
         self._up = True
         return self.on_tick(now)
 
     def on_link_down(self) -> None:
-        """The link and its subscriptions are gone."""
+        """Forget the subscriptions of a link that was lost."""
         self._up = False
         self._subs.clear()
-        for lane in self._lanes.values():
-            lane.sub = None
+        for cursor in self._cursors.values():
+            cursor.sub = None
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Subscribe what should be and is not."""
+        """Subscribe the partitions that should be subscribed and are not."""
         effects: list[Effect] = []
         if not self._up:
             return effects
-        for lane in self._lanes.values():
-            if lane.sub is None and not lane.done and now >= lane.not_before:
-                sub = lane.sub = self._next_sub()
-                self._subs[sub] = lane
-                lane.owed = 0
-                credit = max(0, self._credit - lane.waiting)
-                effects.append(Open(sub, lane.partition, lane.received, credit))
+        for cursor in self._cursors.values():
+            if cursor.sub is None and not cursor.done and now >= cursor.not_before:
+                sub = cursor.sub = self._next_sub()
+                self._subs[sub] = cursor
+                cursor.owed = 0
+                credit = max(0, self._credit - cursor.waiting)
+                effects.append(Open(sub, cursor.partition, cursor.received, credit))
         return effects
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` should be called next."""
+        """Return when ``on_tick`` should be called next."""
         if not self._up:
             return None
-        waiting = [lane.not_before for lane in self._lanes.values() if lane.sub is None and not lane.done]
+        waiting = [cursor.not_before for cursor in self._cursors.values() if cursor.sub is None and not cursor.done]
         return min(waiting, default=None)
 
     def on_subscribed(self, sub: int, error: TidelogError | None, now: float) -> None:
-        """The gateway answered a subscribe."""
-        lane = self._subs.get(sub)
-        if lane is not None and error is not None:
-            self._end(lane, error, now)
+        """Handle the gateway's answer to a subscribe."""
+        cursor = self._subs.get(sub)
+        if cursor is not None and error is not None:
+            self._end(cursor, error, now)
 
     def on_delivery(self, delivery: Delivery, now: float) -> list[Effect]:
-        """Batches, or the end, of a subscription. Unknown subscriptions are told to stop."""
-        lane = self._subs.get(delivery.sub)
-        if lane is None:
+        """Handle batches, or the end, of a subscription. A subscription that is not known is stopped."""
+        cursor = self._subs.get(delivery.sub)
+        if cursor is None:
             return []
         if delivery.error is not None:
-            self._end(lane, from_info(delivery.error), now)
+            self._end(cursor, from_info(delivery.error), now)
             return []
         payload = delivery.payload
         assert not isinstance(payload, list)
         try:
             for header, data in split(payload):
-                self._receive(lane, header, data)
+                self._receive(cursor, header, data)
         except TidelogError as error:
-            self._put(lane, self._located(lane, error))
-            lane.done = True
-        if lane.done:
-            return self._stop(lane)
-        return self._give_back(lane)
+            self._put(cursor, self._located(cursor, error))
+            cursor.done = True
+        if cursor.done:
+            return self._stop(cursor)
+        return self._give_back(cursor)
 
-    def _receive(self, lane: PartitionCursor, header: BatchHeader, data: memoryview) -> None:
-        position = lane.received
-        if lane.done or header.end_offset <= position.offset:
-            lane.owed += header.size
+    def _receive(self, cursor: PartitionCursor, header: BatchHeader, data: memoryview) -> None:
+        position = cursor.received
+        if cursor.done or header.end_offset <= position.offset:
+            cursor.owed += header.size
             return
         if header.base_offset > position.offset:
             raise ProtocolError(f"the gateway passed over offsets {position.offset} to {header.base_offset - 1}")
         if header.leader_epoch < position.leader_epoch:
             raise ProtocolError(f"leader epoch {header.leader_epoch} follows {position.leader_epoch}")
-        end = header.end_offset if lane.end is None else min(header.end_offset, lane.end)
-        self._put(lane, Fetched(lane.partition, header, data, position.offset, end))
-        lane.waiting += header.size
-        lane.received = Position(header.leader_epoch, end)
-        lane.done = end == lane.end
+        end = header.end_offset if cursor.end is None else min(header.end_offset, cursor.end)
+        self._put(cursor, Fetched(cursor.partition, header, data, position.offset, end))
+        cursor.waiting += header.size
+        cursor.received = Position(header.leader_epoch, end)
+        cursor.done = end == cursor.end
 
-    def _put(self, lane: PartitionCursor, item: Item) -> None:
-        if lane.paused:
-            lane.held.append(item)
+    def _put(self, cursor: PartitionCursor, item: Item) -> None:
+        if cursor.paused:
+            cursor.held.append(item)
         else:
-            self._queue.append((lane, item))
+            self._queue.append((cursor, item))
 
     def take(self) -> Fetched | None:
-        """The next batch, in order per partition; None when nothing waits. Raises the error that ended a partition
-        when everything before it was taken, and again when there is nothing else left."""
+        """Return the next batch, in order within its partition; None if no batch is ready. Raises the error that
+        ended a partition after everything before it was taken, and again when no other partition has anything
+        left."""
         if not self._queue:
             if self._is_idle:
-                for lane in self._lanes.values():
-                    if lane.failed is not None:
-                        raise lane.failed
+                for cursor in self._cursors.values():
+                    if cursor.failed is not None:
+                        raise cursor.failed
             return None
-        lane, item = self._queue.popleft()
+        cursor, item = self._queue.popleft()
         if isinstance(item, TidelogError):
-            lane.failed = item
+            cursor.failed = item
             raise item
-        lane.waiting -= item.header.size
-        lane.owed += item.header.size
-        lane.before = lane.taken
-        lane.taken = Position(item.header.leader_epoch, item.end)
+        cursor.waiting -= item.header.size
+        cursor.owed += item.header.size
+        cursor.before = cursor.taken
+        cursor.taken = Position(item.header.leader_epoch, item.end)
         return item
 
     def on_taken(self, partition: int) -> list[Effect]:
-        """What ``take`` gave of this partition was used: room for more."""
-        return self._give_back(self._lanes[partition])
+        """Return credit for a batch of this partition that ``take`` returned and the application has used."""
+        return self._give_back(self._cursors[partition])
 
     def put_back(self, fetched: Fetched, position: Position) -> None:
-        """Of a batch that was taken last of its partition the application has used what is below ``position``, and
-        wants the rest later."""
-        lane = self._lanes[fetched.partition]
-        lane.taken = position
+        """Put back the part at or above ``position`` of the batch that was taken last from its partition."""
+        cursor = self._cursors[fetched.partition]
+        cursor.taken = position
         if position.offset < fetched.end:
-            lane.waiting += fetched.header.size
-            lane.owed -= fetched.header.size
+            cursor.waiting += fetched.header.size
+            cursor.owed -= fetched.header.size
             rest = replace(fetched, first=max(fetched.first, position.offset))
-            if lane.paused:
-                lane.held.appendleft(rest)
+            if cursor.paused:
+                cursor.held.appendleft(rest)
             else:
-                self._queue.appendleft((lane, rest))
+                self._queue.appendleft((cursor, rest))
 
     def fail(self, fetched: Fetched, error: TidelogError) -> list[Effect]:
-        """The application cannot use the batch that was taken last of its partition, and was told why: the partition
-        stands before that batch, and is read no further until ``seek``."""
-        lane = self._lanes[fetched.partition]
-        effects = self._forget(lane)
-        lane.received = lane.taken = lane.before
-        lane.failed = error
-        lane.done = True
+        """Stop a partition before the batch that was taken last from it, because the application cannot use the
+        batch. The application has seen the error. The partition is read again after ``seek``."""
+        cursor = self._cursors[fetched.partition]
+        effects = self._forget(cursor)
+        cursor.received = cursor.taken = cursor.before
+        cursor.failed = error
+        cursor.done = True
         return effects
 
     # --- what the application changes ------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[int]) -> None:
-        """Hand nothing of these out until they are resumed."""
+        """Hand out no batch of these partitions until they are resumed."""
         for partition in partitions:
-            lane = self._lanes[partition]
-            if not lane.paused:
-                lane.paused = True
-                lane.held = deque(self._drop(lane))
+            cursor = self._cursors[partition]
+            if not cursor.paused:
+                cursor.paused = True
+                cursor.held = deque(self._drop(cursor))
 
     def resume(self, partitions: Iterable[int]) -> None:
-        """Hand them out again, first what has arrived meanwhile."""
+        """Hand out batches of these partitions again, first those that arrived during the pause."""
         for partition in partitions:
-            lane = self._lanes[partition]
-            if lane.paused:
-                lane.paused = False
-                self._queue.extend((lane, item) for item in lane.held)
-                lane.held.clear()
+            cursor = self._cursors[partition]
+            if cursor.paused:
+                cursor.paused = False
+                self._queue.extend((cursor, item) for item in cursor.held)
+                cursor.held.clear()
 
     def seek(self, partition: int, position: Position, now: float) -> list[Effect]:
-        """Go on there, also where the partition has ended or failed; what waits is dropped."""
-        lane = self._lanes[partition]
-        effects = self._forget(lane)
-        lane.received = lane.taken = position
-        lane.not_before = now
-        lane.failed = None
-        lane.done = lane.end is not None and position.offset >= lane.end
+        """Go on at this position, also if the partition has ended or failed. Batches that wait are dropped."""
+        cursor = self._cursors[partition]
+        effects = self._forget(cursor)
+        cursor.received = cursor.taken = position
+        cursor.not_before = now
+        cursor.failed = None
+        cursor.done = cursor.end is not None and position.offset >= cursor.end
         return effects + self.on_tick(now)
 
     def add(self, partition: int, position: Position, now: float) -> list[Effect]:
-        """Read another partition, too."""
-        assert partition not in self._lanes
-        self._lanes[partition] = PartitionCursor(partition, position, None)
+        """Read one more partition."""
+        assert partition not in self._cursors
+        self._cursors[partition] = PartitionCursor(partition, position, None)
         return self.on_tick(now)
 
     def remove(self, partition: int) -> list[Effect]:
-        """Read it no more; what waits of it is dropped."""
-        effects = self._forget(self._lanes[partition])
-        del self._lanes[partition]
+        """Stop reading a partition. Its batches that wait are dropped."""
+        effects = self._forget(self._cursors[partition])
+        del self._cursors[partition]
         return effects
 
     def set_credit(self, credit: int) -> list[Effect]:
-        """So many bytes for each partition from now on."""
+        """Set the credit of each partition in bytes."""
         more, self._credit = credit - self._credit, credit
         effects: list[Effect] = []
-        for lane in self._lanes.values():
-            if lane.sub is not None:
-                lane.owed += more
-                effects += self._give_back(lane)
+        for cursor in self._cursors.values():
+            if cursor.sub is not None:
+                cursor.owed += more
+                effects += self._give_back(cursor)
         return effects
 
-    def _forget(self, lane: PartitionCursor) -> list[Effect]:
-        self._drop(lane)
-        lane.held.clear()
-        lane.waiting = lane.owed = 0
-        return self._stop(lane)
+    def _forget(self, cursor: PartitionCursor) -> list[Effect]:
+        self._drop(cursor)
+        cursor.held.clear()
+        cursor.waiting = cursor.owed = 0
+        return self._stop(cursor)
 
-    def _drop(self, lane: PartitionCursor) -> list[Item]:
-        """Take what waits of it out of the queue."""
-        dropped = [item for owner, item in self._queue if owner is lane]
+    def _drop(self, cursor: PartitionCursor) -> list[Item]:
+        """Remove the partition's batches from the queue."""
+        dropped = [item for owner, item in self._queue if owner is cursor]
         if dropped:
-            self._queue = deque(entry for entry in self._queue if entry[0] is not lane)
+            self._queue = deque(entry for entry in self._queue if entry[0] is not cursor)
         return dropped
 
     # --- credit and ends -------------------------------------------------------------------------------------
 
-    def _give_back(self, lane: PartitionCursor) -> list[Effect]:
-        """Credit goes back in quarters: few messages, and the gateway never runs dry."""
-        if lane.sub is None or lane.owed * 4 < self._credit:
+    def _give_back(self, cursor: PartitionCursor) -> list[Effect]:
+        """Return credit in quarters: few messages are needed, and the gateway never runs out."""
+        if cursor.sub is None or cursor.owed * 4 < self._credit:
             return []
-        owed, lane.owed = lane.owed, 0
-        return [Grant(lane.sub, owed)]
+        owed, cursor.owed = cursor.owed, 0
+        return [Grant(cursor.sub, owed)]
 
-    def _end(self, lane: PartitionCursor, error: TidelogError, now: float) -> None:
-        """The subscription is over: try again, or tell the application."""
-        if lane.sub is not None:
-            self._subs.pop(lane.sub, None)
-            lane.sub = None
+    def _end(self, cursor: PartitionCursor, error: TidelogError, now: float) -> None:
+        """End the subscription: subscribe again later, or queue the error for the application."""
+        if cursor.sub is not None:
+            self._subs.pop(cursor.sub, None)
+            cursor.sub = None
         if error.retriable:
-            lane.not_before = now + max(self._backoff_s, error.pause_s)
+            cursor.not_before = now + max(self._backoff_s, error.pause_s)
         else:
-            lane.done = True
-            self._put(lane, self._located(lane, error))
+            cursor.done = True
+            self._put(cursor, self._located(cursor, error))
 
-    def _stop(self, lane: PartitionCursor) -> list[Effect]:
-        if lane.sub is None:
+    def _stop(self, cursor: PartitionCursor) -> list[Effect]:
+        if cursor.sub is None:
             return []
-        sub, lane.sub = lane.sub, None
+        sub, cursor.sub = cursor.sub, None
         self._subs.pop(sub, None)
         return [StopSubscription(sub)]
 
     def close(self) -> list[Effect]:
-        """The application wants no more."""
+        """Stop all subscriptions."""
         effects: list[Effect] = []
-        for lane in self._lanes.values():
-            lane.done = True
-            lane.failed = None
-            effects += self._forget(lane)
+        for cursor in self._cursors.values():
+            cursor.done = True
+            cursor.failed = None
+            effects += self._forget(cursor)
         return effects
 
-    def _located(self, lane: PartitionCursor, error: TidelogError) -> TidelogError:
-        return located(error, self._topic, lane.partition, lane.received.offset)
+    def _located(self, cursor: PartitionCursor, error: TidelogError) -> TidelogError:
+        return located(error, self._topic, cursor.partition, cursor.received.offset)
 
 
 def located(error: TidelogError, topic: str, partition: int, offset: int) -> TidelogError:
-    """The error with the place where it happened."""
+    """Return the error with topic, partition and offset added."""
     detail = error.detail | {"topic": topic, "partition": partition, "offset": offset}
     message = f"{topic}/{partition} at offset {offset}: {error.message}"
     return BrokerError(message, code=error.code, unknown_outcome=error.unknown_outcome, **detail)

@@ -1,23 +1,25 @@
-"""What a member of a consumer group decides: when it joins and heartbeats, what it owns, what it gives up, what it
-commits. Sans-I/O; the rules are those of ``docs/protocol.md``, "Consumer groups" (KIP-848: the coordinator assigns).
+"""Core of a member of a consumer group: when it joins and heartbeats, what it owns, what it gives up, what it
+commits. Sans-I/O. The rules are those of ``docs/protocol.md``, "Consumer groups" (KIP-848: the coordinator assigns).
 
-Theory. A member is
+Theory. A member has one of four states:
 
-    joining     it owns nothing, and asks to be let in until it is
-    stable      it owns what the last answer assigned it, in that answer's generation
-    giving up   some of what it owns was missing in the last answer: the application finishes what it has in hand and
-                its positions are committed; then it is *released*, and a heartbeat without it lets others have it
-    over        it left, or may not come back: another process is this static member, or the group refuses it
+    joining     it owns nothing, and repeats the join request until it is accepted
+    stable      it owns the partitions that the last answer assigned to it, in that answer's generation
+    giving up   the last answer no longer assigned some of its partitions: the application finishes its current batch
+                and the positions are committed; then the partitions are *released*, and a heartbeat without them
+                lets other members have them
+    over        it has left, or must not come back: another process is this static member, or the group refuses it
 
-What an answer keeps is never touched, so the partitions that stay are read on through every rebalance. There is one
-question (join, heartbeat, leave) under way at a time; whatever changes meanwhile makes the next one due at once.
+A partition that an answer keeps is never touched, so partitions that stay are read on through every rebalance. One
+request (join, heartbeat, leave) is under way at a time; a change in the meantime makes the next one due at once.
 
-Everything is *lost* without being given up when the coordinator does not know the member or its generation any more,
-and when the session may be over: no heartbeat sent within the session timeout was answered, so others may own it by
-now. Then nothing more is handed out or committed, and the member joins again from nothing.
+All partitions are *lost*, without being given up, in two cases. The coordinator no longer knows the member or its
+generation; or no heartbeat sent within the session timeout was answered, so other members may own the partitions by
+now. Then no record is handed out and nothing is committed, and the member joins again.
 
-Commits go one at a time, for partitions that are owned. One refused for its generation is not repeated blindly: the
-next heartbeat's answer says what is still owned, and that goes again, in the new generation.
+Commits are sent one at a time, for partitions that are owned. A commit that is refused for its generation is not
+repeated blindly: the answer to the next heartbeat shows which partitions are still owned, and those are committed
+again in the new generation.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ from tidelog.wire.messages import (
 )
 
 LOST = ("UNKNOWN_MEMBER", "FENCED_GENERATION")
-"""Answers to a heartbeat after which nothing is owned; the member joins again."""
+"""Answers to a heartbeat after which the member owns nothing and joins again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Effect: send this; the outcome comes back by ``on_answer`` with the number."""
+    """Effect: send this request. The outcome comes back by ``on_answer`` with the number."""
 
     number: int
     request: Message
@@ -54,40 +56,40 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class CommitPositions:
-    """Effect: send this; the outcome comes back by ``on_committed``."""
+    """Effect: send this commit. The outcome comes back by ``on_committed``."""
 
     request: CommitOffsets
 
 
 @dataclass(frozen=True, slots=True)
 class CommitDue:
-    """Effect: it is time to commit what the application has finished."""
+    """Effect: commit what the application has finished; the interval is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Effect: these are owned now; each begins where the group has come to."""
+    """Effect: these partitions are owned now. Each begins at the group's committed position."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """Effect: finish with these, commit, and tell by ``on_released``."""
+    """Effect: finish with these partitions, commit, and call ``on_released``."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Effect: these are not owned any more; nothing can be committed."""
+    """Effect: these partitions are not owned any more, and their positions cannot be committed."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Effect: the commit under way is done; or it has failed."""
+    """Effect: the commit under way has ended, with an error if it failed."""
 
     error: TidelogError | None = None
 
@@ -96,16 +98,16 @@ Effect = Ask | CommitPositions | CommitDue | Assigned | Revoked | Lost | Committ
 
 
 class MemberCore:
-    """One member. ``join`` is what it asks to be let in with. Times are seconds of the shell's clock; with an
-    ``auto_commit_s`` of inf nothing is committed unasked."""
+    """One member of a group. ``join`` is the request that it joins with. Times are seconds of the shell's clock. If
+    ``auto_commit_s`` is inf, positions are committed only on request."""
 
     def __init__(self, join: JoinGroup, auto_commit_s: float, backoff_s: float) -> None:
         self.group = join.group
         self.generation = -1
         self.names: dict[str, str] = {}
-        """Topic id -> name."""
+        """Topic id -> topic name."""
         self.error: TidelogError | None = None
-        """Why it is over, if not by its own will."""
+        """Why the membership is over, unless the member left."""
         self.is_over = False
         self._join = join
         self._session_s = join.session_timeout_ms / 1000
@@ -116,20 +118,20 @@ class MemberCore:
         self._committed: dict[TopicPartition, Position] = {}
         self._joined = False
         self._asked = 0
-        """Number of the last question."""
+        """Number of the last request."""
         self._under_way: Message | None = None
-        """It, until it is answered."""
+        """The request that has no answer yet."""
         self._again = False
-        """The next one is due as soon as it is."""
+        """Whether the next request is due as soon as this one is answered."""
         self._asked_at = 0.0
         self._due = -inf
-        """When the next question goes out."""
+        """When the next request is sent."""
         self._heartbeat_s = 0.0
         self._session_until = inf
         self._commit_at = inf
         self._commit: CommitOffsets | None = None
         self._refused_after: int | None = None
-        """The commit under way waits for the answer to a later question than this one."""
+        """The commit under way was refused; it waits for the answer to a request with a higher number than this."""
         self._goes: LeaveGroup | None = None
 
     @property
@@ -143,18 +145,18 @@ class MemberCore:
 
     @property
     def owned(self) -> list[TopicPartition]:
-        """What it owns, with what it is giving up."""
+        """The partitions that the member owns, with those it is giving up."""
         return list(self._owned)
 
     @property
     def kept(self) -> list[TopicPartition]:
-        """What it owns and is not giving up."""
+        """The partitions that the member owns and is not giving up."""
         return [key for key in self._owned if key not in self._leaving]
 
     # --- time ------------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Do what is due; also the first call."""
+        """Do everything that is due. Also the first call."""
         effects: list[Effect] = []
         if self.is_over:
             return effects
@@ -172,7 +174,7 @@ class MemberCore:
         return effects
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is to be called."""
+        """Return when ``on_tick`` should be called next."""
         times = [self._session_until]
         if self._commit is None:
             times.append(self._commit_at)
@@ -192,7 +194,7 @@ class MemberCore:
     # --- answers ---------------------------------------------------------------------------------------------
 
     def on_answer(self, number: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """The outcome of a question; that of one that was given up is ignored."""
+        """Handle the outcome of a request. The outcome of an abandoned request is ignored."""
         if number != self._asked or self._under_way is None or self.is_over:
             return []
         left = isinstance(self._under_way, LeaveGroup)
@@ -218,7 +220,7 @@ class MemberCore:
         return effects + self.on_tick(now)
 
     def _take(self, assignment: tuple[TopicShare, ...]) -> list[Effect]:
-        """Own what is assigned, and begin to give up what is not."""
+        """Own the partitions that an answer assigns, and begin to give up the others."""
         wanted = {TopicPartition(s.topic_id, p): None for s in assignment for p in s.partitions}
         self.names.update({share.topic_id: share.topic for share in assignment if share.topic})
         new = tuple(key for key in wanted if key not in self._owned)
@@ -233,7 +235,7 @@ class MemberCore:
         return effects
 
     def _lose(self, now: float, why: TidelogError | None = None) -> list[Effect]:
-        """All of it, at once; then join again. A commit under way ends with ``why``."""
+        """Lose all partitions at once, then join again. A commit under way ends with ``why``."""
         lost = tuple(self._owned)
         self._owned.clear()
         self._leaving.clear()
@@ -255,13 +257,14 @@ class MemberCore:
         return effects if error is not None else [effect for effect in effects if not isinstance(effect, Lost)]
 
     def stop(self) -> list[Effect]:
-        """Nothing more can be said: the connection is closed."""
+        """End the membership because the connection is closed and no request can be sent."""
         return [] if self.is_over else self._end(None)
 
     # --- giving up and leaving -------------------------------------------------------------------------------
 
     def on_released(self, partitions: Iterable[TopicPartition], now: float) -> list[Effect]:
-        """The application is done with these, and their positions are committed as far as they can be."""
+        """Release partitions with which the application is done and whose positions are committed as far as
+        possible."""
         for key in partitions:
             if key in self._leaving:
                 del self._owned[key], self._leaving[key]
@@ -269,7 +272,7 @@ class MemberCore:
         return self._at_once(now)
 
     def leave(self, now: float, *, keep: bool) -> list[Effect]:
-        """The member wants no more; ``keep``: this static member comes back soon."""
+        """Leave the group. ``keep``: this static member comes back soon."""
         if self._goes is not None or self.is_over:
             return []
         if not self._joined and self._under_way is None:
@@ -278,7 +281,7 @@ class MemberCore:
         return self._at_once(now)
 
     def _at_once(self, now: float) -> list[Effect]:
-        """The next question is due: now, or when the one under way is answered."""
+        """Make the next request due: now, or when the one under way is answered."""
         self._due = now
         self._again = True
         return self.on_tick(now)
@@ -286,13 +289,13 @@ class MemberCore:
     # --- commits ---------------------------------------------------------------------------------------------
 
     def begin(self, key: TopicPartition, committed: Position | None) -> None:
-        """It is read from this committed position on; None: the group has none there yet."""
+        """Read a partition from this committed position on; None: the group has no position there yet."""
         if key in self._owned and committed is not None:
             self._committed[key] = committed
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> list[Effect]:
-        """Commit these, as far as they are owned and were not committed before. The end is ``Committed``, perhaps at
-        once. One at a time."""
+        """Commit these positions, as far as the partitions are owned and the positions are new. One commit at a time;
+        it ends with ``Committed``, perhaps at once."""
         assert self._commit is None
         if self.is_over:
             return [Committed(self.error or Closed(f"the member of {self.group} has left"))]
@@ -304,7 +307,7 @@ class MemberCore:
         return [CommitPositions(self._commit)]
 
     def on_committed(self, request: CommitOffsets, error: TidelogError | None, now: float) -> list[Effect]:
-        """The outcome of a commit; that of one that was given up is ignored."""
+        """Handle the outcome of a commit. The outcome of an abandoned commit is ignored."""
         if request is not self._commit:
             return []
         if error is None:
@@ -324,7 +327,7 @@ class MemberCore:
         return effects
 
     def _commit_again(self) -> list[Effect]:
-        """A heartbeat was answered: what is still owned goes again, in its generation."""
+        """Repeat a refused commit after a heartbeat, for the partitions still owned, in the new generation."""
         assert self._commit is not None
         self._refused_after = None
         parts = tuple(p for p in self._commit.positions if TopicPartition(p.topic_id, p.partition) in self._owned)
@@ -340,7 +343,7 @@ class MemberCore:
 
 
 def shares(keys: Iterable[TopicPartition]) -> tuple[TopicShare, ...]:
-    """Partitions as the wire has them: by topic, ascending."""
+    """Return partitions in their form on the wire: by topic, ascending."""
     topics: dict[str, list[int]] = {}
     for topic_id, partition in sorted(keys):
         topics.setdefault(topic_id, []).append(partition)

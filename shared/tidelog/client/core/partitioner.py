@@ -1,6 +1,8 @@
-"""Which partition a record goes to: murmur2 of the key, as Kafka's clients do it, so that keys land where users of
-Kafka expect them; without a key, one partition for a whole batch, then the next (KIP-480, "sticky"). Without a key,
-partitions that are read-only or paused are passed over while there are others.
+"""Choice of the partition of a record.
+
+A record with a key goes to the partition of its murmur2 hash, as with Kafka's clients. Records without a key fill the
+batch of one partition, then that of the next (KIP-480, "sticky"); partitions that are read-only or paused are passed
+over while there are others.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ _CACHED_KEYS = 4096
 
 
 def murmur2(data: bytes) -> int:
-    """32-bit murmur2 with the seed of ``org.apache.kafka.common.utils.Utils.murmur2``, as an unsigned number."""
+    """Return the 32-bit murmur2 hash with the seed of ``org.apache.kafka.common.utils.Utils.murmur2``, unsigned."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -29,25 +31,25 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of ``key`` in a topic of so many: the hash without its sign bit, modulo their number."""
+    """Return the partition of ``key``: the hash without its sign bit, modulo the number of partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class Partitioner:
-    """Chooses partitions for one producer. ``start``: where records without a key begin (give each producer another,
-    or all begin with partition 0)."""
+    """Chooses partitions for one producer. ``start``: first partition for records without a key. Producers should
+    start at different ones, since otherwise all begin with partition 0."""
 
     def __init__(self, partitions: int, start: int = 0) -> None:
         assert partitions > 0
         self.partitions = partitions
         self.sticky = start % partitions
-        """Where records without a key go now."""
+        """Partition that records without a key go to now."""
         self.closed: frozenset[int] = frozenset()
         """Partitions that take no records at present."""
         self._known: dict[bytes, int] = {}
 
     def of_key(self, key: bytes) -> int:
-        """The partition of a key. Hot keys are remembered: the hash is a Python loop."""
+        """Return the partition of a key. Frequent keys are cached: the hash is a Python loop."""
         partition = self._known.get(key)
         if partition is None:
             if len(self._known) >= _CACHED_KEYS:
@@ -56,13 +58,13 @@ class Partitioner:
         return partition
 
     def move_on(self) -> None:
-        """A batch without keys is full: the next one goes to the next partition that takes records."""
+        """Move to the next partition that takes records, because a batch of records without a key is full."""
         following = ((self.sticky + step) % self.partitions for step in range(1, self.partitions + 1))
         next_one = (self.sticky + 1) % self.partitions
         self.sticky = next((partition for partition in following if partition not in self.closed), next_one)
 
     def close(self, partitions: Iterable[int]) -> None:
-        """Exactly these partitions take no records at present. A key stays with its partition even so."""
+        """Set the partitions that take no records at present. A record with a key still goes to its partition."""
         self.closed = frozenset(partitions)
         if self.sticky in self.closed:
             self.move_on()

@@ -1,42 +1,43 @@
-"""What a producer decides: batching, order, retries and sequences, for one topic. Sans-I/O.
+"""Core of a producer for one topic: batching, order, retries and sequences. Sans-I/O.
 
-Each partition is a *lane*: an open batch, a queue of sealed ones, and those in flight, in that order of age.
+Each partition has a *partition queue*: an open batch, the closed batches, and the batches in flight.
 
-- **Batching.** A batch is sealed when it is full. An open batch is due at once while nothing of its lane is in
-  flight, else when it has lingered: a lone record pays no linger, a flood fills its batches (Nagle's idea). A full
-  batch that could not be sent, since ``max_in_flight`` are before it, stays open and grows: who is behind gets fewer
-  messages, and not more bytes, since it takes the places of several then.
-- **Idempotence** (KIP-98). A batch gets (producer id, base sequence) when it is first sent and keeps them through
-  every retry, on this link or the next. It is encoded once, since the leader calls it a copy only if the bytes are
-  the same (rule 1 of the producer in ``docs/protocol.md``). The leader accepts a sequence only
-  without a gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
-- **Errors.** After an error the lane *drains*: it sends nothing until each batch in flight has its answer. Then what
-  remains goes again, in order, with the same sequences. So nothing overtakes, with any number in flight.
-- **Window.** Leaders remember the last batches of a producer, as many as the gateway announces. From the oldest batch
-  that is not settled on, no more than these are numbered: a batch that may be sent again is always remembered.
-- **Giving up** a batch (refused, or its delivery timeout is over) *spoils* the lane's producer id: the gap would
-  refuse everything behind it. What is in flight is drained; when the oldest remaining batch comes back
-  ``OUT_OF_ORDER_SEQUENCE`` and everything before it is settled, neither it nor what follows is in the log: those
-  are numbered anew under a fresh producer id. Not where a try was lost with its link: the next gateway may know
-  only a leader that was replaced, and its gap proves nothing. Such batches end with their delivery timeout. In a
-  topic that may lose records (``lossy``) they are numbered anew too, but a batch whose fate was in doubt stays so: it
-  may have been in a log that is lost, and may come back with it.
-- **Throttling.** An ack may ask for a pause (``throttle_ms``) because the partition's leader is slow. The lane sends
-  nothing until the pause is over.
-- **Tickets.** A batch that is refused since its producer id was not presented with a valid ticket was not written
-  by that try. What no try can have written is numbered anew under a fresh producer id; the rest is given up.
-- **A conditional append** (``expected_offset``) is a batch of one record. Refused with ``UNEXPECTED_OFFSET`` it is
-  given up like any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
-- **In a transaction** producer id and epoch are the transaction's, and nothing is numbered anew: who is given up is
-  given up with all of it.
-- **Without idempotence** nothing is tried twice here: it might write twice or change the order.
+- **Batching.** A batch is closed when it is full. If no batch of its partition is in flight, an open batch is due at
+  once; otherwise it is due when it has lingered. A lone record pays no linger, and a flood fills its batches (Nagle's
+  idea). A full batch that cannot be sent because ``max_in_flight`` batches precede it stays open and grows. A slow
+  partition thus sends fewer messages, not more bytes: a grown batch takes the places of several.
+- **Idempotence** (KIP-98). A batch gets (producer id, base sequence) when it is first sent, and keeps both through
+  every retry, on this link or the next. It is encoded once, because the leader recognises a copy only by identical
+  bytes (rule 1 of the producer in ``docs/protocol.md``). The leader accepts sequences without a gap only. If a batch
+  is not in the log, no later batch of the same id is.
+- **Errors.** After an error the partition *drains*: it sends nothing until every batch in flight has its answer. Then
+  the remaining batches are sent again, in order, with the same sequences. The order holds with any number in flight.
+- **Window.** Leaders remember the last batches of a producer, as many as the gateway announces. No more batches than
+  that are numbered from the oldest unsettled one on, so a batch that may be sent again is always remembered.
+- **Giving up** a batch (it was refused, or its delivery timeout is over) *spoils* the partition's producer id:
+  because of the gap the leader would refuse every later batch. The batches in flight are drained. If the oldest
+  remaining batch is refused with ``OUT_OF_ORDER_SEQUENCE`` and everything before it is settled, then it and its
+  successors are not in the log, and they are numbered anew under a fresh producer id. This does not hold if a try was
+  lost with its link: the next gateway may know only a replaced leader, whose gap proves nothing. Such batches end
+  with their delivery timeout. In a topic that may lose records (``lossy``) batches are numbered anew too, but a batch
+  of unknown outcome stays so: it may have been in a log that was lost, and may come back with it.
+- **Throttling.** An ack may ask for a pause (``throttle_ms``) because the partition's leader is slow. Nothing is sent
+  to the partition until the pause is over.
+- **Tickets.** A batch that is refused because its producer id was not presented with a valid ticket was not written
+  by that try. A batch that no try can have written is numbered anew under a fresh producer id; the others are given
+  up.
+- **A conditional append** (``expected_offset``) is a batch of one record. If it is refused with ``UNEXPECTED_OFFSET``
+  it is given up like any other. A retry of a record that was written is a copy, and is not refused.
+- **In a transaction** the producer id and epoch are those of the transaction, and no batch is numbered anew: if one
+  batch is given up, the whole transaction fails.
+- **Without idempotence** no batch is sent twice, since a retry might write it twice or change the order.
 
-Invariants: a lane's batches settle exactly once; at most ``max_in_flight`` of a lane are in flight, and of an
-idempotent producer at most the window that the gateway announced, which is what leaders remember; sequences of
-one id in one lane have no gap and no repeat except copies of the same batch; ``buffered`` is the bytes not settled.
+Invariants: every batch settles exactly once. At most ``max_in_flight`` batches of a partition are in flight, and of
+an idempotent producer at most the window that the gateway announced. The sequences of one id in one partition have no
+gap, and no repeat except copies of the same batch. ``buffered`` is the number of bytes that are not settled.
 
-A producer may have thousands of lanes with something in them, so only what happens to all looks at all: a lane is
-looked at when something happened to it (``_due``), or its time has come (``_timers``).
+A producer may have thousands of partitions with unsettled batches, so only events that concern all of them visit all.
+A partition is visited when an event concerns it (``_due``), or when its time has come (``_timers``).
 """
 
 from __future__ import annotations
@@ -54,21 +55,19 @@ from tidelog.types import PRODUCER_WINDOW, Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
 MESSAGE_BYTES = 1 << 20
-"""A produce message is closed when it has this much,"""
+"""A produce message is closed when it has this many bytes,"""
 MESSAGE_PARTS = 128
-"""or so many batches: its header stays small."""
+"""or this many batches, so that its header stays small."""
 MAX_SEQUENCE = 2**32 - 1
 NO_TICKET = "INVALID_TICKET"
-"""What a batch is refused with whose producer id was not presented with a valid ticket."""
+"""Error of a batch whose producer id was not presented with a valid ticket."""
 SPOILED_TIMEOUT_S = 1.0
-"""How long a gateway may try what is probably behind a gap."""
+"""Time that a gateway may try a batch that is probably behind a gap."""
 
 
 class ProducerCore:
-    """All lanes of one producer. ``next_id`` gives the numbers by which acks name batches, unique on the link.
-
-    Methods that return batches return those that were settled by the call, in order.
-    """
+    """The partition queues of one producer. ``next_id`` returns the numbers by which acks name batches, unique on the
+    link. A method that returns batches returns those that the call settled, in order."""
 
     def __init__(
         self,
@@ -83,9 +82,9 @@ class ProducerCore:
         self.buffered = 0
         """Bytes of records that are not settled."""
         self.wants_producer_id = False
-        """The shell should ask for a producer id and bring it to ``on_producer_id``."""
+        """Whether the shell should request a producer id and pass it to ``on_producer_id``."""
         self.throttled_acks = 0
-        """Acks that asked for a pause because the partition's leader is slow."""
+        """Number of acks that asked for a pause because the partition's leader is slow."""
         self.throttled_s = 0.0
         """Sum of these pauses over all partitions, in seconds. Pauses of one partition that overlap count once."""
         self._options = options
@@ -96,33 +95,34 @@ class ProducerCore:
         self._batch_bytes = min(options.batch_bytes, max_batch_bytes)
         self._identity = identity
         self._set_window(0)
-        self._lanes = [PartitionQueue(partition, identity) for partition in range(partitions)]
-        self._active: dict[int, PartitionQueue] = {}  # lanes with anything unsettled, oldest first
-        self._due: deque[PartitionQueue] = deque()  # lanes that ``take`` is to look at
-        self._timers: list[tuple[float, int]] = []  # times at which partitions are due; only ``look_at`` is true
+        self._queues = [PartitionQueue(partition, identity) for partition in range(partitions)]
+        self._active: dict[int, PartitionQueue] = {}  # with an unsettled batch, oldest first
+        self._due: deque[PartitionQueue] = deque()  # to be visited by ``take``
+        self._timers: list[tuple[float, int]] = []  # times at which partitions are due; only ``visit_at`` is true
         self._unsettled: OrderedDict[Batch, None] = OrderedDict()  # by delivery timeout: all have the same
         self._sent: dict[int, Batch] = {}
         self._producer_id = 0
         self.producer_ids: set[int] = set()
-        """Those that were given for this producer, and that batches may be sent under."""
+        """Producer ids that were given to this producer and under which batches may still be sent."""
         self._up = False
 
     @property
     def is_idle(self) -> bool:
-        """Everything is settled."""
+        """Whether every batch is settled."""
         return not self._active
 
     # --- records come in -------------------------------------------------------------------------------
 
     def append(self, partition: int, record: Fields, size: int) -> Batch | None:
-        """Add a record of ``record_size`` to its partition's open batch; None when there is none with room."""
-        lane = self._lanes[partition]
-        batch = lane.open
+        """Add a record of ``record_size`` bytes to its partition's open batch; None if no open batch has space for
+        it."""
+        queue = self._queues[partition]
+        batch = queue.open
         if batch is None or len(batch.records) == MAX_RECORDS:
             return None
         total = batch.size + size
         if total > self._batch_bytes:
-            if total > self._most_bytes or lane.sealed_places < self._max_in_flight:
+            if total > self._most_bytes or queue.closed_places < self._max_in_flight:
                 return None
             batch.places = -(-total // self._batch_bytes)
         batch.records.append(record)
@@ -131,36 +131,36 @@ class ProducerCore:
         return batch
 
     def open(self, partition: int, record: Fields, size: int, now: float, expected_offset: int = -1) -> Batch:
-        """Seal the partition's open batch and begin another with this record; with ``expected_offset`` it stays alone
-        in it. Raises ``BATCH_TOO_LARGE`` for a record that no batch of the topic can hold."""
+        """Close the partition's open batch and open another with this record, which stays alone in it if it has an
+        ``expected_offset``. Raises ``BATCH_TOO_LARGE`` if no batch of the topic can hold the record."""
         if BATCH_OVERHEAD + size > self._max_batch_bytes:
             raise refuse(
                 "BATCH_TOO_LARGE",
                 f"a record of {size} bytes does not fit into a batch of max_batch_bytes {self._max_batch_bytes}",
             )
-        lane = self._lanes[partition]
-        lane.seal()
-        batch = lane.open = Batch(partition, now, now + self._options.delivery_timeout_s, expected_offset)
+        queue = self._queues[partition]
+        queue.close_open()
+        batch = queue.open = Batch(partition, now, now + self._options.delivery_timeout_s, expected_offset)
         batch.records.append(record)
         batch.size += size
         self.buffered += batch.size
-        self._active[partition] = lane
+        self._active[partition] = queue
         self._unsettled[batch] = None
-        self._look(lane)
+        self._schedule(queue)
         if expected_offset >= 0:
-            lane.seal()
+            queue.close_open()
         return batch
 
-    def seal_all(self) -> None:
-        """Nothing lingers any more: every open batch is due (flush)."""
-        for lane in self._active.values():
-            lane.seal()
-        self._look_at_all()
+    def close_open_batches(self) -> None:
+        """Close every open batch, so that none lingers (flush)."""
+        for queue in self._active.values():
+            queue.close_open()
+        self._schedule_all()
 
     # --- batches go out --------------------------------------------------------------------------------
 
     def take(self, now: float) -> Produce | None:
-        """The next message to send, if anything is due and may be sent. Call until it returns None."""
+        """Return the next message to send, if one is due and may be sent. Call until it returns None."""
         if not self._up:
             return None
         parts: list[ProducePart] = []
@@ -169,15 +169,15 @@ class ProducerCore:
         while self._timers and self._timers[0][0] <= now:
             self._look_in_time(*heapq.heappop(self._timers))
         while self._due and self._has_room(size, parts):
-            lane = self._due[0]
-            batch = self._next_of(lane, now)
+            queue = self._due[0]
+            batch = self._next_of(queue, now)
             if batch is None:
                 self._due.popleft()
-                lane.is_due = False
-                self._wait(lane, now)
+                queue.is_due = False
+                self._postpone(queue, now)
                 continue
-            data = batch.data(self._options.compression, lane.producer_id, self._identity)
-            parts.append(self._part(lane, batch, len(data), now))
+            data = batch.data(self._options.compression, queue.producer_id, self._identity)
+            parts.append(self._part(queue, batch, len(data), now))
             payload.append(data)
             size += len(data)
         return Produce(tuple(parts), payload) if parts else None
@@ -186,94 +186,95 @@ class ProducerCore:
     def _has_room(size: int, parts: list[ProducePart]) -> bool:
         return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
-    def _is_full(self, lane: PartitionQueue) -> bool:
-        """What is on its way leaves the next batch no place. The window of an idempotent producer begins with the
-        oldest batch that is not settled, also where others behind it are settled."""
-        if not lane.in_flight:
+    def _is_full(self, queue: PartitionQueue) -> bool:
+        """Whether the batches in flight leave the next one no place. The window of an idempotent producer begins with
+        the oldest unsettled batch, also if later ones are settled."""
+        if not queue.in_flight:
             return False
-        following = lane.queue[0] if lane.queue else lane.open
+        following = queue.closed[0] if queue.closed else queue.open
         is_new = following is None or following.base_sequence is None
-        if self._idempotent and is_new and lane.numbered - lane.in_flight[0].ordinal >= self._max_in_flight:
+        if self._idempotent and is_new and queue.numbered - queue.in_flight[0].ordinal >= self._max_in_flight:
             return True
-        places = sum(batch.places for batch in lane.in_flight) + (1 if following is None else following.places)
+        places = sum(batch.places for batch in queue.in_flight) + (1 if following is None else following.places)
         return places > self._max_in_flight
 
-    def _due_at(self, lane: PartitionQueue, batch: Batch) -> float:
-        """When its open batch is to be sent: at once when it is alone or full."""
-        if not lane.in_flight or batch.size > self._batch_bytes:
+    def _due_at(self, queue: PartitionQueue, batch: Batch) -> float:
+        """Return when the partition's open batch is due: at once if it is alone or full."""
+        if not queue.in_flight or batch.size > self._batch_bytes:
             return batch.opened_at
         return batch.opened_at + self._options.linger_s
 
-    def _next_of(self, lane: PartitionQueue, now: float) -> Batch | None:
-        """Take the lane's next batch if it may be sent, and number it."""
-        if lane.draining or now < lane.not_before or self._is_full(lane):
+    def _next_of(self, queue: PartitionQueue, now: float) -> Batch | None:
+        """Take the partition's next batch if it may be sent, and number it."""
+        if queue.draining or now < queue.not_before or self._is_full(queue):
             return None
-        if not lane.queue:
-            if lane.open is None or now < self._due_at(lane, lane.open):
+        if not queue.closed:
+            if queue.open is None or now < self._due_at(queue, queue.open):
                 return None
-            lane.seal()
-        batch = lane.queue[0]
+            queue.close_open()
+        batch = queue.closed[0]
         if self._idempotent and batch.base_sequence is None:
-            if not self._has_id(lane, batch.count):
+            if not self._ensure_id(queue, batch.count):
                 return None
-            batch.number(lane.producer_id, lane.next_sequence)
-            lane.next_sequence += batch.count
-            batch.ordinal, lane.numbered = lane.numbered, lane.numbered + 1
-        return lane.queue.popleft()
+            batch.number(queue.producer_id, queue.next_sequence)
+            queue.next_sequence += batch.count
+            batch.ordinal, queue.numbered = queue.numbered, queue.numbered + 1
+        return queue.closed.popleft()
 
-    def _look(self, lane: PartitionQueue) -> None:
-        """Something happened to the lane: the next ``take`` looks at it."""
-        lane.look_at = None
-        if not lane.is_due:
-            lane.is_due = True
-            self._due.append(lane)
+    def _schedule(self, queue: PartitionQueue) -> None:
+        """Schedule a visit by the next ``take``, because an event concerns the partition."""
+        queue.visit_at = None
+        if not queue.is_due:
+            queue.is_due = True
+            self._due.append(queue)
 
-    def _look_at_all(self) -> None:
-        for lane in self._active.values():
-            self._look(lane)
+    def _schedule_all(self) -> None:
+        for queue in self._active.values():
+            self._schedule(queue)
 
     def _look_in_time(self, at: float, partition: int) -> None:
-        if self._lanes[partition].look_at == at:
-            self._look(self._lanes[partition])
+        if self._queues[partition].visit_at == at:
+            self._schedule(self._queues[partition])
 
-    def _wait(self, lane: PartitionQueue, now: float) -> None:
-        """Nothing of the lane may be sent now. What time alone changes is looked at again in time."""
-        if lane.draining or self._is_full(lane):
+    def _postpone(self, queue: PartitionQueue, now: float) -> None:
+        """Schedule the next visit of a partition that may send nothing now, if time alone will change that."""
+        if queue.draining or self._is_full(queue):
             return
-        at = lane.not_before if lane.queue or lane.open is not None else now
-        if not lane.queue and lane.open is not None:
-            at = max(at, self._due_at(lane, lane.open))
+        at = queue.not_before if queue.closed or queue.open is not None else now
+        if not queue.closed and queue.open is not None:
+            at = max(at, self._due_at(queue, queue.open))
         if at > now:
-            lane.look_at = at
-            heapq.heappush(self._timers, (at, lane.partition))
+            queue.visit_at = at
+            heapq.heappush(self._timers, (at, queue.partition))
 
-    def _has_id(self, lane: PartitionQueue, count: int) -> bool:
-        """Give the lane a producer id if it needs one and may change it now."""
-        if lane.next_sequence + count > MAX_SEQUENCE:
-            lane.spoiled = True
-        if lane.producer_id and not lane.spoiled:
+    def _ensure_id(self, queue: PartitionQueue, count: int) -> bool:
+        """Whether the partition has a valid producer id, after giving it one if it needs one and may change it
+        now."""
+        if queue.next_sequence + count > MAX_SEQUENCE:
+            queue.spoiled = True
+        if queue.producer_id and not queue.spoiled:
             return True
-        if lane.in_flight or self._identity is not None:
+        if queue.in_flight or self._identity is not None:
             return False
-        if self._producer_id in (0, lane.producer_id):
+        if self._producer_id in (0, queue.producer_id):
             self.wants_producer_id = True
             return False
-        lane.producer_id = self._producer_id
-        lane.next_sequence = 0
-        lane.spoiled = False
+        queue.producer_id = self._producer_id
+        queue.next_sequence = 0
+        queue.spoiled = False
         return True
 
-    def _part(self, lane: PartitionQueue, batch: Batch, size: int, now: float) -> ProducePart:
+    def _part(self, queue: PartitionQueue, batch: Batch, size: int, now: float) -> ProducePart:
         number = self._next_id()
         self._sent[number] = batch
         batch.answer = None
-        lane.in_flight.append(batch)
-        limit = SPOILED_TIMEOUT_S if lane.spoiled else self._options.request_timeout_s
+        queue.in_flight.append(batch)
+        limit = SPOILED_TIMEOUT_S if queue.spoiled else self._options.request_timeout_s
         timeout_ms = max(1, round(1000 * min(limit, batch.deadline - now)))
         return ProducePart(
             number,
             self.topic_id,
-            lane.partition,
+            queue.partition,
             self._acks,
             timeout_ms,
             size,
@@ -284,146 +285,147 @@ class ProducerCore:
     # --- answers come back -----------------------------------------------------------------------------
 
     def on_produced(self, acks: Sequence[ProduceAck], now: float) -> list[Batch]:
-        """Acks arrived; those for batches that are settled already, or unknown, are ignored."""
+        """Handle acks. Acks of batches that are settled or unknown are ignored."""
         settled: list[Batch] = []
         for ack in acks:
             batch = self._sent.pop(ack.id, None)
             if batch is None or batch.settled:
                 continue
-            lane = self._lanes[batch.partition]
+            queue = self._queues[batch.partition]
             error = from_info(ack.error) if ack.error is not None else None
-            self._look(lane)
+            self._schedule(queue)
             batch.uncertain = batch.uncertain or (error is not None and error.unknown_outcome)
             if error is None:
                 batch.offset, batch.leader_epoch, batch.durability = ack.offset, ack.leader_epoch, ack.durability
                 if ack.throttle_ms:
-                    self._throttle(lane, pause_s(ack.throttle_ms), now)
-                lane.in_flight.remove(batch)
-                settled.append(self._settle(lane, batch, None))
-                self._end_drain(lane, now)
+                    self._throttle(queue, pause_s(ack.throttle_ms), now)
+                queue.in_flight.remove(batch)
+                settled.append(self._settle(queue, batch, None))
+                self._end_drain(queue, now)
                 continue
             batch.answer = error
             if self._idempotent and self._may_pass(batch, error) and now < batch.deadline:
-                lane.draining = True
+                queue.draining = True
             else:
-                settled.append(self._give_up(lane, batch, error))
-            self._end_drain(lane, now)
+                settled.append(self._give_up(queue, batch, error))
+            self._end_drain(queue, now)
         return settled
 
-    def _throttle(self, lane: PartitionQueue, pause_s: float, now: float) -> None:
-        """The gateway asks to send nothing for the partition for so long."""
+    def _throttle(self, queue: PartitionQueue, pause_s: float, now: float) -> None:
+        """Send nothing to the partition for the pause that the gateway asked for."""
         self.throttled_acks += 1
-        self.throttled_s += max(0.0, now + pause_s - max(lane.not_before, now))
-        lane.not_before = max(lane.not_before, now + pause_s)
+        self.throttled_s += max(0.0, now + pause_s - max(queue.not_before, now))
+        queue.not_before = max(queue.not_before, now + pause_s)
 
     def _may_pass(self, batch: Batch, error: TidelogError) -> bool:
-        """Whether it is worth sending the batch again. A batch that was not written for lack of a ticket can be sent
-        under another producer id, unless an earlier try may have been written."""
+        """Whether the batch may be sent again. A batch that was not written for lack of a ticket can be sent under
+        another producer id, unless an earlier try may have written it."""
         if error.code == NO_TICKET:
             return self._identity is None and not batch.uncertain
         return error.retriable
 
-    def _end_drain(self, lane: PartitionQueue, now: float) -> None:
-        """Every batch in flight has its answer: put what remains back to the front of the queue."""
-        if not lane.draining or any(batch.answer is None for batch in lane.in_flight):
+    def _end_drain(self, queue: PartitionQueue, now: float) -> None:
+        """End the draining if every batch in flight has its answer, and put the remaining ones back to the front."""
+        if not queue.draining or any(batch.answer is None for batch in queue.in_flight):
             return
-        lane.draining = False
-        if not lane.in_flight:
+        queue.draining = False
+        if not queue.in_flight:
             return
-        head = lane.in_flight[0].answer
+        head = queue.in_flight[0].answer
         assert head is not None
-        lane.not_before = now + max(self._options.backoff_s, head.pause_s)
-        lane.queue.extendleft(reversed(lane.in_flight))
-        lane.in_flight.clear()
+        queue.not_before = now + max(self._options.backoff_s, head.pause_s)
+        queue.closed.extendleft(reversed(queue.in_flight))
+        queue.in_flight.clear()
         lossy = "lossy" in head.detail
         gap = head.code == "OUT_OF_ORDER_SEQUENCE" and (lossy or not head.unknown_outcome)
-        if gap and self._identity is None and not any(batch.astray for batch in lane.queue):
-            for batch in lane.queue:
+        if gap and self._identity is None and not any(batch.astray for batch in queue.closed):
+            for batch in queue.closed:
                 batch.number(0, None)
                 batch.uncertain = batch.uncertain and lossy
-            lane.spoiled = True
+            queue.spoiled = True
         if head.code == NO_TICKET:
-            for batch in lane.queue:
+            for batch in queue.closed:
                 if not batch.uncertain:
                     batch.number(0, None)
-            lane.spoiled = True
+            queue.spoiled = True
 
-    def _give_up(self, lane: PartitionQueue, batch: Batch, error: TidelogError) -> Batch:
-        """The batch has failed for good; ``error`` says whether it may be in the log all the same."""
-        if batch in lane.in_flight:
-            lane.in_flight.remove(batch)
+    def _give_up(self, queue: PartitionQueue, batch: Batch, error: TidelogError) -> Batch:
+        """Fail a batch for good. ``error.unknown_outcome`` is set if it may be in the log all the same."""
+        if batch in queue.in_flight:
+            queue.in_flight.remove(batch)
             batch.uncertain = batch.uncertain or batch.answer is None
-        elif batch in lane.queue:
-            lane.queue.remove(batch)
+        elif batch in queue.closed:
+            queue.closed.remove(batch)
         else:
-            lane.open = None
+            queue.open = None
         if batch.base_sequence is not None:
-            lane.spoiled = True
-            lane.draining = bool(lane.in_flight)
+            queue.spoiled = True
+            queue.draining = bool(queue.in_flight)
         error.unknown_outcome = batch.uncertain
-        return self._settle(lane, batch, error)
+        return self._settle(queue, batch, error)
 
-    def _settle(self, lane: PartitionQueue, batch: Batch, error: TidelogError | None) -> Batch:
-        lane.sealed_places -= batch.places if batch.count else 0
+    def _settle(self, queue: PartitionQueue, batch: Batch, error: TidelogError | None) -> Batch:
+        queue.closed_places -= batch.places if batch.count else 0
         batch.settle(error)
         self.buffered -= batch.size
         del self._unsettled[batch]
-        if lane.oldest() is None:
-            self._active.pop(lane.partition, None)
+        if queue.oldest() is None:
+            self._active.pop(queue.partition, None)
         return batch
 
     # --- link, ids, time -------------------------------------------------------------------------------
 
     def on_link_up(self) -> None:
-        """There is a link to a gateway: what was unacknowledged on the last one goes again, in order."""
+        """Resume sending on a new link: unacknowledged batches of the last link are sent again, in order."""
         self._up = True
-        self._look_at_all()
+        self._schedule_all()
 
     def on_link_down(self, now: float) -> list[Batch]:
-        """The link is gone and its answers with it. Batches that are not idempotent fail: outcome unknown."""
+        """Handle the loss of the link and of all answers under way. Batches without idempotence fail with unknown
+        outcome."""
         self._up = False
         self._sent.clear()
         settled: list[Batch] = []
-        for lane in list(self._active.values()):
-            lane.draining = False
-            for batch in lane.in_flight:
+        for queue in list(self._active.values()):
+            queue.draining = False
+            for batch in queue.in_flight:
                 batch.astray = batch.astray or batch.answer is None
                 batch.uncertain = batch.uncertain or batch.astray
             if self._idempotent:
-                lane.queue.extendleft(reversed(lane.in_flight))
-                lane.in_flight.clear()
-            for batch in list(lane.in_flight):
+                queue.closed.extendleft(reversed(queue.in_flight))
+                queue.in_flight.clear()
+            for batch in list(queue.in_flight):
                 error = Unreachable("the connection broke before the acknowledgement came")
-                settled.append(self._give_up(lane, batch, error))
+                settled.append(self._give_up(queue, batch, error))
         return settled
 
     def _set_window(self, window: int) -> None:
-        """Keep to the window of an idempotent producer; 0: the gateway did not announce one."""
+        """Apply the announced window to an idempotent producer; 0: the gateway announced none."""
         most = self._options.max_in_flight
         self._max_in_flight = min(most, window or PRODUCER_WINDOW) if self._idempotent else most
         self._most_bytes = min(self._batch_bytes * max(1, self._max_in_flight // 2), self._max_batch_bytes)
 
     def on_producer_id(self, producer_id: int, window: int = 0) -> list[int]:
-        """A producer id that nobody has used, and how many batches may be in flight under it on one partition.
-        Returns the ids that no batch will be sent under any more."""
+        """Use a fresh producer id, with at most ``window`` batches of a partition in flight. Return the ids under
+        which no batch will be sent any more."""
         assert producer_id > 0
         self._set_window(window)
         self._producer_id = producer_id
         self.wants_producer_id = False
-        self._look_at_all()
-        used = {lane.producer_id for lane in self._lanes}
+        self._schedule_all()
+        used = {queue.producer_id for queue in self._queues}
         gone = sorted(self.producer_ids - used)
         self.producer_ids = (self.producer_ids & used) | {producer_id}
         return gone
 
     def on_tick(self, now: float) -> list[Batch]:
-        """Give up what is past its delivery timeout."""
+        """Give up the batches whose delivery timeout is over."""
         settled: list[Batch] = []
         while self._unsettled and now >= (batch := next(iter(self._unsettled))).deadline:
-            lane = self._lanes[batch.partition]
-            settled.append(self._give_up(lane, batch, self._timed_out(batch)))
-            self._end_drain(lane, now)
-            self._look(lane)
+            queue = self._queues[batch.partition]
+            settled.append(self._give_up(queue, batch, self._timed_out(batch)))
+            self._end_drain(queue, now)
+            self._schedule(queue)
         return settled
 
     def _timed_out(self, batch: Batch) -> TidelogError:
@@ -432,17 +434,17 @@ class ProducerCore:
         return TimedOut(f"{where} within delivery_timeout_s {self._options.delivery_timeout_s:g}{why}")
 
     def fail_all(self, error: TidelogError) -> list[Batch]:
-        """The producer ends now: everything unsettled fails."""
+        """Fail every unsettled batch because the producer ends."""
         settled: list[Batch] = []
-        for lane in list(self._active.values()):
-            while (batch := lane.oldest()) is not None:
-                told = BrokerError(error.message, code=error.code)
-                settled.append(self._give_up(lane, batch, told))
+        for queue in list(self._active.values()):
+            while (batch := queue.oldest()) is not None:
+                failure = BrokerError(error.message, code=error.code)
+                settled.append(self._give_up(queue, batch, failure))
         return settled
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` and ``take`` should be called next; later than the ``now`` of the last calls."""
-        while self._timers and self._lanes[self._timers[0][1]].look_at != self._timers[0][0]:
+        """Return when ``on_tick`` and ``take`` should be called next; later than ``now`` of the last calls."""
+        while self._timers and self._queues[self._timers[0][1]].visit_at != self._timers[0][0]:
             heapq.heappop(self._timers)
         times = [next(iter(self._unsettled)).deadline] if self._unsettled else []
         if self._up and self._due:

@@ -1,7 +1,7 @@
 """Reading: what the source plans on the driver, and what a task reads.
 
-The ways in are ``planner.py`` (which partitions there are, and where they begin and end), ``ranges.py`` (which task
-reads which offsets) and ``task.py`` (a task reads its range). ``checkpoint.py`` has the offsets that a stream keeps
-in Spark's checkpoint, ``data_loss.py`` says what of them is gone, ``pushdown.py`` turns filters into bounds of
-offsets and times, and ``arrow.py`` makes tables of batches. The source and ``micro_batches.py`` import it.
+The entry points are ``planner.py`` (which partitions there are, and where they begin and end), ``ranges.py`` (which
+task reads which offsets) and ``task.py`` (a task reads its range). ``checkpoint.py`` has the offsets that a stream
+keeps in Spark's checkpoint, ``data_loss.py`` describes which of them are gone, ``pushdown.py`` turns filters into
+bounds of offsets and times, and ``arrow.py`` makes tables of batches. The source and ``micro_batches.py`` import it.
 """

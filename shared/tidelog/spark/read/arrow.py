@@ -1,4 +1,4 @@
-"""Batches of the log as Arrow record batches, exactly as Spark expects them: types, names, nullability."""
+"""Batches of the log as Arrow record batches, with exactly the types, names and nullability that Spark expects."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidelog.batch.format import RecordHeaders, decode_columns
 from tidelog.types import Buffer
 
 ROWS = 4096
-"""A record batch is closed when it has so many rows,"""
+"""A record batch is closed when it has this many rows,"""
 MAX_ROWS = 10_000
-"""and never has more."""
+"""and never has more than this many."""
 BYTES = 8 << 20
-"""Or so many bytes of log batches went into it."""
+"""It is also closed after this many bytes of log batches."""
 
 _FIELDS = [
     pa.field("key", pa.binary()),
@@ -34,12 +34,12 @@ DDL_HEADERS = DDL + ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def schema(include_headers: bool) -> pa.Schema:
-    """The schema of every record batch."""
+    """Return the schema of every record batch."""
     return pa.schema([*_FIELDS, pa.field("headers", _HEADERS)] if include_headers else _FIELDS)
 
 
 class Rows:
-    """Collects decoded log batches of one partition until they are worth a record batch."""
+    """Collects decoded log batches of one partition until they are large enough for a record batch."""
 
     def __init__(self, topic: str, partition: int, include_headers: bool) -> None:
         self._topic = topic
@@ -59,7 +59,7 @@ class Rows:
         self._headers: list[RecordHeaders] = []
 
     def add(self, batch: Buffer, first: int, end: int) -> None:
-        """Add the records of one log batch whose offsets are ``first`` up to ``end``. Raises ``CorruptBatch``."""
+        """Add the records of one log batch with offsets ``first`` up to ``end``. Raises ``CorruptBatch``."""
         columns = decode_columns(batch)
         part = slice(bisect_left(columns.offsets, first), bisect_left(columns.offsets, end))
         offsets = columns.offsets[part]
@@ -74,11 +74,11 @@ class Rows:
         self.bytes += columns.header.size
 
     def is_enough(self) -> bool:
-        """Time for ``take``."""
+        """Whether the collected rows fill a record batch."""
         return self.count >= ROWS or self.bytes >= BYTES
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """What was added, as record batches of at most ``MAX_ROWS``; begins anew."""
+        """Return the collected rows as record batches of at most ``MAX_ROWS``, and start anew."""
         if not self.count:
             self._clear()
             return

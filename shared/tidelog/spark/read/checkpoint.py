@@ -1,9 +1,9 @@
-"""Where a micro-batch begins and ends, as it stands in Spark's checkpoint. Pure.
+"""Where a micro-batch begins and ends, as stored in Spark's checkpoint. Pure.
 
-A *mark* is a position (leader epoch, offset) for every partition. Spark compares marks as texts, so equal marks are
-equal texts: keys are sorted. What it checkpoints is the *end* of a batch; the start of the first one it asks for
-again, and ``latest`` is then another place. So the end of the first batch holds its start too (``since``): whatever a
-restarted query is told, the first batch is replayed from where it was planned.
+A *checkpoint offset* is a position (leader epoch, offset) for every partition. Spark compares checkpoint offsets as
+texts, so equal ones must be equal texts: keys are sorted. Spark stores the *end* of a batch. After a restart it asks
+again for the start of the first batch, and by then ``latest`` is another position. So the end of the first batch also
+holds its start (``since``), and the first batch is replayed from the planned start whatever a restarted query gets.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidelog.types import Position
 
 VERSION = 1
 BEGIN = Position(-1, 0)
-"""Where a partition begins that came later than the query: at its first record ever."""
+"""Where a partition begins that was created after the query: at its first record ever."""
 
 
 class Key(NamedTuple):
-    """A partition of a topic: one of that name and no other."""
+    """A partition of a topic, identified by the topic's id as well as its name."""
 
     topic: str
     partition: int
@@ -30,27 +30,27 @@ class Key(NamedTuple):
 
 
 def key_of(extent: PartitionExtent) -> Key:
-    """The partition that an extent is of."""
+    """Return the partition of an extent."""
     return Key(extent.topic, extent.partition, extent.topic_id)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOffset:
-    """A position for every partition, as Spark's checkpoint has it. ``first``: it is the start of a query that has no
-    end yet."""
+    """A position for every partition, as Spark's checkpoint stores it. ``first``: it is the start of a query that has
+    no end yet."""
 
     at: Mapping[Key, Position] = field(default_factory=dict)
     first: bool = False
     since: CheckpointOffset | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
-        told: dict[str, Any] = {}
+        """Return the text that Spark stores."""
+        fields: dict[str, Any] = {}
         if self.first:
-            told["first"] = True
+            fields["first"] = True
         if self.since is not None:
-            told["since"] = self.since._topics()
-        return told | {"topics": self._topics(), "version": VERSION}
+            fields["since"] = self.since._topics()
+        return fields | {"topics": self._topics(), "version": VERSION}
 
     def _topics(self) -> dict[str, Any]:
         topics: dict[str, Any] = {}
@@ -60,19 +60,21 @@ class CheckpointOffset:
         return topics
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> CheckpointOffset:
-        """What ``to_json`` gave. Raises ``TIDELOG_OPTION`` for what this version cannot read."""
-        if told.get("version") != VERSION:
-            raise SourceError("TIDELOG_OPTION", f"the checkpoint is of another source or version: {told}")
-        since = told.get("since")
-        return cls(_places(told["topics"]), told.get("first", False), None if since is None else cls(_places(since)))
+    def from_json(cls, fields: Mapping[str, Any]) -> CheckpointOffset:
+        """Parse a text of ``to_json``. Raises ``TIDELOG_OPTION`` if this version cannot read it."""
+        if fields.get("version") != VERSION:
+            raise SourceError("TIDELOG_OPTION", f"the checkpoint is of another source or version: {fields}")
+        since = fields.get("since")
+        return cls(
+            _places(fields["topics"]), fields.get("first", False), None if since is None else cls(_places(since))
+        )
 
     def start_of(self, key: Key) -> Position:
-        """Where a partition is read on."""
+        """Return where reading of a partition continues."""
         return self.at.get(key, BEGIN)
 
     def behind(self, extents: Iterable[PartitionExtent]) -> int:
-        """Offsets that are in the log and above the mark."""
+        """Return the number of offsets in the log above the checkpoint offset."""
         return sum(max(0, extent.end - self.start_of(key_of(extent)).offset) for extent in extents)
 
 
@@ -85,8 +87,8 @@ def _places(topics: Mapping[str, Any]) -> dict[Key, Position]:
 
 
 def share(sizes: Mapping[Key, int], limit: int) -> dict[Key, int]:
-    """How much of each partition goes into a batch of ``limit`` records: one of each, the longest first, and the rest
-    in proportion to what there is. So none waits for ever, and no more than ``limit`` are read."""
+    """Distribute a batch of ``limit`` records over the partitions: one record of each, the longest first, and the
+    rest in proportion to what there is. So no partition starves, and no more than ``limit`` records are read."""
     waiting = {key: size for key, size in sizes.items() if size > 0}
     if sum(waiting.values()) <= limit:
         return waiting

@@ -1,6 +1,6 @@
-"""What became of offsets that were asked for: retained, deleted by retention, truncated, or never there. Pure.
+"""What became of requested offsets: retained, deleted by retention, truncated, or never written. Pure.
 
-*Compacted* is no loss: a retained stretch of a compacted topic has offsets without a record.
+*Compacted* is no loss: a retained range of a compacted topic has offsets without a record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidelog.spark.errors import SourceError, data_loss
 
 @dataclass(frozen=True, slots=True)
 class PartitionExtent:
-    """What is in a partition's log now: records from ``start`` up to ``end`` are committed and there."""
+    """The present extent of a partition's log: records from ``start`` up to ``end`` are committed and retained."""
 
     topic: str
     topic_id: str
@@ -28,19 +28,19 @@ class PartitionExtent:
 def lost(
     extent: PartitionExtent, start: int, end: int, *, seen: bool, cut_at: int | None = None
 ) -> SourceError | None:
-    """The error for offsets ``start`` up to ``end`` if some of them are not in the log. ``seen``: an offset above the
-    log's end was in the log once (a checkpoint names it). ``cut_at``: what was in the log from there on is not in it
-    any more, though something else may be."""
-    fates = list(_fates(extent, start, end, seen, cut_at))
-    if all(gone is False for _, _, _, gone in fates):
+    """Return the error for offsets ``start`` up to ``end`` if some of them are not in the log. ``seen``: an offset
+    above the log's end that was in the log once (a checkpoint names it). ``cut_at``: records from there on were
+    truncated, though others may be there now."""
+    parts = list(_parts_of(extent, start, end, seen, cut_at))
+    if all(gone is False for _, _, _, gone in parts):
         return None
-    return data_loss(extent.topic, extent.partition, start, end, [(a, b, text) for a, b, text, _ in fates])
+    return data_loss(extent.topic, extent.partition, start, end, [(a, b, text) for a, b, text, _ in parts])
 
 
-def _fates(
+def _parts_of(
     extent: PartitionExtent, start: int, end: int, seen: bool, cut_at: int | None
 ) -> Iterator[tuple[int, int, str, bool]]:
-    """Stretches, in order: first, end, what became of it, whether that is a loss."""
+    """Return the parts of the range in order: first offset, end, what became of it, whether that is a loss."""
     upper = extent.end if cut_at is None else min(cut_at, extent.end)
     if start < extent.start:
         yield start, min(end, extent.start), f"deleted by retention, the log begins at {extent.start}", True

@@ -1,4 +1,4 @@
-"""What the driver asks the cluster: which partitions there are, and what is in them now."""
+"""The planner on the driver: it asks the cluster which partitions there are, and what their logs hold now."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import TopicInfo
 
 PLAN_TIMEOUT_S = 30.0
-"""How long the driver tries to reach a gateway and to learn the offsets: nobody tries again for it."""
+"""Time that the driver has to reach a gateway and look up the offsets: Spark does not retry planning."""
 
 
 def connect(options: HowToConnect) -> Log:
-    """A client with the driver's patience. Raises ``SourceError``."""
+    """Return a client with the driver's patience. Raises ``SourceError``."""
     import tidelog.sync
 
-    with in_words():
+    with translated_errors():
         return tidelog.sync.connect(
             **options.how_to_connect(), connect_timeout_s=PLAN_TIMEOUT_S, request_timeout_s=PLAN_TIMEOUT_S
         )
 
 
 @contextmanager
-def in_words() -> Iterator[None]:
-    """What the client raises, in words for Spark's users."""
+def translated_errors() -> Iterator[None]:
+    """Translate the client's errors for Spark's users."""
     try:
         yield
     except TidelogError as error:
@@ -44,8 +44,8 @@ def in_words() -> Iterator[None]:
 
 
 def extents(client: Log, options: ReadOptions) -> list[PartitionExtent]:
-    """Every partition that is to be read, by topic and partition."""
-    with in_words():
+    """Return every partition to read, by topic and partition."""
+    with translated_errors():
         found = [(topic, _wanted(topic, options)) for topic in _topics(client, options)]
         return [extent for topic, wanted in found for extent in extents_of(client, topic, wanted)]
 
@@ -69,7 +69,7 @@ def _wanted(topic: TopicInfo, options: ReadOptions) -> Sequence[int]:
 
 
 def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[PartitionExtent]:
-    """What is in these partitions now. Raises what the client raises."""
+    """Return the present extents of these partitions. Raises the client's errors."""
     starts = client.partitions.list_offsets(topic, "earliest", partitions)
     ends = client.partitions.list_offsets(topic, "latest", partitions)
     compacted = "compact" in topic.config.get("cleanup", "")
@@ -88,8 +88,8 @@ def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list
 
 
 def offsets_at(client: Log, found: Sequence[PartitionExtent], place: Place, name: str, beyond: str) -> str | Offsets:
-    """Times as offsets; anything else as it is. ``beyond``: what a time after the last record means. Raises
-    ``SourceError``."""
+    """Resolve times to offsets, and return any other place unchanged. ``beyond``: what a time after the last record
+    means. Raises ``SourceError``."""
     if not isinstance(place, AtTime):
         return place
     if isinstance(place.ms, dict):
@@ -97,7 +97,7 @@ def offsets_at(client: Log, found: Sequence[PartitionExtent], place: Place, name
     offsets: Offsets = {}
     for extent in found:
         ms = place.ms if isinstance(place.ms, int) else place.ms[extent.topic][extent.partition]
-        with in_words():
+        with translated_errors():
             answer = client.partitions.list_offset(
                 extent.topic, extent.partition, datetime.fromtimestamp(ms / 1000, UTC)
             )

@@ -1,5 +1,5 @@
-"""Filters that make a batch read smaller: on ``topic``, ``partition`` and ``offset``. Spark checks every row again,
-so what is not understood here costs time and nothing else."""
+"""Filters on ``topic``, ``partition`` and ``offset`` that make a batch read smaller. Spark checks every row again, so
+a filter that is not understood here costs only time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WHICH = ("topic", "partition")
 
 
 class Bounds:
-    """What is wanted, as far as filters said; at first everything."""
+    """Bounds of what a query wants, narrowed by each filter; at first everything."""
 
     def __init__(self) -> None:
         self._among: dict[str, set[Any]] = {}
@@ -24,7 +24,7 @@ class Bounds:
         self._end: float = inf
 
     def note(self, wanted: Any) -> None:
-        """One more filter must hold."""
+        """Add a filter."""
         column = ".".join(getattr(wanted, "attribute", ()))
         match wanted:
             case EqualTo(value=value) if column in _WHICH:
@@ -46,7 +46,7 @@ class Bounds:
         self._among[column] = self._among.get(column, set(values)) & set(values)
 
     def narrow(self, ranges: Iterable[Range]) -> list[Range]:
-        """The parts of the ranges that may hold what is wanted."""
+        """Return the parts of the ranges that may match."""
         among = self._among
         narrowed = [
             replace(each, start=int(max(each.start, self._start)), end=int(min(each.end, self._end)))

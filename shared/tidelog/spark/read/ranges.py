@@ -1,4 +1,4 @@
-"""Which offsets are read, and by which task. Pure: a range is half-open, from ``start`` up to before ``end``."""
+"""Which offsets are read, and by which task. Pure. A range is half-open, from ``start`` up to before ``end``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog.spark.read.data_loss import PartitionExtent, lost
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets of one partition; what one Spark task reads."""
+    """Offsets of one partition that one Spark task reads."""
 
     topic: str
     topic_id: str
@@ -20,24 +20,24 @@ class Range:
     start: int
     end: int
     start_epoch: int = -1
-    """Leader epoch of the record before the first, -1: not known. The log must continue it."""
+    """Leader epoch of the record before the range, -1: not known. The log must continue it."""
     end_epoch: int = -1
-    """No record of the range is of a later leader epoch, -1: not known. One that is was written in the place of
+    """Highest leader epoch that a record of the range may have, -1: not known. A record with a later one has replaced
     another."""
 
     @property
     def size(self) -> int:
-        """How many records."""
+        """Number of offsets."""
         return self.end - self.start
 
 
 def plan(
     extents: Sequence[PartitionExtent], starting: str | Offsets, ending: str | Offsets, fail_on_data_loss: bool
 ) -> list[Range]:
-    """The ranges to read, in the order of the extents; empty ones are left out. Raises ``SourceError``:
-    ``TIDELOG_OPTION`` when JSON offsets do not name exactly the partitions that are read or a start is above its
-    end, ``TIDELOG_DATA_LOSS`` when offsets are asked for that are not in the log (unless that is allowed: then
-    what is there is read)."""
+    """Return the ranges to read, in the order of the extents, without empty ones. Raises ``SourceError``:
+    ``TIDELOG_OPTION`` if JSON offsets do not name exactly the partitions that are read, or a start is above its end;
+    ``TIDELOG_DATA_LOSS`` if requested offsets are not in the log (unless that is allowed: then the others are
+    read)."""
     check_named("startingOffsets", starting, extents)
     check_named("endingOffsets", ending, extents)
     ranges = []
@@ -60,14 +60,14 @@ def plan(
 
 
 def resolve(offsets: str | Offsets, extent: PartitionExtent) -> int:
-    """The offset that is meant."""
+    """Return the offset that a place means."""
     words = {"earliest": extent.start, "latest": extent.end, EARLIEST: extent.start, LATEST: extent.end}
     wanted = offsets if isinstance(offsets, str) else offsets[extent.topic][extent.partition]
     return words[wanted] if wanted in words else int(wanted)
 
 
 def check_named(name: str, offsets: str | Offsets, extents: Iterable[PartitionExtent]) -> None:
-    """Raises ``TIDELOG_OPTION`` unless exactly these partitions are named, where any are."""
+    """Raise ``TIDELOG_OPTION`` unless exactly these partitions are named, or none."""
     if isinstance(offsets, str):
         return
     read = {(extent.topic, extent.partition) for extent in extents}
@@ -79,9 +79,8 @@ def check_named(name: str, offsets: str | Offsets, extents: Iterable[PartitionEx
 
 
 def cut(ranges: Sequence[Range], least: int, most: int = 0) -> list[Range]:
-    """Cut ranges as Kafka's connector does: such that none has more than ``most`` records (0: no bound), and then,
-    the large ones more often, until there are about ``least``: every range gets pieces in proportion to its size, at
-    least one."""
+    """Cut ranges as Kafka's connector does: none has more than ``most`` records (0: no bound), and large ranges are
+    cut further until there are about ``least``. Every range gets pieces in proportion to its size, at least one."""
     if most:
         ranges = [piece for each in ranges for piece in _pieces(each, -(-each.size // most))]
     total = sum(each.size for each in ranges)
@@ -92,7 +91,7 @@ def cut(ranges: Sequence[Range], least: int, most: int = 0) -> list[Range]:
 
 
 def _pieces(whole: Range, count: int) -> list[Range]:
-    """So many pieces, as long as each other."""
+    """Cut a range into pieces of equal length."""
     return [
         replace(
             whole,

@@ -1,4 +1,4 @@
-"""What a task does: it reads one range, as Arrow record batches, and says exactly what is not there."""
+"""A task of a read: it reads one range as Arrow record batches, and reports exactly which offsets are gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.spark.errors import SourceError, unreadable
 from tidelog.spark.options import ReadOptions
-from tidelog.spark.read import planner as looking
+from tidelog.spark.read import planner
 from tidelog.spark.read.data_loss import PartitionExtent, lost
 from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from tidelog.sync import Log
 
 READ_TIMEOUT_S = 120.0
-"""How long a task waits for the next records of its range before it fails (and Spark tries it again)."""
+"""Time that a task waits for the next records of its range before it fails (and Spark tries it again)."""
 
 log = logging.getLogger("tidelog.spark")
 
 
 def read(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """The records of a range, in order. Raises ``SourceError``."""
-    with looking.connect(options) as client, looking.in_words():
+    """Read the records of a range, in order. Raises ``SourceError``."""
+    with planner.connect(options) as client, planner.translated_errors():
         yield from _RangeRead(client, options, wanted).batches()
 
 
 class _RangeRead:
-    """Where the task is in its range."""
+    """Progress of the task in its range."""
 
     def __init__(self, client: Log, options: ReadOptions, wanted: Range) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class _RangeRead:
             log.warning(text, where, self._skipped_offsets, self._skipped)
 
     def _add(self, rows: Rows, batch: Fetched) -> None:
-        """Its records, or none where it cannot be decoded and is skipped. Raises ``SourceError``."""
+        """Add the records of a batch, or none if it cannot be decoded and is skipped. Raises ``SourceError``."""
         try:
             rows.add(batch.data, batch.first, batch.end)
         except CorruptBatch as error:
@@ -96,14 +96,14 @@ class _RangeRead:
                 yield batch
 
     def _check_epoch(self, batch: Fetched) -> None:
-        """A record of a later leader epoch than the range's end stands where another stood."""
+        """Raise if a record has a later leader epoch than the range's end: it has replaced another record."""
         if self._rewritten or self._wanted.end_epoch < 0 or batch.header.leader_epoch <= self._wanted.end_epoch:
             return
         self._judge(self._extent(), batch.first)
         self._rewritten = True
 
     def _pass_over(self, error: TidelogError) -> None:
-        """Go on behind what is not there, if that is allowed."""
+        """Continue behind offsets that are gone, if that is allowed."""
         extent = self._extent()
         cut_at = error.detail.get("end_offset") if error.code == "LOG_TRUNCATED" else None
         self._judge(extent, int(cut_at) if cut_at is not None else None)
@@ -113,22 +113,22 @@ class _RangeRead:
 
     def _judge(self, extent: PartitionExtent, cut_at: int | None) -> None:
         start, end = self._at.offset, self._wanted.end
-        told = lost(extent, start, end, seen=True, cut_at=cut_at)
-        if told is not None:
+        loss = lost(extent, start, end, seen=True, cut_at=cut_at)
+        if loss is not None:
             if self._options.fail_on_data_loss:
-                raise told
-            log.warning("%s", told)
+                raise loss
+            log.warning("%s", loss)
 
     def _extent(self) -> PartitionExtent:
         wanted = self._wanted
         topic = self._client.topics.describe(wanted.topic)
         if topic.topic_id != wanted.topic_id:
             raise topic_changed(wanted.topic)
-        return looking.extents_of(self._client, topic, [wanted.partition])[0]
+        return planner.extents_of(self._client, topic, [wanted.partition])[0]
 
 
 def topic_changed(topic: str) -> SourceError:
-    """The topic is not the one that was planned for."""
+    """Return the error for a topic that was deleted and created again since the planning."""
     return SourceError(
         "TIDELOG_TOPIC_CHANGED",
         f"{topic} was deleted and created again: its offsets are those of another log. Begin a new query (a new "

@@ -1,9 +1,10 @@
-"""What the log has under a sequence that a leader cannot compare.
+"""Looks up in the log what an earlier attempt wrote under a sequence that its leader no longer remembers.
 
-A leader remembers the last five batches of a producer in a partition. Of an earlier one it can only say that the
-sequence was written before. A replayed task meets that for all but the last of its batches, so it looks into the
-log. All its records have the timestamp of the micro-batch, so what an earlier attempt has written lies behind the
-first record of that time or later."""
+A leader remembers the last five batches of a producer in a partition. Of an earlier one it only knows that the
+sequence was written. A replayed task gets that answer for all but the last of its batches, so it reads the log. All
+its records have the timestamp of the micro-batch, so the batches of an earlier attempt are behind the first record of
+that time or later.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class _LogCopy(NamedTuple):
 
 
 class LogCopies:
-    """The batches of one producer in one partition of the log, read as far as is asked for."""
+    """The batches of one producer in one partition, read from the log as far as needed."""
 
     def __init__(self, log: Log, topic: TopicInfo, partition: int, since_ms: int) -> None:
         """``since_ms``: the timestamp of the producer's records."""
@@ -34,13 +35,13 @@ class LogCopies:
         self._partition = partition
         self._since_ms = since_ms
         self._offset = -1
-        """Read up to here; -1: nothing is read."""
+        """End of what was read; -1: nothing yet."""
         self._found: dict[int, _LogCopy] = {}
-        """By base sequence."""
+        """Copies by base sequence."""
 
     async def has(self, batch: bytes) -> bool | None:
-        """Whether the log has this very batch: True; False: it has other bytes under that sequence; None: it has no
-        batch that begins with that sequence. Raises what reading raises, as ``FORBIDDEN``."""
+        """Whether the log has this batch: True; False: it has other bytes under that sequence; None: no batch begins
+        with that sequence. Raises the errors of reading, such as ``FORBIDDEN``."""
         header = read_header(batch)
         while header.base_sequence not in self._found:
             if not await self._read_more(header):
@@ -49,7 +50,7 @@ class LogCopies:
         return copy == _LogCopy(header.record_count, header.crc32c)
 
     async def _read_more(self, wanted: BatchHeader) -> bool:
-        """False at the end of what is committed."""
+        """Read more of the log; return False at the end of what is committed."""
         topic, partition = self._topic, self._partition
         if self._offset < 0:
             since = datetime.fromtimestamp(self._since_ms / 1000, UTC)

@@ -1,4 +1,4 @@
-"""The options of the sink. Pure: texts in, checked values out; every fault is reported."""
+"""The options of the sink. Pure: parses texts into checked values, and reports every error."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ DELIVERIES = ("exactly-once", "idempotent", "at-least-once")
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions(HowToConnect):
-    """What a write is asked to do."""
+    """Options of a write."""
 
     topic: str = ""
-    """Where rows go that do not name a topic in a column."""
+    """Topic of rows that do not name one in a column."""
     acks: str = "all"
     compression: Codec = "none"
     app: str = ""
-    """Who writes, the same after a restart; "": the query, as Spark knows it."""
+    """Application that writes, the same after a restart; "": the query's id in Spark."""
     delivery: str = "idempotent"
     transaction_timeout_ms: int = 120_000
-    """Exactly once: a task that takes longer has failed; readers wait so long for one that was killed."""
+    """For exactly-once: a task that takes longer fails. Readers wait this long for a task that was killed."""
 
 
 WRITE: Parsers = {
@@ -42,7 +42,7 @@ WRITE: Parsers = {
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Check the options of a write. Raises ``SourceError``: ``TIDELOG_OPTION`` that names every fault."""
+    """Parse the options of a write. Raises ``SourceError``: ``TIDELOG_OPTION`` with every error."""
     values, faults = texts.collect(options, WRITE, "a stream" if streaming else "a write")
     values.setdefault("delivery", "exactly-once" if streaming else "idempotent")
     if not streaming and texts.given_of(options, ("appId",)):

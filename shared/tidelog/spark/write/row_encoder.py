@@ -1,10 +1,10 @@
-"""Rows of a table as batches of the log. Pure: the bytes of the batches are a function of the rows, the producer and
-its timestamp, and what the topics allow. The same rows in the same order from the same producer make the very same
-bytes, however Spark cuts them into tables; that is how leaders recognise a second attempt as a copy.
+"""Encodes rows of a table as batches of the log. Pure: the bytes of the batches are a function of the rows, the
+producer and its timestamp, and the limits of the topics. The same rows in the same order from the same producer make
+the same bytes, however Spark cuts them into tables. That is how leaders recognise a second attempt as a copy.
 
-Columns: ``value``, and as far as they are there ``key``, ``headers``, ``topic``, ``partition``. A record goes to the
-partition that its row names, else to that of its key (murmur2, as everywhere), else batch by batch to one after the
-other.
+Columns: ``value``, and optionally ``key``, ``headers``, ``topic``, ``partition``. A record goes to the partition that
+its row names, otherwise to that of its key (murmur2, as everywhere). Records with neither fill a batch of one
+partition, then of the next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_BYTES = 256 << 10
-"""A batch is closed when it has this much, or what its topic allows if that is less."""
+"""Size at which a batch is closed, or the limit of its topic if that is less."""
 COLUMNS = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
@@ -32,7 +32,7 @@ COLUMNS = {
     "topic": ("string",),
     "partition": ("int",),
 }
-"""What the sink takes, and as what."""
+"""Columns of the sink and their types."""
 
 
 class WriteTarget(NamedTuple):
@@ -44,7 +44,7 @@ class WriteTarget(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A batch ready to be sent."""
+    """A batch that is ready to be sent."""
 
     target: WriteTarget
     data: bytes
@@ -60,14 +60,14 @@ class TaskIdentity:
     timestamp_ms: int
     """The timestamp of every record of the task."""
     transaction: str = ""
-    """The application, where they are part of a transaction."""
+    """The application, if the batches are part of a transaction."""
     ticket: str = field(default="", repr=False)
-    """What the cluster gave with the id, for a connection that has not presented it."""
+    """Ticket that the cluster gave with the id, for a connection that has not presented it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of a numbered batch of an application. ``owner``: the query whose batches these are."""
+    """A task of a numbered batch of an application. ``owner``: the query that writes the batches."""
 
     app: str
     owner: str
@@ -82,7 +82,7 @@ class Reserved:
     first_id: int
     timestamp_ms: int
     ticket: str = field(default="", repr=False)
-    """Of all of the ids."""
+    """Ticket for all of the ids."""
 
     def of_task(self, task: int) -> TaskIdentity:
         """Return the producer of a task, one for all its attempts. Raises ``TIDELOG_OPTION`` if there are more tasks
@@ -94,14 +94,15 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """What must be known of a topic to write to it."""
+    """Limits of a topic that matter for writing to it."""
 
     partitions: int
     max_batch_bytes: int
 
 
 def check_columns(types: Mapping[str, str], has_topic: bool) -> None:
-    """``types``: column -> its type as Spark writes it. Raises ``TIDELOG_SCHEMA`` with every fault."""
+    """Check the columns. ``types``: column -> its type as Spark writes it. Raises ``TIDELOG_SCHEMA`` with every
+    error."""
     faults = [f"{name} is no column of a record" for name in types if name not in COLUMNS]
     faults += [
         f"{name} is {found}, not {' or '.join(COLUMNS[name])}"
@@ -121,8 +122,8 @@ def check_columns(types: Mapping[str, str], has_topic: bool) -> None:
 
 
 class Numbering:
-    """Makes batches of one task's rows. ``start`` says where records without key and partition begin, another for
-    each task."""
+    """Makes batches of one task's rows. ``start``: first partition for records without key and partition, different
+    for each task."""
 
     def __init__(self, producer: TaskIdentity, codec: Codec, topic: str, start: int) -> None:
         self._encode = partial(
@@ -143,7 +144,7 @@ class Numbering:
         self.rows = 0
 
     def topics_of(self, table: pa.RecordBatch) -> list[str]:
-        """Topics in it that ``know`` was not called for yet, in order."""
+        """Return the topics in the table that ``know`` was not called for yet, in order."""
         if "topic" not in table.schema.names:
             named = {self._topic}
         else:
@@ -153,12 +154,13 @@ class Numbering:
         return sorted(named - set(self._limits))
 
     def know(self, topic: str, limits: TopicLimits) -> None:
-        """What there is to know of a topic."""
+        """Add the limits of a topic."""
         self._limits[topic] = limits
         self._partitioners[topic] = Partitioner(limits.partitions, self._start)
 
     def add(self, table: pa.RecordBatch) -> Iterator[Numbered]:
-        """The batches that are full now. Raises ``TIDELOG_VALUE`` for a row that cannot be written."""
+        """Add rows and return the batches that are full. Raises ``TIDELOG_VALUE`` for a row that cannot be
+        written."""
         columns = {name: table.column(name).to_pylist() for name in table.schema.names}
         nothing = [None] * table.num_rows
         wanted = (columns.get(name, nothing) for name in COLUMNS)
@@ -194,7 +196,7 @@ class Numbering:
         self._sizes[target] = self._sizes.get(target, BATCH_OVERHEAD) + size
 
     def finish(self) -> Iterator[Numbered]:
-        """What is left."""
+        """Return the remaining batches."""
         for target in sorted(self._open):
             yield self._close(target)
 

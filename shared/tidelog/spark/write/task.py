@@ -1,4 +1,5 @@
-"""What a task of a write does: rows to batches, batches to the cluster, many partitions at a time, each in order."""
+"""A task of a write: it encodes rows as batches and sends them to many partitions at a time, in order for each
+partition."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tidelog.client.log import Log
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import TASK_PRODUCERS
 from tidelog.spark.errors import SourceError
-from tidelog.spark.read import planner as looking
+from tidelog.spark.read import planner
 from tidelog.spark.write.log_copies import LogCopies
 from tidelog.spark.write.options import WriteOptions
 from tidelog.spark.write.row_encoder import (
@@ -37,20 +38,20 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import TopicInfo
 
 SEND_TIMEOUT_S = 120.0
-"""How long a batch may take, failovers included, before the task fails (and Spark tries it again)."""
+"""Time that a batch may take, failovers included, before the task fails (and Spark tries it again)."""
 OTHER_ROWS = (
     ". An earlier attempt of this task wrote other rows, or wrote them in another order or cut into other batches; "
     "delivery=exactly-once allows that"
 )
-"""What to say of ``SEQUENCE_CONFLICT``."""
+"""Explanation of ``SEQUENCE_CONFLICT``."""
 UNVERIFIED = ("UNVERIFIED_SEQUENCE", "DUPLICATE_SEQUENCE")
-"""A leader does not remember what it has under a sequence."""
+"""Errors of a leader that does not remember what it has under a sequence."""
 QUEUED_BATCHES = 4
-"""Batches of a partition that wait for those before them; then the rows wait."""
+"""Batches of a partition that may wait for earlier ones before the encoding of rows waits."""
 
 
 def reserve(options: WriteOptions) -> Reserved:
-    """Producers of one write, from the cluster. The driver asks, before there are tasks."""
+    """Reserve the producers of one write. The driver calls this before there are tasks."""
     with _connected(options) as portal, _advised():
         given = portal.run(portal.log.producer_ids, MAX_TASKS)
         return Reserved(given.producer_id, wall_ms(), given.ticket)
@@ -59,9 +60,9 @@ def reserve(options: WriteOptions) -> Reserved:
 def write(
     options: WriteOptions, who: Task | TaskIdentity | None, start: int, tables: Iterator[pa.RecordBatch]
 ) -> int:
-    """Write a task's rows and return their number when all are acknowledged. ``who``: the cluster is asked for the
-    producer of this task; the producer is known; None: any new one. ``start``: where records without key and
-    partition begin. Raises ``SourceError``."""
+    """Write a task's rows and return their number when all are acknowledged. ``who``: a task, whose producer the
+    cluster returns; or a known producer; None: any new one. ``start``: first partition for records without key and
+    partition. Raises ``SourceError``."""
     with _connected(options) as portal:
         if isinstance(who, Task):
             with _advised():
@@ -78,7 +79,7 @@ def write(
 
 
 def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterator[pa.RecordBatch]) -> int:
-    """Write a task's rows, to be seen when ``commit`` names what is staged here."""
+    """Write a task's rows in a staged transaction, which becomes visible when ``commit`` names it."""
     with _connected(options) as portal:
         staging = portal.log.stage(app, name=name, timeout_s=options.transaction_timeout_ms / 1000)
         with portal.entered(staging) as transaction:
@@ -87,20 +88,21 @@ def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterat
 
 
 def commit(options: WriteOptions, app: str, batch: int, names: list[str]) -> None:
-    """All of it is seen from now on, and nothing else that the application has staged; once for a batch."""
+    """Commit all of these transactions, once for a batch, and drop everything else that the application has
+    staged."""
     with _connected(options) as portal:
         portal.run(partial(portal.log.commit, app, batch, names, alone=True))
 
 
 def abort(options: WriteOptions, app: str, names: list[str]) -> None:
-    """Nobody will see it, unless it is committed."""
+    """Abort these transactions, unless they are committed."""
     with _connected(options) as portal:
         portal.run(portal.log.abort, app, names)
 
 
 @contextmanager
 def _advised() -> Iterator[None]:
-    """Say what to do where the cluster cannot give the producers of an idempotent write."""
+    """Add advice to errors of a cluster that cannot supply the producers of an idempotent write."""
     try:
         yield
     except TidelogError as error:
@@ -116,9 +118,9 @@ def _advised() -> Iterator[None]:
 
 @contextmanager
 def _connected(options: WriteOptions) -> Iterator[Portal]:
-    with looking.in_words():
+    with planner.translated_errors():
         portal = Portal(
-            lambda: trio_loop.connect(**options.how_to_connect(), connect_timeout_s=looking.PLAN_TIMEOUT_S)
+            lambda: trio_loop.connect(**options.how_to_connect(), connect_timeout_s=planner.PLAN_TIMEOUT_S)
         )
         try:
             yield portal
@@ -131,11 +133,11 @@ def _send(
 ) -> int:
     numbering = Numbering(producer, options.compression, options.topic, start)
     sender = portal.log.sender(options.acks, producer.transaction)
-    task = _Sending(portal.log, portal.nursery, sender, producer.timestamp_ms)
+    task = _TaskSender(portal.log, portal.nursery, sender, producer.timestamp_ms)
     portal.run(task.begin, producer)
     for table in tables:
         for topic in numbering.topics_of(table):
-            numbering.know(topic, portal.run(task.look, topic))
+            numbering.know(topic, portal.run(task.fetch_limits, topic))
         for batch in numbering.add(table):
             portal.run(task.put, batch)
     for batch in numbering.finish():
@@ -144,8 +146,8 @@ def _send(
     return numbering.rows
 
 
-class _Sending:
-    """The part that lives in the client's thread: one lane for each partition that is written to."""
+class _TaskSender:
+    """The part that runs in the client's thread: one queue for each partition that is written to."""
 
     def __init__(self, log: Log, nursery: trio.Nursery, sender: BatchSender, timestamp_ms: int) -> None:
         self._log = log
@@ -154,7 +156,7 @@ class _Sending:
         self._timestamp_ms = timestamp_ms
         self._topics: dict[str, TopicInfo] = {}
         self._copies: dict[WriteTarget, LogCopies] = {}
-        self._lanes: dict[WriteTarget, trio.MemorySendChannel[Numbered]] = {}
+        self._queues: dict[WriteTarget, trio.MemorySendChannel[Numbered]] = {}
         self._running = 0
         self._over = trio.Event()
         self._error: SourceError | None = None
@@ -162,20 +164,20 @@ class _Sending:
     async def begin(self, producer: TaskIdentity) -> None:
         self._log.use_producer(producer.id, producer.epoch, producer.ticket)
 
-    async def look(self, topic: str) -> TopicLimits:
+    async def fetch_limits(self, topic: str) -> TopicLimits:
         found = await self._log.topics.describe(topic)
         self._topics[topic] = found
         return TopicLimits(len(found.partitions), int(found.config.get("max_batch_bytes", 1 << 20)))
 
     async def put(self, batch: Numbered) -> None:
         self._raise()
-        lane = self._lanes.get(batch.target)
-        if lane is None:
-            lane, waiting = trio.open_memory_channel[Numbered](QUEUED_BATCHES)
-            self._lanes[batch.target] = lane
+        queue = self._queues.get(batch.target)
+        if queue is None:
+            queue, waiting = trio.open_memory_channel[Numbered](QUEUED_BATCHES)
+            self._queues[batch.target] = queue
             self._running += 1
             self._nursery.start_soon(self._run, waiting)
-        await lane.send(batch)
+        await queue.send(batch)
 
     async def _run(self, waiting: trio.MemoryReceiveChannel[Numbered]) -> None:
         try:
@@ -200,7 +202,8 @@ class _Sending:
                 await self._compare(batch, error)
 
     async def _compare(self, batch: Numbered, unverified: TidelogError) -> None:
-        """An earlier attempt has used the sequence, and the leader cannot say for what. The log can."""
+        """Compare a batch with the log, because an earlier attempt has used its sequence and the leader does not know
+        for what."""
         topic, partition = batch.target
         if batch.target not in self._copies:
             self._copies[batch.target] = LogCopies(self._log, self._topics[topic], partition, self._timestamp_ms)
@@ -217,17 +220,17 @@ class _Sending:
 
     def _fail(self, batch: Numbered, error: TidelogError) -> None:
         topic, partition = batch.target
-        fate = "may not be in the log" if error.unknown_outcome else "are not in the log"
+        outcome = "may not be in the log" if error.unknown_outcome else "are not in the log"
         self._error = SourceError(
             "TIDELOG_NOT_WRITTEN",
-            f"{topic}/{partition}: {batch.count} records {fate}: {error.message} ({error.code})"
+            f"{topic}/{partition}: {batch.count} records {outcome}: {error.message} ({error.code})"
             f"{OTHER_ROWS if error.code == 'SEQUENCE_CONFLICT' else ''}",
         )
 
     async def finish(self) -> None:
         """Wait for every ack."""
-        for lane in self._lanes.values():
-            lane.close()
+        for queue in self._queues.values():
+            queue.close()
         if self._running:
             await self._over.wait()
         self._raise()

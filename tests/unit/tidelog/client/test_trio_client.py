@@ -141,7 +141,7 @@ async def test_a_gateway_lost_between_write_and_ack_neither_loses_nor_doubles() 
         pending = []
         for n in range(3):
             pending.append(await producer.submit(b"%d" % n))
-            producer._core.seal_all()
+            producer._core.close_open_batches()
         await cluster.produced.wait()
         cluster.cut()
         assert [(await p.wait()).offset for p in pending] == [1, 2, 3]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tidelog.acl import ANONYMOUS, DIGEST, PRINCIPAL, PRINCIPAL_IS, TOKEN_ID, fault_of, heirs_of
+from tidelog.acl import ANONYMOUS, DIGEST, PRINCIPAL, PRINCIPAL_IS, TOKEN_ID, heirs_of, refuse_rule
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import SECURITY
 from tidelog.types import AUDIT, Access, Quota, Token
@@ -62,7 +62,7 @@ def plan_access(
                 text = f"'security' is an operation of its own from feature level {SECURITY} on"
                 step = "raise it ('tidelog features raise')"
                 return refuse("UNSUPPORTED_LEVEL", f"{text}; the cluster is at {state.level}: {step}")
-            faults = [fault for fault in map(fault_of, add) if fault]
+            faults = [fault for fault in map(refuse_rule, add) if fault]
             if faults:
                 return refuse("INVALID_CONFIG", "; ".join(faults))
             new = tuple(acl for acl in dict.fromkeys(add) if acl not in state.access.acls)

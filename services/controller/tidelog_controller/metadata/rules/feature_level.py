@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.feature_levels import FORGET_SERVERS, SECURITY, Levels, why_unfit
+from tidelog.feature_levels import FORGET_SERVERS, SECURITY, Levels, refuse_levels
 from tidelog.types import NodeId
 from tidelog.wire.messages import DescribeFeatures, Done, FeaturesAnswer, Message, ProcessLevels, RaiseLevel
 from tidelog.wire.messages import ForgetServer as ForgetServerWish
@@ -60,7 +60,7 @@ class Features:
     def why_unfit(self, source: int, level: int) -> TidelogError | None:
         """Why whoever is at the other end of that link is to be refused; None: no reason."""
         linked = self._linked.get(source)
-        return None if linked is None else why_unfit(linked.node, linked.levels, max(level, 1))
+        return None if linked is None else refuse_levels(linked.node, linked.levels, max(level, 1))
 
     def describe(self, state: MetadataState, controllers: Collection[NodeId]) -> FeaturesAnswer:
         """The level, and who understands which: controllers, replica servers, gateways."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tidelog.bounds import why_over
+from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import OWNERS
 from tidelog.runtime.config import setting
@@ -55,7 +55,7 @@ def why_no_topic(state: MetadataState, command: AddTopic) -> TidelogError | None
     if not command.owner:
         return None
     mine = _topics_of(state.owners, command.owner)
-    over = why_over(command.owner, "topics", len(mine), TOPICS, command.max_topics)
+    over = refuse_excess(command.owner, "topics", len(mine), TOPICS, command.max_topics)
     return over or _why_no_room(state, command.owner, len(command.replicas), command.max_partitions)
 
 
@@ -83,4 +83,4 @@ def _topics_of(owners: Iterable[TopicOwner], principal: str) -> list[str]:
 
 def _why_no_room(state: MetadataState, owner: str, more: int, most: int) -> TidelogError | None:
     held = sum(len(state.topics[topic_id].partitions) for topic_id in _topics_of(state.owners, owner))
-    return why_over(owner, "partitions", held, PARTITIONS, most, more=more)
+    return refuse_excess(owner, "partitions", held, PARTITIONS, most, more=more)

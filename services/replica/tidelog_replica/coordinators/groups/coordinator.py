@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Hashable
 
-from tidelog.bounds import why_over
+from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
 from tidelog.sansio.counters import count
 from tidelog.types import YEAR_2025_MS, NodeId, TopicPartition
@@ -265,7 +265,9 @@ class Coordinator:
         if group is not None and len(group.members) >= limits.max_members and not takes_over:
             raise refuse("GROUP_FULL", f"{asked.group} has {limits.max_members} members: it takes no more")
         held, most = self._members.of(asked.principal), limits.principal_max_members
-        over = why_over(asked.principal, "members of groups", held, "settings.groups.principal_max_members", most)
+        over = refuse_excess(
+            asked.principal, "members of groups", held, "settings.groups.principal_max_members", most
+        )
         if over is not None and not takes_over:
             raise over
         if now >= self._joins_until:
@@ -278,7 +280,7 @@ class Coordinator:
         """Whether there is room for one more group. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``."""
         limits = self._settings
         held, most = self._begun.of(principal), limits.principal_max_groups
-        over = why_over(principal, "groups", held, "settings.groups.principal_max_groups", most)
+        over = refuse_excess(principal, "groups", held, "settings.groups.principal_max_groups", most)
         if over is not None:
             raise over
         if len(self.groups) >= limits.max_groups:

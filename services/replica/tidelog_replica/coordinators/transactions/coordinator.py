@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
-from tidelog.bounds import why_over
+from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
@@ -374,7 +374,9 @@ class Coordinator:
         """Whether there is room for one more record of the application. Raises ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
         if app not in self._applications:
             held, most = self._applications.tally.of(principal), self._settings.principal_max_applications
-            over = why_over(principal, "applications", held, "settings.transactions.principal_max_applications", most)
+            over = refuse_excess(
+                principal, "applications", held, "settings.transactions.principal_max_applications", most
+            )
             if over is not None:
                 raise over
         known = len(self.slots) + len(self.apps) + len(self.task_producers)
@@ -384,7 +386,7 @@ class Coordinator:
     def _check_open(self, principal: str) -> None:
         """Whether the principal may have one more transaction. Raises ``LIMIT_EXCEEDED``."""
         held, most = len(self._open.get(principal, ())), self._settings.principal_max_open
-        over = why_over(principal, "open transactions", held, "settings.transactions.principal_max_open", most)
+        over = refuse_excess(principal, "open transactions", held, "settings.transactions.principal_max_open", most)
         if over is not None:
             raise over
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import cbor2
 import pytest
-from tidelog.acl import decide, digest_of, fault_of, id_of, new_token
+from tidelog.acl import decide, digest_of, id_of, new_token, refuse_rule
 from tidelog.errors import TidelogError
 from tidelog.net.tls import NodeIdentity
 from tidelog.types import Access, Acl, Quota, Token
@@ -100,7 +100,7 @@ def test_rules(texts: tuple[str, ...], asked: str, allowed: bool) -> None:
 
 @pytest.mark.parametrize("text", ["allow a read topic:x", "deny * * topic:x*", "allow a@b group group:*"])
 def test_good_rules(text: str) -> None:
-    assert fault_of(rules(text)[0]) == ""
+    assert refuse_rule(rules(text)[0]) == ""
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_good_rules(text: str) -> None:
     ],
 )
 def test_rules_that_mean_nothing(acl: Acl) -> None:
-    assert fault_of(acl) != ""
+    assert refuse_rule(acl) != ""
 
 
 def test_every_op_of_a_client_has_its_place_in_one_table() -> None:
@@ -220,13 +220,13 @@ def test_rules_are_heeded_only_where_authorization_is_on_and_never_for_superuser
 
 def test_principals_are_named_as_issuers_name_their_users() -> None:
     name = "auth0|5f7c8ec7c33c6c004bbafe82"
-    assert fault_of(Acl(name, "read", "topic:a")) == ""
+    assert refuse_rule(Acl(name, "read", "topic:a")) == ""
     assert decide([Acl(name, "read", "topic:a")], name, "read", "topic:a")
     assert not decide([Acl(name, "read", "topic:a")], "auth0", "read", "topic:a")
     for wish in (PutToken("0" * 16, "d" * 64, name), AlterQuotas((Quota(name, requests_s=1),))):
         assert isinstance(plan_access(EMPTY, wish, DICE, 0), ChangeAccess)
     for bad in ("a b", "a;b", "a$b", "a`b", "a&b", "a>b", "a'b", "a\nb"):
-        assert "is no principal" in fault_of(Acl(bad, "read", "topic:a"))
+        assert "is no principal" in refuse_rule(Acl(bad, "read", "topic:a"))
 
 
 def test_a_refusal_says_what_is_missing_and_what_to_do() -> None:

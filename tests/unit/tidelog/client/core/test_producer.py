@@ -56,7 +56,7 @@ def test_a_conditional_append_is_a_batch_of_its_own_and_keeps_its_place_and_its_
     bench.add(b"before")
     bench.add(b"conditional", expected_offset=41)
     bench.add(b"after")
-    bench.core.seal_all()
+    bench.core.close_open_batches()
     assert bench.send() == [[b"before"], [b"conditional"], [b"after"]]
     assert bench.conditions == [-1, 41, -1]
     for index in range(3):
@@ -147,7 +147,7 @@ def test_sequences_count_records_per_partition() -> None:
     bench = Bench(partitions=2)
     bench.add(b"a")
     bench.add(b"b")
-    bench.core.seal_all()
+    bench.core.close_open_batches()
     bench.batch(b"c")
     bench.batch(b"d", partition=1)
     bench.send()
@@ -402,7 +402,7 @@ def test_a_record_larger_than_batch_bytes_gets_a_batch_of_its_own() -> None:
     bench.add(b"a")
     bench.add(b"x" * (500 << 10))
     bench.add(b"b")
-    bench.core.seal_all()
+    bench.core.close_open_batches()
     assert [len(values) for values in bench.send()] == [1, 1, 1]
 
 

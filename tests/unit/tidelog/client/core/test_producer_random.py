@@ -59,20 +59,20 @@ class World:
                 self.break_link()
 
     def check_deadline(self) -> None:
-        """Whoever sleeps until the deadline misses nothing that a look at every lane would find."""
+        """A shell that sleeps until the deadline misses nothing that a look at every queue would find."""
         core = self.bench.core
         times = []
-        for lane in core._active.values():
-            oldest, head = lane.oldest(), lane.queue[0] if lane.queue else lane.open
+        for queue in core._active.values():
+            oldest, head = queue.oldest(), queue.closed[0] if queue.closed else queue.open
             assert oldest is not None
             times.append(oldest.deadline)
-            lingers = not lane.queue and lane.in_flight and lane.open is not None
-            if lane.draining or core._is_full(lane) or head is None:
+            lingers = not queue.closed and queue.in_flight and queue.open is not None
+            if queue.draining or core._is_full(queue) or head is None:
                 continue
             if lingers:
-                times.append(max(lane.not_before, core._due_at(lane, head)))
-            elif head.base_sequence is not None or (lane.producer_id and not lane.spoiled):
-                times.append(lane.not_before)
+                times.append(max(queue.not_before, core._due_at(queue, head)))
+            elif head.base_sequence is not None or (queue.producer_id and not queue.spoiled):
+                times.append(queue.not_before)
         deadline = core.deadline()
         assert (deadline is None) == (not times)
         assert deadline is None or self.bench.now < deadline <= min(times)
