@@ -12,7 +12,8 @@ from tidelog.cli.explain.diagnosis import NOTE, PROBLEM, WARNING, ClusterSnapsho
 from tidelog.cli.explain.disk_growth import Growth, growth_between, keeps_everything, record_bytes
 from tidelog.cli.explain.doctor import limits_in
 from tidelog.cli.main import main
-from tidelog.runtime.metrics import MetricsPage, Sample, told
+from tidelog.runtime.metrics import MetricsPage, told
+from tidelog.sansio.counters import Sample
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import (
     ControllerInfo,

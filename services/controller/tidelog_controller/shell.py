@@ -27,13 +27,14 @@ from tidelog.net.link import Link
 from tidelog.net.peers import Peers
 from tidelog.net.transport import Transport
 from tidelog.runtime import logs
-from tidelog.sansio.counters import LATENCIES_S, Histogram, count
+from tidelog.sansio.counters import count
 from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AskedRequest, Hello, Message, QuorumAnswer
 
 from tidelog_controller.active.timeline_writer import ToServer
 from tidelog_controller.controller import Controller, ControllerEffect
+from tidelog_controller.counters import PersistCounts
 from tidelog_controller.metadata.rules.feature_level import Linked
 from tidelog_controller.metadata.state_machine import encode_state
 from tidelog_controller.metadata_log import AddressesChanged, MakeSnapshot
@@ -92,10 +93,9 @@ class ControllerShell:
         self._links: dict[int, Link] = {}
         self._up: dict[NodeId, None] = {}
         self._inbox: deque[tuple[Link | None, Input]] = deque()
+        self.counts = PersistCounts()
         self.events: dict[str, int] = {}
         """How often each event happened, for the metrics."""
-        self.persists = Histogram(LATENCIES_S)
-        """Seconds until what Raft must not forget was durable."""
         self._arrived = trio.Event()
         self._turned = trio.Event()
         self._snapshots, self._wanted_snapshots = trio.open_memory_channel[MakeSnapshot](1)
@@ -260,7 +260,7 @@ class ControllerShell:
         if persist is not None:
             began = self._clock()
             await trio.to_thread.run_sync(self._storage.perform, persist)
-            self.persists.observe(self._clock() - began)
+            self.counts.persists.observe(self._clock() - began)
         for effect in effects:
             match effect:
                 case Send():

@@ -53,6 +53,7 @@ from tidelog_gateway.consume.subscriptions import Effect as Subscribed
 from tidelog_gateway.consume.subscriptions import Polled, Subscriptions
 from tidelog_gateway.consume.tail_cache import BatchRun
 from tidelog_gateway.consume.timestamp_lookup import find_by_time
+from tidelog_gateway.counters import RequestCounts
 from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.heavy_requests import UNFOLDING, HeavyRequests, cost_of
 from tidelog_gateway.limits.server_limits import Tenant
@@ -157,8 +158,7 @@ class GatewayShell:
         self.on_own_acks: Callable[[Message], None] = lambda _: None
         self.on_settled: Callable[[Link], None] = lambda _: None
         """Called when acks or an answer were sent to a client."""
-        self.requests: dict[str, int] = {}
-        """Messages of clients, by op, for the metrics."""
+        self.counts = RequestCounts()
 
     @property
     def connections(self) -> int:

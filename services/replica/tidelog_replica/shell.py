@@ -24,11 +24,12 @@ from tidelog.net.link import Link, burst
 from tidelog.net.peers import Peers
 from tidelog.net.transport import Transport
 from tidelog.runtime import logs
-from tidelog.sansio.counters import LATENCIES_S, Histogram, count
+from tidelog.sansio.counters import count
 from tidelog.sansio.effects import CONTROLLER, Answer, Call, Event, Post, Send
 from tidelog.types import NodeId, ServerState, TopicPartition
 from tidelog.wire.messages import Digest, Hello, Message, MetadataUpdate
 
+from tidelog_replica.counters import FlushCounts
 from tidelog_replica.effects import Effect, Stop
 from tidelog_replica.jobs import Job, run_job
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
@@ -84,8 +85,7 @@ class ReplicaShell:
         self._performing = False
         self._timer = math.inf
         self._rearm = trio.Event()
-        self.flush_times = Histogram(LATENCIES_S)
-        """Seconds that it took to sync a log, with those that were synced together with it."""
+        self.counts = FlushCounts()
         self.events: dict[str, int] = {}
         """How often each line was written that the node knows nothing of, for the metrics."""
         self._flushes: deque[tuple[TopicPartition, Flush]] = deque()
@@ -265,7 +265,7 @@ class ReplicaShell:
             except trio.Cancelled:  # before the thread began: ``close`` does it
                 self._flushes.extendleft(reversed(taken))
                 raise
-            self.flush_times.observe(self._clock() - began, len(taken))
+            self.counts.flushes.observe(self._clock() - began, len(taken))
             with burst():
                 for (key, flush), error in zip(taken, errors, strict=True):
                     self._do(self._node.on_flushed(key, flush, error, self._clock()))

@@ -10,11 +10,9 @@ client library must not import this module: it does not depend on prometheus-cli
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, chain
-from typing import Literal
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -22,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from tidelog.net.transport import Page
-from tidelog.sansio.counters import Histogram
+from tidelog.sansio.counters import Histogram, Metric, Sample
 from tidelog.wire.messages import MetricsAnswer
 
 REST = 50
@@ -30,26 +28,8 @@ REST = 50
 FREE_S = 0.005
 """A page that costs less is always made anew."""
 
-Kind = Literal["counter", "gauge", "histogram"]
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric. ``name`` is without the ``_total`` that counters get; it ends with the ``unit`` where that is more
-    than a word for what is counted."""
-
-    name: str
-    kind: Kind
-    unit: str
-    help: str
-    labels: tuple[str, ...] = ()
-
-    @property
-    def sample(self) -> str:
-        """The name to ask for."""
-        return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
 BUILD = Metric(
@@ -57,8 +37,6 @@ BUILD = Metric(
 )
 COMMON = (BUILD,)
 """On the page of every service."""
-Sample = tuple[Metric, tuple[str, ...], float | Histogram]
-"""A metric, the values of its labels, and its value."""
 
 
 def _version() -> str:
@@ -123,12 +101,6 @@ class MetricsPage(Collector):
         for metric, labels, value in chain([(BUILD, (VERSION,), 1.0)], self.samples()):
             _add(families[metric], labels, value)
         yield from families.values()
-
-
-def by_label(metric: Metric, table: Mapping[str, float]) -> Iterator[Sample]:
-    """The samples of a metric with one label, by that."""
-    for label, value in table.items():
-        yield metric, (label,), value
 
 
 def _family(metric: Metric) -> Family:

@@ -246,7 +246,7 @@ class ClientConnections:
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """Check a message of a client and pass it on. Raises the refusal; a ``Produce`` is refused by its acks."""
-        count(self._shell.requests, message.OP)
+        count(self._shell.counts.requests, message.OP)
         principal = self._clients[link].principal
         wait = self._quota_enforcer.refuse_over_quota(link, message, len(self._shell.cluster.image.topics))
         if wait is not None and not isinstance(message, Produce):

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from tidelog.errors import TidelogError
-from tidelog.runtime.metrics import Metric, Sample, by_label
+from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import ListOffset, Message, OffsetAnswer
 
 from tidelog_replica.coordinators.groups.group import Group
+from tidelog_replica.counters import ReplicaCounts
 from tidelog_replica.node import ReplicaNode
 
 SHOWN = 100
@@ -57,23 +58,10 @@ UNKNOWN = Metric(
     "Partitions in which some group has a position, and which no lag contains, since their leaders have not told yet"
     " how far they are committed.",
 )
-GENERATIONS = Metric(
-    "tidelog_group_generations",
-    "counter",
-    "generations",
-    "Generations begun: whenever some member was to be told something new. Rebalances consist of one to a few.",
+METRICS = (
+    *(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, UNKNOWN),
+    *metrics_of(ReplicaCounts, "group_generations", "group_commit_refusals"),
 )
-EXPELLED = Metric(
-    "tidelog_group_expelled_members",
-    "counter",
-    "members",
-    "Members put out: not heard of for their session timeout, or too slow to give partitions up.",
-)
-COMMITS = Metric("tidelog_group_commits", "counter", "commits", "Commits taken, each of one or several positions.")
-COMMIT_ERRORS = Metric(
-    "tidelog_group_commit_errors", "counter", "commits", "Commits refused by the coordinator, by the code.", ("code",)
-)
-METRICS = (*(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, UNKNOWN, GENERATIONS, EXPELLED, COMMITS, COMMIT_ERRORS),)
 
 Ask = Callable[[NodeId, Message, float, Callable[[Message | TidelogError], None]], None]
 """``Peers.start_call``."""
@@ -117,7 +105,7 @@ class FarEnds:
         return self._known.get(key)
 
 
-def samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
+def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
     """All that there is to tell."""
     groups = list(node.groups)
     ends = {key: _end_here(node, key) for group in groups for key in group.offsets}
@@ -143,11 +131,6 @@ def samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
         yield GENERATION, (group.name,), group.generation
         yield LAG, (group.name,), sum(lag)
         yield LARGEST_LAG, (group.name,), max(lag, default=0)
-    counts = node.assignment.counts
-    yield GENERATIONS, (), counts.group_generations
-    yield EXPELLED, (), counts.group_expelled
-    yield COMMITS, (), counts.group_commits
-    yield from by_label(COMMIT_ERRORS, counts.group_commit_refusals)
 
 
 def _lags(group: Group, ends: dict[TopicPartition, int | None]) -> list[int]:
