@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tidelog.sansio.counters import DURATIONS_S, Histogram, counter, histogram
 
@@ -56,8 +56,6 @@ class ReplicaCounts:
         "outcome",
         ("committed", "aborted"),
     )
-    events: dict[str, int] = field(default_factory=dict)
-    """Events that the node logged, by name. The collector adds those of the shell."""
     group_generations: int = counter(
         "tidelog_group_generations",
         "generations",

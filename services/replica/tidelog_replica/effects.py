@@ -154,7 +154,6 @@ class Effects:
 
     def event(self, name: str, **fields: Any) -> None:
         """Log a transition."""
-        count(self.counts.events, name)
         self._effects.append(Event(name, fields))
 
     def drain(self) -> list[Effect]:

@@ -131,7 +131,7 @@ def _collect(shell: ControllerShell) -> Iterator[Sample]:
         roles[link.peer.role] += 1
     yield from by_label(CONNECTIONS, roles)
     yield WATCHERS, (), core.watcher_count
-    yield from by_label(EVENTS, counted(CONTROLLER, shell.events))
+    yield from by_label(EVENTS, counted(CONTROLLER, shell.log.counts))
 
 
 def _raft(shell: ControllerShell) -> Iterator[Sample]:

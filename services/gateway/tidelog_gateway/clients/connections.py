@@ -213,7 +213,7 @@ class ClientConnections:
 
     def _refuse_connection(self, address: str) -> TidelogError | None:
         most, share = self._settings.client_max_connections, self._settings.address_max_connections
-        if self._shell.connections >= most:
+        if len(self._shell.links) >= most:
             return refuse("OVERLOADED", f"client_max_connections = {most} are connected: use another gateway")
         if self._addresses[address] >= share:
             return refuse("OVERLOADED", f"address_max_connections = {share} of that address are connected")

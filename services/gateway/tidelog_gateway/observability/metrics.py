@@ -66,7 +66,7 @@ def _collect(shell: GatewayShell) -> Iterator[Sample]:
     router = shell.router
     for counts in (shell.counts, router.counts, shell.reads.counts, shell.subscriptions.counts):
         yield from samples(counts)
-    yield CONNECTIONS, (), shell.connections
+    yield CONNECTIONS, (), len(shell.links)
     yield IN_FLIGHT, (), router.in_flight
     yield HELD, (), router.held_bytes
     for node, limit in router.limits.items():

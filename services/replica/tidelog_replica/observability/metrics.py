@@ -199,7 +199,7 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     yield FREE_BYTES, (), node.disk_space.free_bytes
     yield FULL, (), node.disk_space.is_full
     yield REPAIRING, (), len(assignment.log_repairer)
-    yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
+    yield QUARANTINED, (), shell.log.counts.get("segment_quarantined", 0)
     yield UNREADABLE, (), node.scrubber.unreadable()[0]
     yield DIFFERING, (), len(node.copy_checks.differing())
     yield REGISTERED, (), node.broker_epoch >= 0
@@ -208,7 +208,7 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     yield from by_label(PATIENCE, shell.peers.patience_s())
     for who, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
         yield CONNECTIONS, who, count
-    yield from by_label(EVENTS, counted(REPLICA, Counter(counts.events) + Counter(shell.events)))
+    yield from by_label(EVENTS, counted(REPLICA, shell.log.counts))
     yield from group_metrics.group_samples(node, far)
 
 
