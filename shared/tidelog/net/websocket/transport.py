@@ -29,7 +29,7 @@ import trio_websocket
 from tidelog.errors import ConfigError, ProtocolError, Unreachable
 from tidelog.net.http_pages import answer
 from tidelog.net.origins import Origins
-from tidelog.net.tls import TlsFiles, TlsOptions, identities_of, why_failed
+from tidelog.net.tls import TlsFiles, TlsOptions, handshake_failure, identities_of
 from tidelog.net.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Accepting, Connection, Page, Pages
 from tidelog.net.websocket.backlog import Backlog
 from tidelog.net.websocket.frames import FrameStream
@@ -96,7 +96,7 @@ class _Gate(trio.abc.Stream):
             try:
                 more = await self._stream.receive_some(MAX_HEAD_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                raise _HandshakeEnded(why_failed(error) or "the connection broke") from error
+                raise _HandshakeEnded(handshake_failure(error) or "the connection broke") from error
             data += more
             if data[:1] == TLS_RECORD:  # an answer that is not TLS: the other end's library will say so
                 await self._stream.send_all(b"HTTP/1.1 400 This port speaks no TLS\r\n\r\n")
@@ -159,7 +159,7 @@ class WebSocketTransport:
         try:
             await secured.do_handshake()
         except trio.BrokenResourceError as error:
-            raise Unreachable(f"{url}: {why_failed(error) or 'the server hung up'}") from error
+            raise Unreachable(f"{url}: {handshake_failure(error) or 'the server hung up'}") from error
         return secured
 
     async def _shake_hands(self, stream: Stream, url: str, host: str, path: str) -> Connection:
@@ -279,7 +279,7 @@ class WebSocketTransport:
                 await secured.do_handshake()
                 return secured
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                why = why_failed(error)
+                why = handshake_failure(error)
                 log.debug("tls_handshake_failed remote=%s: %s", remote, why)
                 if "http request" in why:
                     await _refuse(stream, f"{NEEDS_TLS} Upgrade Required", "upgrade: TLS/1.2\r\n")
