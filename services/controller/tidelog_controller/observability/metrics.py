@@ -110,7 +110,7 @@ METRICS = (
 
 
 def metrics_page(shell: ControllerShell) -> MetricsPage:
-    """The page of one controller."""
+    """Return the page of one controller."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 

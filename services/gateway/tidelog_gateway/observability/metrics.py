@@ -58,7 +58,7 @@ METRICS = (
 
 
 def metrics_page(shell: GatewayShell) -> MetricsPage:
-    """The page of one gateway."""
+    """Return the page of one gateway."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 

@@ -177,7 +177,7 @@ METRICS = (
 
 
 def metrics_page(shell: ReplicaShell, files: OpenFiles | None) -> MetricsPage:
-    """The page of one replica server. ``files``: what bounds its descriptors, if something does."""
+    """Return the page of one replica server. ``files``: the bound of its descriptors, if there is one."""
     far = group_metrics.FarEnds(shell.peers.start_call)
     return MetricsPage(METRICS, lambda: _collect(shell, files, far))
 
@@ -206,14 +206,14 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     yield LAPSED, (), node.leadership.lapsed_s(shell.now())
     yield UNCONFIRMED, (), node.leadership.refused(shell.now())
     yield from by_label(PATIENCE, shell.peers.patience_s())
-    for who, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
-        yield CONNECTIONS, who, count
+    for peer, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
+        yield CONNECTIONS, peer, count
     yield from by_label(EVENTS, counted(REPLICA, shell.log.counts))
     yield from group_metrics.group_samples(node, far)
 
 
 class _Led:
-    """One look at all partitions."""
+    """Sums over all partitions, for one page."""
 
     def __init__(self, node: ReplicaNode, now: float) -> None:
         self._node = node
@@ -235,9 +235,9 @@ class _Led:
             self._segments += count
             self._bytes += size
             if leading is not None:
-                self._look_at(key, leading, partition.log.end)
+                self._add_led(key, leading, partition.log.end)
 
-    def _look_at(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
+    def _add_led(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
         core = leading.core
         self._stable_age_s = max(self._stable_age_s, leading.reading.standing.age_s(self._now))
         size = len(core.isr)
@@ -251,7 +251,7 @@ class _Led:
                 self._out_of_sync.append((lag, key, node))
 
     def samples(self) -> Iterator[Sample]:
-        """What was seen."""
+        """Return the samples of these sums."""
         for node, all_of_it in self._lags.items():
             yield LAG, (node,), all_of_it.records
             yield LARGEST_LAG, (node,), all_of_it.largest
