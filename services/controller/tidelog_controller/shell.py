@@ -105,7 +105,7 @@ class ControllerShell:
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link) -> None:
-        """Keep an accepted link. The core learns the feature levels of servers and gateways."""
+        """Keep an accepted link. The core learns the feature levels of other services."""
         self.links.add(link)
         peer = link.peer
         if isinstance(peer, Hello) and peer.role != "client":

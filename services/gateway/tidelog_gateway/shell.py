@@ -549,12 +549,13 @@ class GatewayShell:
                 self._flush(now)
 
     def _flush(self, now: float) -> None:
+        links = self.links.by_source
         for effect in self.router.flush(now):
             if isinstance(effect, Send):
                 self.peers.post(effect.to, effect.message)
             elif isinstance(effect, Event):
                 self.log.perform(effect)
-            elif (link := self.links.by_source.get(effect.source)) is not None:
+            elif (link := links.get(effect.source)) is not None:
                 link.post(effect.message)
                 self.on_settled(link)
             elif effect.source == OWN:
