@@ -21,7 +21,7 @@ from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.coordinator import Coordinator
 from tidelog_replica.coordinators.groups.group import Topic, Topics
 from tidelog_replica.coordinators.groups.records import Entry, Stored
-from tidelog_replica.counters import Counts
+from tidelog_replica.counters import ReplicaCounts
 
 ORDERS = Topic("id-orders", "orders", 4)
 SETTINGS = GroupSettings(
@@ -36,7 +36,7 @@ class Desk:
         self.now = 100.0
         self.wall_ms = 5000
         self.topics = Topics([ORDERS])
-        self.counts = Counts()
+        self.counts = ReplicaCounts()
         self.log: list[Entry] = []
         self.told: dict[str, tuple[int, set[int]]] = {}
         """Generation and partitions of ``orders``, by member."""

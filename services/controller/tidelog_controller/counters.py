@@ -1,48 +1,51 @@
-"""What one controller has done since it started, for its metrics; no rule goes by any of it."""
+"""Counters of one controller since its start. They are for the metrics; no decision depends on them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tidelog.sansio.counters import LATENCIES_S, Histogram, count
+from tidelog.sansio.counters import Histogram, count, counter, histogram
 
 from tidelog_controller.metadata.state import Applied
 
 
-def _latencies() -> Histogram:
-    return Histogram(LATENCIES_S)
-
-
 @dataclass(slots=True)
-class Counts:
-    """Counters of one controller since it started, for its metrics."""
+class ControllerCounts:
+    """Counters of one controller. The first four count what happened while this controller was active."""
 
-    elections: dict[str, int] = field(default_factory=dict)
-    """Leaders of partitions that were elected while this controller was active, by cause."""
-    offline: int = 0
-    """How often a partition was left without a leader meanwhile."""
-    isr_changes: dict[str, int] = field(default_factory=dict)
-    """``isr_shrunk``, ``isr_expanded``, meanwhile."""
-    fences: int = 0
-    """Sessions of replica servers that ended, meanwhile."""
-    activations: int = 0
-    """How often this controller became the active one."""
-    proposals: int = 0
-    commits: Histogram = field(default_factory=_latencies)
-    """Seconds from a proposal of this controller until it was applied here."""
-    requests: dict[str, int] = field(default_factory=dict)
-    """By op."""
-    refused: dict[str, int] = field(default_factory=dict)
-    """By error code, while this controller was active."""
-    raft_elections: int = 0
-    """How often this controller stood for leader of the controllers."""
-    snapshots: int = 0
-    """Taken by this controller."""
-    snapshots_installed: int = 0
-    """Taken over from another one."""
+    elections: dict[str, int] = counter(
+        "tidelog_elections", "elections", "Leaders of partitions elected, by cause: election frequency.", "cause"
+    )
+    offline: int = counter("tidelog_lost_leaders", "partitions", "Times that a partition was left leaderless.")
+    isr_changes: dict[str, int] = counter(
+        "tidelog_isr_changes",
+        "changes",
+        "In-sync sets that shrank or grew under their leader. What an election takes out is not counted.",
+        "event",
+    )
+    fences: int = counter("tidelog_fences", "sessions", "Sessions of replica servers that ended: servers fenced.")
+    activations: int = counter("tidelog_controller_activations", "times", "How often it became the active one.")
+    snapshots: int = counter("tidelog_raft_snapshots", "snapshots", "Snapshots taken here.")
+    snapshots_installed: int = counter(
+        "tidelog_raft_installed_snapshots", "snapshots", "Snapshots taken over from another controller."
+    )
+    raft_elections: int = counter(
+        "tidelog_raft_elections", "elections", "How often it stood for leader of the controllers."
+    )
+    proposals: int = counter("tidelog_raft_proposals", "commands", "Commands that it proposed as leader.")
+    commits: Histogram = histogram(
+        "tidelog_raft_commit_latency_seconds", "From such a proposal until it was applied here."
+    )
+    requests: dict[str, int] = counter("tidelog_controller_requests", "requests", "Requests that came, by op.", "op")
+    refused: dict[str, int] = counter(
+        "tidelog_controller_refused_requests",
+        "requests",
+        "Requests that it refused as the active controller, by error code.",
+        "code",
+    )
 
     def on_applied(self, applied: Applied) -> None:
-        """The active controller has applied a command."""
+        """Count the changes of a command that the active controller has applied."""
         for _, entry in applied.changes:
             if entry.event == "leader_elected":
                 count(self.elections, entry.cause)
@@ -50,3 +53,10 @@ class Counts:
                 self.offline += 1
             elif entry.event in ("isr_shrunk", "isr_expanded"):
                 count(self.isr_changes, entry.event)
+
+
+@dataclass(slots=True)
+class PersistCounts:
+    """Counters of what Raft makes durable."""
+
+    persists: Histogram = histogram("tidelog_raft_persist_seconds", "One transaction of the store, with its sync.")

@@ -25,7 +25,7 @@ from tidelog.wire.messages import Done, Meet, Message, QuorumAnswer
 
 from tidelog_controller.active.leader_balancer import BalanceSettings
 from tidelog_controller.active.timeline_writer import TimelineSettings, ToServer
-from tidelog_controller.counters import Counts
+from tidelog_controller.counters import ControllerCounts
 from tidelog_controller.metadata.client_sessions import RequestId, fitting
 from tidelog_controller.metadata.commands import Command
 from tidelog_controller.metadata.rules.feature_level import Features
@@ -144,7 +144,7 @@ class Consensus(ABC):
         self._pending: dict[int, _Pending] = {}
         self._reads: dict[int, _Read] = {}
         self._watchers: dict[int, None] = {}
-        self.counts = Counts()
+        self.counts = ControllerCounts()
         self._proposed: dict[int, float] = {}
         """When this controller proposed what is not applied yet, by index."""
 

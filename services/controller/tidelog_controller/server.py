@@ -70,7 +70,7 @@ from tidelog.wire.messages import (
 
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.controller import Controller
-from tidelog_controller.observability.health import why_not_ready
+from tidelog_controller.observability.health import reasons_not_ready
 from tidelog_controller.observability.metrics import metrics_page
 from tidelog_controller.raft.log import Stored
 from tidelog_controller.shell import ControllerShell
@@ -171,7 +171,7 @@ async def _run(
         async with trio.open_nursery() as nursery:
             url = await nursery.start(listen)
             shell = _make_shell(config, storage, stored, transport, clock, url)
-            entrance.open(shell, metrics_page(shell), partial(why_not_ready, shell.core), shell.on_refused)
+            entrance.open(shell, metrics_page(shell), partial(reasons_not_ready, shell.core), shell.on_refused)
             await nursery.start(shell.peers.run)
             await nursery.start(shell.servers.run)
             shell.peers.set_addresses({n: there for n, there in shell.core.urls.items() if n != config.node})

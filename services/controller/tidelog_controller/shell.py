@@ -1,18 +1,13 @@
-"""The controller's trio side: one owner task performs what the core decides; links bring inputs to its inbox.
+"""The controller's trio shell: brings inputs to the core, and performs what the core decides.
 
-Links put inputs into a bounded inbox and never wait; when it is full, requests are refused with ``OVERLOADED`` and
-Raft messages are lost, which Raft does not mind. The owner takes what is there in one turn, up to ``TURN_INPUTS``,
-and makes everything durable in one transaction before it performs the other effects in their order. Being durable
-earlier than need be is always safe, and a burst of proposals costs one fsync.
+One task owns the core (``ControllerShell.run``). Links put inputs into its inbox and never wait. When the inbox is
+full, requests are refused with ``OVERLOADED``; messages of Raft are dropped, since Raft sends them again.
 
-Inputs come before the timer: after a pause of the whole process the heartbeats that wait in the sockets count
-before the sessions that they keep are judged. An error of the storage ends the process: the core is then ahead of
-the disk.
+An error of the storage ends the process: the core is then ahead of the disk.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -26,14 +21,14 @@ from tidelog.feature_levels import Levels
 from tidelog.net.link import Link
 from tidelog.net.peers import Peers
 from tidelog.net.transport import Transport
-from tidelog.runtime import logs
-from tidelog.sansio.counters import LATENCIES_S, Histogram, count
+from tidelog.runtime.shell import AcceptedLinks, EventLog, Wakeup, refuse_other_sender
 from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AskedRequest, Hello, Message, QuorumAnswer
 
 from tidelog_controller.active.timeline_writer import ToServer
 from tidelog_controller.controller import Controller, ControllerEffect
+from tidelog_controller.counters import PersistCounts
 from tidelog_controller.metadata.rules.feature_level import Linked
 from tidelog_controller.metadata.state_machine import encode_state
 from tidelog_controller.metadata_log import AddressesChanged, MakeSnapshot
@@ -41,24 +36,24 @@ from tidelog_controller.raft.effects import Persist
 from tidelog_controller.raft.log import Entry
 
 INBOX = 4096
-"""Inputs that wait at most; closed links come on top."""
+"""Requests and messages of Raft that wait at most. Other inputs, such as closed links, are always accepted."""
 TURN_INPUTS = 256
+"""Most inputs that one turn of the owner handles."""
 PROTOCOL_FAULT = 1002
 
 Input = Callable[[float, int], Sequence[ControllerEffect]]
-"""Called by the owner with now and the wall clock in ms."""
+"""An input; the owner calls it with the time and with the wall clock in ms."""
 
 
 class Storage(Protocol):
     """Where Raft's term, vote and log are durable."""
 
     def perform(self, persist: Persist) -> None:
-        """Returns when it is durable; an error is final."""
+        """Make a change durable. An error is final: the process must end."""
 
 
 class ControllerShell:
-    """Everything of one controller that lives while it serves. The owner runs ``run``, ``run_snapshots``, ``peers``
-    and ``servers``."""
+    """Drives the core of one controller. The server runs ``run``, ``run_snapshots``, ``peers`` and ``servers``."""
 
     def __init__(
         self,
@@ -90,36 +85,29 @@ class ControllerShell:
         self._storage = storage
         self._clock = clock
         self._wall_ms = wall_ms
-        self._links: dict[int, Link] = {}
+        self.links = AcceptedLinks()
+        self.log = EventLog(node=core.node_id)
         self._up: dict[NodeId, None] = {}
         self._inbox: deque[tuple[Link | None, Input]] = deque()
-        self.events: dict[str, int] = {}
-        """How often each event happened, for the metrics."""
-        self.persists = Histogram(LATENCIES_S)
-        """Seconds until what Raft must not forget was durable."""
-        self._arrived = trio.Event()
+        self.counts = PersistCounts()
+        self._wakeup = Wakeup()
         self._turned = trio.Event()
         self._snapshots, self._wanted_snapshots = trio.open_memory_channel[MakeSnapshot](1)
 
     def now(self) -> float:
-        """The core's time."""
+        """Return the time of the core's clock."""
         return self._clock()
 
     @property
-    def links(self) -> Iterable[Link]:
-        """All accepted links."""
-        return self._links.values()
-
-    @property
     def inputs_waiting(self) -> int:
-        """Inputs that the owner has not come to."""
+        """Number of inputs that the owner has yet to handle."""
         return len(self._inbox)
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link) -> None:
-        """A link was accepted."""
-        self._links[link.source] = link
+        """Keep an accepted link. The core learns the feature levels of other services."""
+        self.links.add(link)
         peer = link.peer
         if isinstance(peer, Hello) and peer.role != "client":
             levels = Levels(peer.level_min, peer.level_max)
@@ -130,18 +118,17 @@ class ControllerShell:
         return []
 
     def on_close(self, link: Link) -> None:
-        """An accepted link has ended."""
-        del self._links[link.source]
+        """Forget an accepted link that has ended."""
+        self.links.remove(link)
         self._put(None, lambda now, wall_ms: self.core.on_link_closed(link.source, now))
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """A message over an accepted link, of a kind that its role may send."""
+        """Put a message of an accepted link into the inbox. Raises the refusal."""
         peer = link.peer
         if peer.role == "controller" and id is None:
             self._on_controller_message(link, peer.node, message)
-        elif peer.role == "replica" and getattr(message, "node", peer.node) != peer.node:
-            error = refuse("FORBIDDEN", f"{peer.node} speaks for itself only")
-            self._note_refused(message, error, peer.node)
+        elif (error := refuse_other_sender(peer, getattr(message, "node", peer.node))) is not None:
+            self._put_refused(message, error, peer.node)
             raise error
         elif len(self._inbox) >= INBOX:
             raise refuse("OVERLOADED", f"{len(self._inbox)} messages wait at {self.core.node_id}")
@@ -155,20 +142,20 @@ class ControllerShell:
         return [self._with_gateways(effect) for effect in effects]
 
     def _with_gateways(self, effect: ControllerEffect) -> ControllerEffect:
-        """Who is connected the core does not know."""
+        """Add the connected gateways to the status of the cluster: the core does not know them."""
         if not (isinstance(effect, Answer) and isinstance(effect.message, QuorumAnswer)):
             return effect
-        gateways = sorted({link.peer.node for link in self._links.values() if link.peer.role == "gateway"})
+        gateways = sorted({link.peer.node for link in self.links if link.peer.role == "gateway"})
         return replace(effect, message=replace(effect.message, gateways=tuple(gateways)))
 
     def on_refused(self, link: Link, message: Message, error: TidelogError) -> None:
-        """A hello, or a message of a kind that the peer's role may not send, came no further than the link."""
+        """Record that the link refused a hello, or a message of a kind that the peer's role may not send."""
         peer = message if isinstance(message, Hello) else link.peer
         if isinstance(message, AskedRequest):
-            message = replace(message, asker="")  # only gateways are believed for whom they ask
-        self._note_refused(message, error, f"{peer.node} at {link.remote}")
+            message = replace(message, asker="")  # gateways alone may name the principal that asks
+        self._put_refused(message, error, f"{peer.node} at {link.remote}")
 
-    def _note_refused(self, message: Message, error: TidelogError, peer: str) -> None:
+    def _put_refused(self, message: Message, error: TidelogError, peer: str) -> None:
         if len(self._inbox) < INBOX:
             self._put(None, partial(self._on_refused, message, error, peer))
 
@@ -179,36 +166,36 @@ class ControllerShell:
         return []
 
     def _on_peer_message(self, node: NodeId, message: Message) -> None:
-        """Controllers send over links of their own, but for one that does not know where this one is."""
+        """Handle a message of Raft that came back over a link of ours: the sender has no address for us."""
         self._on_controller_message(None, node, message)
 
     def _on_controller_message(self, link: Link | None, node: NodeId, message: Message) -> None:
-        """One that finds no room is lost, as on a broken link: Raft sends again."""
+        """Put a message of Raft into the inbox. If the inbox is full it is dropped: Raft sends it again."""
         if len(self._inbox) < INBOX:
             self._put(link, lambda now, wall_ms: self.core.on_message(node, message, now, wall_ms=wall_ms))
 
     def _send(self, node: NodeId, message: Message) -> None:
-        """To another controller. A leader that came into the group after what is known here, as behind an older
-        snapshot, is answered all the same: over its own link."""
+        """Send a message of Raft. A leader that this controller has no address of, since it joined the group later
+        than the metadata here, is answered over its own link."""
         if self.peers.knows(node):
             self.peers.post(node, message)
             return
-        for link in self._links.values():
+        for link in self.links:
             if (link.peer.role, link.peer.node) == ("controller", node):
                 link.post(message)
 
     def _on_up(self, node: NodeId) -> None:
         self._up[node] = None
-        self._tell("peer_up", peer=node)
+        self.log.event("peer_up", peer=node)
 
     def _on_down(self, node: NodeId) -> None:
         if node in self._up:
             del self._up[node]
-            self._tell("peer_down", peer=node)
+            self.log.event("peer_down", peer=node)
             self._put(None, lambda now, wall_ms: self.core.on_peer_lost(node, now))
 
     def _on_trouble(self, node: NodeId, error: TidelogError) -> None:
-        self._tell("peer_failed", peer=node, error=str(error))
+        self.log.event("peer_failed", peer=node, error=str(error))
 
     def _on_server_message(self, node: NodeId, message: Message) -> None:
         self._put(None, lambda now, wall_ms: self.core.on_server_message(node, message, now))
@@ -221,12 +208,20 @@ class ControllerShell:
 
     def _put(self, link: Link | None, step: Input) -> None:
         self._inbox.append((link, step))
-        self._arrived.set()
+        self._wakeup.wake()
 
     # --- the owner ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Own the core until cancelled."""
+        """Own the core until cancelled: handle what is in the inbox, and make it durable before anything is sent.
+
+        An inbox with one owner is right for a controller because every decision must be on the disk before others
+        learn of it, and writing to the disk takes a thread. While the thread writes, inputs gather. The next turn
+        handles up to ``TURN_INPUTS`` of them and makes them durable in one transaction, so that a burst of proposals
+        costs one sync. Making a change durable earlier than necessary is always safe.
+
+        Inputs are handled before the timer. After a pause of the whole process, the heartbeats that wait in the
+        sockets thus count before the sessions that they keep alive are checked."""
         while True:
             await self._wait()
             effects: list[ControllerEffect] = []
@@ -243,16 +238,14 @@ class ControllerShell:
             self._turned.set()
 
     async def _wait(self) -> None:
-        """Until there is an input or the core's timer is due; other tasks always get a turn before."""
+        """Wait for an input or the core's deadline. Other tasks always run in between."""
         if not self._inbox:
-            deadline = self.core.deadline()
-            self._arrived = trio.Event()
-            with trio.move_on_at(math.inf if deadline is None else deadline):
-                await self._arrived.wait()
+            self._wakeup.clear()  # earlier inputs have been handled
+            await self._wakeup.sleep(self.core.deadline())
         await trio.lowlevel.checkpoint()
 
     def _on_fault(self, link: Link | None, error: ProtocolError) -> None:
-        self._tell("protocol_fault", peer="" if link is None else link.peer.node, error=error.message)
+        self.log.event("protocol_fault", peer="" if link is None else link.peer.node, error=error.message)
         if link is not None:
             link.close(PROTOCOL_FAULT, error.message)
 
@@ -261,52 +254,44 @@ class ControllerShell:
         if persist is not None:
             began = self._clock()
             await trio.to_thread.run_sync(self._storage.perform, persist)
-            self.persists.observe(self._clock() - began)
+            self.counts.persists.observe(self._clock() - began)
         for effect in effects:
             match effect:
                 case Send():
                     self._send(effect.to, effect.message)
-                case Answer():
-                    if effect.source in self._links:
-                        self._links[effect.source].answer(effect.id, effect.message)  # type: ignore[arg-type]
-                case Post():
-                    if effect.source in self._links:
-                        self._links[effect.source].post(effect.message)
+                case Answer() | Post():
+                    self.links.perform(effect)
                 case Event():
-                    self._tell(effect.name, **effect.fields)
+                    self.log.perform(effect)
                 case Call():
-                    self._find_servers()
+                    self._update_server_addresses()
                     self.servers.start_call(
                         effect.to, effect.message, effect.timeout_s, partial(self._on_server_answer, effect.token)
                     )
                 case ToServer():
-                    self._find_servers()
+                    self._update_server_addresses()
                     self.servers.post(effect.to, effect.message)
                 case AddressesChanged(urls):
                     self.peers.set_addresses(urls)
                 case MakeSnapshot():
-                    with suppress(trio.WouldBlock):  # busy with earlier ones: Raft will ask again
+                    with suppress(trio.WouldBlock):  # it writes an earlier one: Raft asks again
                         self._snapshots.send_nowait(effect)
 
-    def _tell(self, name: str, /, **fields: object) -> None:
-        count(self.events, name)
-        logs.perform(Event(name, fields), node=self.core.node_id)
-
-    def _find_servers(self) -> None:
+    def _update_server_addresses(self) -> None:
         self.servers.set_addresses({node: server.url for node, server in self.core.state.servers.items()})
 
     async def run_snapshots(self) -> None:
-        """Write snapshots down, one after the other, until cancelled: the owner goes on meanwhile."""
+        """Encode snapshots in a thread, one after the other, until cancelled. The owner goes on meanwhile."""
         async for wanted in self._wanted_snapshots:
             data = await trio.to_thread.run_sync(encode_state, wanted.state)
-            self._tell("snapshot_taken", index=wanted.index, bytes=len(data))
+            self.log.event("snapshot_taken", index=wanted.index, bytes=len(data))
             self._put(None, partial(self._on_snapshot, wanted.index, data))
 
     def _on_snapshot(self, index: int, data: bytes, now: float, wall_ms: int) -> Sequence[ControllerEffect]:
         return self.core.on_snapshot(index, data, now)
 
     async def stop(self) -> None:
-        """Hand over what this controller leads, and return when it leads no more. The caller sets a limit."""
+        """Hand over what this controller leads, and wait until it leads nothing. The caller limits the time."""
         self._put(None, lambda now, wall_ms: self.core.on_stop(now))
         while not (self.core.stopping and self.core.may_stop):
             self._turned = trio.Event()
@@ -314,7 +299,7 @@ class ControllerShell:
 
 
 def merge(persists: Iterable[Persist]) -> Persist | None:
-    """One change that leaves the disk as these do, one after the other; None for none."""
+    """Return one change that has the same result as these in their order; None if there are none."""
     merged: Persist | None = None
     for persist in persists:
         if merged is None:

@@ -2,36 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tidelog.sansio.counters import LATENCIES_S, Histogram, count
+from tidelog.sansio.counters import Histogram, count, counter, histogram
 
 
-def _latencies() -> Histogram:
-    return Histogram(LATENCIES_S)
+@dataclass(slots=True)
+class RequestCounts:
+    """Counters of clients' messages."""
+
+    requests: dict[str, int] = counter("tidelog_gateway_requests", "requests", "Messages of clients, by op.", "op")
 
 
 @dataclass(slots=True)
 class RouterCounts:
     """Counters of produced batches."""
 
-    errors: dict[str, int]
-    """Batches that were answered with an error, by its code."""
-    batches: int = 0
-    """Batches that were queued; those that were refused on arrival do not count."""
-    records: int = 0
-    bytes: int = 0
-    acks: Histogram = field(default_factory=_latencies)
-    """Seconds from a batch's arrival until its leader acked it."""
-    retries: dict[str, int] = field(default_factory=dict)
-    """Tries that failed and were followed by another, by the error's code."""
-    holds: dict[str, int] = field(default_factory=dict)
-    """Times that batches of one client for one partition waited because their principal's share of a slow server was
-    used up, by principal."""
-    throttles: dict[str, int] = field(default_factory=dict)
-    """Acks that asked the client to pause, by principal."""
-    throttle_s: dict[str, float] = field(default_factory=dict)
-    """The sum of these pauses, by principal."""
+    batches: int = counter(
+        "tidelog_gateway_produced_batches", "batches", "Batches of clients, but for those refused by sight."
+    )
+    records: int = counter("tidelog_gateway_produced_records", "records", "Records in them.")
+    bytes: int = counter("tidelog_gateway_produced_bytes", "bytes", "Their size.")
+    acks: Histogram = histogram(
+        "tidelog_gateway_produce_latency_seconds",
+        "From a batch's arrival until its leader's ack arrived, retries included; batches that were acked.",
+    )
+    errors: dict[str, int] = counter(
+        "tidelog_gateway_produce_errors",
+        "errors",
+        "Batches answered with an error, by its code; OVERLOADED: the client, or all, have too much in flight.",
+        "code",
+    )
+    retries: dict[str, int] = counter(
+        "tidelog_gateway_produce_retries",
+        "tries",
+        "Tries that failed and were followed by another, unseen by the client; by the error's code.",
+        "code",
+    )
+    holds: dict[str, int] = counter(
+        "tidelog_gateway_throttle_holds",
+        "waits",
+        "Times that batches of one client for one partition waited here, since their principal had used up its share"
+        " of a slow server.",
+        "principal",
+    )
+    throttles: dict[str, int] = counter(
+        "tidelog_gateway_throttled_acks",
+        "acks",
+        "Acks that asked their client to pause, since its principal had used up its share of a slow server.",
+        "principal",
+    )
+    throttle_s: dict[str, float] = counter(
+        "tidelog_gateway_throttle_time_seconds",
+        "seconds",
+        "The pauses that acks asked for because of slow servers, added up.",
+        "principal",
+    )
 
     def on_throttle(self, principal: str, pause_ms: int) -> None:
         """Count an ack that asks its client to pause for ``pause_ms``."""
@@ -46,20 +72,43 @@ class RouterCounts:
 
 
 @dataclass(slots=True)
+class ReadCounts:
+    """Counters of requests to replica servers that read."""
+
+    queued: int = counter(
+        "tidelog_gateway_queued_reads",
+        "reads",
+        "Reads and look-ups of offsets that waited here, since answers to others were on their way from the replica"
+        " server (server_max_read_bytes).",
+    )
+
+
+@dataclass(slots=True)
 class DeliveryCounts:
     """Counters of subscriptions."""
 
-    reads: int = 0
-    """Reads sent to replica servers; a read that several subscriptions share counts once."""
-    deliveries: int = 0
-    records: int = 0
-    bytes: int = 0
-    ages: Histogram = field(default_factory=_latencies)
-    """Seconds from the first timestamp of a batch until it was delivered to a subscription that waited for it."""
-    retries: dict[str, int] = field(default_factory=dict)
-    """Reads that failed and were followed by another, by the error's code."""
-    ended: dict[str, int] = field(default_factory=dict)
-    """Subscriptions that were ended with an error, by its code."""
+    reads: int = counter("tidelog_gateway_subscription_reads", "reads", "Asked of replica servers for subscriptions.")
+    """A read that several subscriptions share counts once."""
+    deliveries: int = counter("tidelog_gateway_deliveries", "messages", "Deliveries with data to subscriptions.")
+    records: int = counter("tidelog_gateway_delivered_records", "records", "Records in them.")
+    bytes: int = counter("tidelog_gateway_delivered_bytes", "bytes", "Their size.")
+    ages: Histogram = histogram(
+        "tidelog_gateway_end_to_end_latency_seconds",
+        "From a batch's first timestamp, of its producer's clock, until it went to a subscription that waited for it,"
+        " by the clock here: end-to-end latency.",
+    )
+    retries: dict[str, int] = counter(
+        "tidelog_gateway_read_retries",
+        "tries",
+        "Reads for subscriptions that failed and were followed by another, by the error's code.",
+        "code",
+    )
+    ended: dict[str, int] = counter(
+        "tidelog_gateway_ended_subscriptions",
+        "subscriptions",
+        "Subscriptions that were ended with an error, by its code.",
+        "code",
+    )
 
     def on_new_records(self, timestamps: list[int], wall_ms: int) -> None:
         """Observe the age of delivered batches with these first timestamps (ms) at ``wall_ms``."""

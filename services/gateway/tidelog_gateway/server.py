@@ -17,7 +17,7 @@ from tidelog.net.link import PROTOCOL_VERSION, serve_links
 from tidelog.net.transport import MAX_MESSAGE_BYTES, Pages, Transport
 from tidelog.request_names import name_of_gateway
 from tidelog.runtime.health import health_pages
-from tidelog.runtime.metrics import MetricsPage, told
+from tidelog.runtime.metrics import MetricsPage, metrics_answer
 from tidelog.runtime.open_file_limit import raise_open_files
 from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
@@ -111,7 +111,7 @@ async def _start(
     bits = random.SystemRandom().getrandbits
     name = name_of_gateway(config.node, bits(64))
     page = metrics_page(shell) if config.metrics else None
-    requests = ClientRequests(shell, name, playground, None if page is None else partial(told, page))
+    requests = ClientRequests(shell, name, playground, None if page is None else partial(metrics_answer, page))
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
         cluster = shell.cluster.image.cluster

@@ -2,22 +2,18 @@
 
 Messages are handled inline in the reader task of the link that they came over. A read is sent to its leader as soon
 as the window has room for it (``consume/reads.py``); a read that found nothing waits here, with the subscriptions. A
-produced batch goes into a queue of the router. While nothing is in flight the queues are flushed at once. Otherwise
-``run_turns`` flushes them, one task that runs once per turn of the scheduler, so that the messages of one turn are
-merged. The same task keeps the time of the cores. Each request that needs the controller (``requests/requests.py``)
-gets a task of its own; such requests are rare.
+produced batch goes into a queue of the router, which ``GatewayShell.run_turns`` flushes. Each request that needs the
+controller (``requests/requests.py``) gets a task of its own; such requests are rare.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import structlog
 import trio
 from tidelog.acl import ANONYMOUS
 from tidelog.errors import CorruptBatch, TidelogError, Unreachable, refuse
@@ -25,7 +21,7 @@ from tidelog.net.controller_link import ControllerLink
 from tidelog.net.link import Link, burst
 from tidelog.net.peers import Peers
 from tidelog.net.transport import Transport
-from tidelog.runtime import logs
+from tidelog.runtime.shell import AcceptedLinks, EventLog, Wakeup
 from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import (
@@ -53,6 +49,7 @@ from tidelog_gateway.consume.subscriptions import Effect as Subscribed
 from tidelog_gateway.consume.subscriptions import Polled, Subscriptions
 from tidelog_gateway.consume.tail_cache import BatchRun
 from tidelog_gateway.consume.timestamp_lookup import find_by_time
+from tidelog_gateway.counters import RequestCounts
 from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.heavy_requests import UNFOLDING, HeavyRequests, cost_of
 from tidelog_gateway.limits.server_limits import Tenant
@@ -97,8 +94,7 @@ class _WaitingRead:
 
 
 class GatewayShell:
-    """Everything of one gateway that lives while it serves. The owner runs ``run_turns``, ``peers`` and
-    ``controllers``."""
+    """Drives the cores of one gateway. The server runs ``run_turns``, ``peers`` and ``controllers``."""
 
     def __init__(
         self,
@@ -122,7 +118,7 @@ class GatewayShell:
             on_message=self.on_peer_message,
             on_up=self.on_peer_up,
             on_down=self.on_peer_down,
-            on_trouble=lambda node, error: self._log.warning("peer_failed", peer=node, error=str(error)),
+            on_trouble=lambda node, error: self.log.event("peer_failed", peer=node, error=str(error)),
             keep=True,
         )
         self.controllers = ControllerLink(
@@ -131,7 +127,7 @@ class GatewayShell:
             hello,
             on_message=self.on_controller_message,
             on_up=self.on_controller_up,
-            on_trouble=lambda url, error: self._log.warning("controller_failed", url=url, error=str(error)),
+            on_trouble=lambda url, error: self.log.event("controller_failed", url=url, error=str(error)),
         )
         self.nursery = nursery
         self.clock = clock
@@ -142,7 +138,8 @@ class GatewayShell:
         self._request_share = FairShare(MAX_REQUESTS, reserved=True)
         self._call_share = FairShare(MAX_CALLS, reserved=True)
         self._replica_selector = ReplicaSelector(self.cluster)
-        self._links: dict[int, Link] = {}
+        self.links = AcceptedLinks()
+        self.log = EventLog()
         self._heavy_requests = HeavyRequests()
         self._checking: dict[int, str] = {}
         """Clients whose batches a task checks, since these decompress to much, and their principals. A client may be
@@ -150,25 +147,12 @@ class GatewayShell:
         self._resting = Seats(sys.maxsize, 1)
         self._unfolding = Seats(1, 1)
         self._requests: dict[int, int] = {}
-        self._wake = trio.Event()
-        self._timer = math.inf
+        self._wakeup = Wakeup()
         self._change = trio.Event()
-        self._log = structlog.get_logger()
         self.on_own_acks: Callable[[Message], None] = lambda _: None
         self.on_settled: Callable[[Link], None] = lambda _: None
         """Called when acks or an answer were sent to a client."""
-        self.requests: dict[str, int] = {}
-        """Messages of clients, by op, for the metrics."""
-
-    @property
-    def connections(self) -> int:
-        """Clients that are connected."""
-        return len(self._links)
-
-    @property
-    def links(self) -> list[Link]:
-        """The links of the clients."""
-        return list(self._links.values())
+        self.counts = RequestCounts()
 
     def owes(self, link: Link) -> bool:
         """Whether a batch or a request of the client waits for its answer."""
@@ -185,7 +169,7 @@ class GatewayShell:
         self.subscriptions.on_link_opened(link.source, principal)
         by_connection = principal == ANONYMOUS and not strangers_are_one
         self._tenants[link.source] = principal, link.source if by_connection else 0
-        self._links[link.source] = link
+        self.links.add(link)
         self._requests[link.source] = 0
 
     def tenant_of(self, source: int) -> Tenant:
@@ -196,7 +180,7 @@ class GatewayShell:
         """Forget a client that has disconnected, and end what it waits for."""
         source = link.source
         gone = Unreachable("the client is gone")
-        self._links.pop(source, None)
+        self.links.remove(link)
         do_all(
             partial(self.router.on_link_closed, source),
             partial(self.subscriptions.on_link_closed, source),
@@ -215,7 +199,7 @@ class GatewayShell:
                 merge = self.router.in_flight > 0
                 self._on_produce(link, message, now)
                 if merge:  # others are on their way: what comes in this turn travels together
-                    self._schedule_turn()
+                    self._wakeup.wake()
                 else:
                     self._flush(now)
             case Credit():
@@ -279,7 +263,7 @@ class GatewayShell:
         """Count the cost of a client's request, and log a principal that asks for much."""
         line = self._heavy_requests.count(self._tenants[link.source][0], link.remote, op, cost, self.clock())
         if line is not None:
-            logs.perform(line)
+            self.log.perform(line)
 
     def on_request(self, link: Link, message: Message) -> None:
         """Count a client's request that is not on the hot path."""
@@ -329,7 +313,7 @@ class GatewayShell:
 
     def on_peer_up(self, node: NodeId) -> None:
         """A link to a replica server is open."""
-        self._log.info("replica_link_up", peer=node)
+        self.log.event("replica_link_up", peer=node)
         self.router.on_peer_up(node)
         self._changed()
 
@@ -340,7 +324,7 @@ class GatewayShell:
 
     def on_controller_up(self) -> None:
         """Watch the metadata of the active controller, to which there is a link now."""
-        self._log.info("controller_link_up")
+        self.log.event("controller_link_up")
         link = self.controllers.link
 
         def done(answer: Message | TidelogError) -> None:
@@ -376,7 +360,7 @@ class GatewayShell:
     def _changed(self) -> None:
         self._change.set()
         self._change = trio.Event()
-        self._schedule_turn()
+        self._wakeup.wake()
 
     def _reader_of(self, source: int) -> ReaderId:
         return ReaderId(self._tenants.get(source, ("", OWN)), source)
@@ -389,7 +373,7 @@ class GatewayShell:
         read = replace(message, max_wait_ms=0, hard_limit=False)
 
         def first(answer: Message | TidelogError) -> None:
-            if isinstance(answer, ReadAnswer) and not len(answer.payload) and source in self._links:
+            if isinstance(answer, ReadAnswer) and not len(answer.payload) and source in self.links.by_source:
                 now = self.clock()
                 if now < until:
                     token = next(self._poll_tokens)
@@ -437,7 +421,7 @@ class GatewayShell:
                 done(answer)
 
         self.reads.ask(copy, replace(message, leader_epoch=state.leader_epoch), reader, timeout_s, first)
-        self._schedule_turn_before(self.reads.deadline())
+        self._wakeup.wake_before(self.reads.deadline())
 
     def ask_leader(
         self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: ReaderId = OWN_READER
@@ -465,11 +449,11 @@ class GatewayShell:
         else:
             request = replace(message, leader_epoch=state.leader_epoch)
             self.reads.ask(state.leader, request, reader, timeout_s, done)
-            self._schedule_turn_before(self.reads.deadline())
+            self._wakeup.wake_before(self.reads.deadline())
 
     def _is_gone(self, reader: ReaderId) -> bool:
         """Whether the client that a read is for has closed its connection; then nothing more is sent for it."""
-        return reader.source != OWN and reader.source not in self._links
+        return reader.source != OWN and reader.source not in self.links.by_source
 
     def _may_pass(self, message: Read | ListOffset, error: TidelogError, reader: ReaderId) -> bool:
         """Whether to try again: the error is retriable, or the leader's metadata lag behind those here."""
@@ -511,35 +495,23 @@ class GatewayShell:
 
     # --- effects and time -----------------------------------------------------------------------------------
 
-    def _schedule_turn(self) -> None:
-        self._wake.set()
-
-    def _schedule_turn_before(self, deadline: float | None) -> None:
-        if deadline is not None and deadline < self._timer:
-            self._schedule_turn()
-
     def _perform(self, effects: list[Subscribed]) -> None:
         for effect in effects:
             match effect:
-                case Post(source, message):
-                    if (link := self._links.get(source)) is not None:
-                        link.post(message)
+                case Answer() | Post():
+                    self.links.perform(effect)
                 case Call(to, token, message, timeout_s):
                     assert isinstance(message, Read)
                     self._ask_for_many(to, token, message, timeout_s)
                 case Polled():
                     self._on_polled(effect)
-                case Answer(source, id, message):
-                    if (link := self._links.get(source)) is not None:
-                        assert isinstance(message, Message | TidelogError)
-                        link.answer(id, message)
         subscriptions = self.subscriptions
         while subscriptions.joined:
             token, source = subscriptions.joined.pop()
             self.reads.join(token, self._reader_of(source))
         while subscriptions.given_up:
             self.reads.give_up(subscriptions.given_up.pop())
-        self._schedule_turn_before(subscriptions.deadline())
+        self._wakeup.wake_before(subscriptions.deadline())
 
     def _ask_for_many(self, to: NodeId, token: int, read: Read, timeout_s: float) -> None:
         """Send a read that subscriptions and waiting reads may share."""
@@ -558,36 +530,37 @@ class GatewayShell:
             self.reads.ask_shared(token, to, read, reader, timeout_s, done)
 
     async def run_turns(self) -> None:
-        """Flush the router after every turn with input, and call the cores at their deadlines, until cancelled."""
+        """Flush the router after every turn with input, and call the cores at their deadlines, until cancelled.
+
+        Handling messages inline is right for a gateway because each message concerns one client and one partition,
+        and nothing has to be durable before it is sent on. Turns are for throughput: this task runs once per turn of
+        the scheduler, after the reader tasks, so that the batches of one turn travel in one message. While nothing is
+        in flight a batch would only be delayed by that, and ``on_message`` flushes at once."""
         while True:
             deadlines = self.router.deadline(), self.subscriptions.deadline(), self.reads.deadline()
             times = [t for t in deadlines if t is not None]
-            self._timer = min(times, default=math.inf)
-            with trio.move_on_at(self._timer):
-                await self._wake.wait()
-            self._wake = trio.Event()
+            await self._wakeup.sleep(min(times, default=None))
             now = self.clock()
             with burst():
-                if now >= self._timer:
+                if now >= self._wakeup.deadline:
                     self.router.on_tick(now)
                     self._perform(self.subscriptions.on_tick(now))
                     self.reads.on_tick(now)
                 self._flush(now)
 
     def _flush(self, now: float) -> None:
+        links = self.links.by_source
         for effect in self.router.flush(now):
             if isinstance(effect, Send):
                 self.peers.post(effect.to, effect.message)
             elif isinstance(effect, Event):
-                logs.perform(effect)
-            elif (link := self._links.get(effect.source)) is not None:
+                self.log.perform(effect)
+            elif (link := links.get(effect.source)) is not None:
                 link.post(effect.message)
                 self.on_settled(link)
             elif effect.source == OWN:
                 self.on_own_acks(effect.message)
-        deadline = self.router.deadline()
-        if deadline is not None and deadline < self._timer:
-            self._schedule_turn()
+        self._wakeup.wake_before(self.router.deadline())
 
 
 def _first_batches(answer: ReadAnswer, max_bytes: int) -> ReadAnswer:

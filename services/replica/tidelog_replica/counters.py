@@ -1,55 +1,84 @@
-"""What one replica server has done since it started, for its metrics; no rule goes by any of it."""
+"""Counters of one replica server since its start. They are for the metrics; no rule of replication depends on
+them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tidelog.sansio.counters import DURATIONS_S, LATENCIES_S, Histogram
-
-
-def _latencies() -> Histogram:
-    return Histogram(LATENCIES_S)
-
-
-def _durations() -> Histogram:
-    return Histogram(DURATIONS_S)
+from tidelog.sansio.counters import DURATIONS_S, Histogram, counter, histogram
 
 
 @dataclass(slots=True)
-class Counts:
-    """Times are seconds. "Led", "followed": of partitions led, followed here."""
+class ReplicaCounts:
+    """Counters of one replica server."""
 
-    produced_batches: int = 0
-    """Taken by leaders here; a repeated batch is not taken again."""
-    produced_records: int = 0
-    produced_bytes: int = 0
-    produce_refusals: dict[str, int] = field(default_factory=dict)
-    """Batches that were answered with an error, by its code."""
-    commits: Histogram = field(default_factory=_latencies)
-    """From a batch's being taken until it is committed, led."""
-    fetches: dict[str, int] = field(default_factory=dict)
-    """Of followers, served; by follower."""
-    notices: dict[str, int] = field(default_factory=dict)
-    """To idle followers, one for each partition that had something new; by follower."""
-    fetched_bytes: dict[str, int] = field(default_factory=dict)
-    """Sent with the answers to fetches, and with notices; by follower."""
-    fetch_times: Histogram = field(default_factory=_latencies)
-    """From a fetch of this server's until its answer has come."""
-    replicated_batches: int = 0
-    """Taken from leaders, followed."""
-    replicated_bytes: int = 0
-    catch_ups: Histogram = field(default_factory=_durations)
-    """From a replica's learning that it is not in sync until it learns that it is, followed."""
-    reads: int = 0
-    """Of clients, answered without an error."""
-    read_bytes: int = 0
-    events: dict[str, int] = field(default_factory=dict)
-    """Lines of the log, by name."""
-    group_generations: int = 0
-    """Begun, of consumer groups coordinated here."""
-    group_expelled: int = 0
-    """Their members that were put out."""
-    group_commits: int = 0
-    """Taken."""
-    group_commit_refusals: dict[str, int] = field(default_factory=dict)
-    """Commits answered with an error, by its code."""
+    catch_ups: Histogram = histogram(
+        "tidelog_follower_catch_up_seconds",
+        "From a replica's learning here that it is not in sync until it learns that it is again: follower"
+        " catch-up time.",
+        DURATIONS_S,
+    )
+    commits: Histogram = histogram(
+        "tidelog_commit_latency_seconds",
+        "From the append of a produced batch at its leader here until it is committed: commit latency.",
+    )
+    produced_batches: int = counter("tidelog_replica_produced_batches", "batches", "Batches taken from producers.")
+    """A repeated batch counts once."""
+    produced_records: int = counter("tidelog_replica_produced_records", "records", "Records in them.")
+    produced_bytes: int = counter("tidelog_replica_produced_bytes", "bytes", "Their size.")
+    produce_refusals: dict[str, int] = counter(
+        "tidelog_replica_produce_errors", "errors", "Batches answered with an error, by its code.", "code"
+    )
+    fetches: dict[str, int] = counter(
+        "tidelog_replica_fetches", "fetches", "Fetches of followers that were served here.", "follower"
+    )
+    notices: dict[str, int] = counter(
+        "tidelog_replica_notices",
+        "notices",
+        "Notices to idle followers, one for each partition that had something new.",
+        "follower",
+    )
+    fetched_bytes: dict[str, int] = counter(
+        "tidelog_replica_fetched_bytes", "bytes", "Sent to followers, with answers and notices.", "follower"
+    )
+    fetch_times: Histogram = histogram(
+        "tidelog_replica_fetch_latency_seconds",
+        "From a fetch of this server's until the leader's answer is here; leaders answer at once: fetch latency.",
+    )
+    replicated_batches: int = counter("tidelog_replica_replicated_batches", "batches", "Batches taken from leaders.")
+    replicated_bytes: int = counter("tidelog_replica_replicated_bytes", "bytes", "Their size.")
+    reads: int = counter("tidelog_replica_reads", "reads", "Reads of clients that were answered without an error.")
+    read_bytes: int = counter("tidelog_replica_read_bytes", "bytes", "Sent with these answers.")
+    ended_transactions: dict[str, int] = counter(
+        "tidelog_replica_ended_transactions",
+        "transactions",
+        "Transactions that came to their end here, committed or aborted.",
+        "outcome",
+        ("committed", "aborted"),
+    )
+    group_generations: int = counter(
+        "tidelog_group_generations",
+        "generations",
+        "Generations begun: whenever some member was to be told something new. Rebalances consist of one to a few.",
+    )
+    group_expelled: int = counter(
+        "tidelog_group_expelled_members",
+        "members",
+        "Members put out: not heard of for their session timeout, or too slow to give partitions up.",
+    )
+    group_commits: int = counter(
+        "tidelog_group_commits", "commits", "Commits taken, each of one or several positions."
+    )
+    group_commit_refusals: dict[str, int] = counter(
+        "tidelog_group_commit_errors", "commits", "Commits refused by the coordinator, by the code.", "code"
+    )
+
+
+@dataclass(slots=True)
+class FlushCounts:
+    """Counters of the threads that sync logs."""
+
+    flushes: Histogram = histogram(
+        "tidelog_replica_flush_seconds",
+        "Syncing a log, with those that were synced together with it: disk flush latency.",
+    )

@@ -17,7 +17,7 @@ from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produced
 
-from tidelog_replica.counters import Counts
+from tidelog_replica.counters import ReplicaCounts
 from tidelog_replica.jobs import Job, Jobs
 from tidelog_replica.storage.log import Flush
 
@@ -86,7 +86,7 @@ class Effects:
         self._notices: dict[int, _Notices] = {}
         self._calls: dict[int, OnAnswer] = {}
         self._tokens = 0
-        self.counts = Counts()
+        self.counts = ReplicaCounts()
         """What has happened, for the metrics."""
         self.stopping = False
         """The process is to end."""
@@ -154,7 +154,6 @@ class Effects:
 
     def event(self, name: str, **fields: Any) -> None:
         """Log a transition."""
-        count(self.counts.events, name)
         self._effects.append(Event(name, fields))
 
     def drain(self) -> list[Effect]:

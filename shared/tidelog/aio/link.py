@@ -21,7 +21,7 @@ from websockets.typing import Subprotocol
 
 from tidelog.client.loop import Handler
 from tidelog.errors import TidelogError, Unreachable
-from tidelog.net.tls import TlsFiles, why_failed
+from tidelog.net.tls import TlsFiles, handshake_failure
 from tidelog.wire.codec import payload_size
 from tidelog.wire.messages import Hello, Message, Payload
 from tidelog.wire.session import (
@@ -280,7 +280,7 @@ async def _open(url: str, tls: TlsFiles) -> ClientConnection:
         why = "the port speaks TLS: use wss://" if status == NEEDS_TLS else f"refused with HTTP {status}"
         raise Unreachable(f"{url}: {why}") from error
     except (OSError, WebSocketException) as error:
-        raise Unreachable(f"{url}: {why_failed(error) or error}") from error
+        raise Unreachable(f"{url}: {handshake_failure(error) or error}") from error
     if websocket.subprotocol != SUBPROTOCOL:
         await websocket.close()
         raise Unreachable(f"{url}: the server does not speak {SUBPROTOCOL}")

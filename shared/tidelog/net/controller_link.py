@@ -1,9 +1,9 @@
 """The link to the active controller: find it, keep it, notice when it is no longer the active one.
 
-The controllers are tried in turn. Each says who it thinks is active (``describe_quorum``): if it is itself, the link
-is up; if it names another one, that one is tried next. While the link is up the question is asked again every
-``CHECK_S``, since a controller that was cut off from the others, or paused, does not say so by itself, and at once
-when it answers ``NOT_ACTIVE_CONTROLLER``.
+The controllers are tried in turn. Each is asked which controller is active (``describe_quorum``): if it names itself,
+the link is up; if it names another one, that one is tried next. While the link is up the question is repeated every
+``CHECK_S``, since a controller that was cut off from the others, or paused, does not report it, and at once when it
+answers ``NOT_ACTIVE_CONTROLLER``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Answered = Callable[[Message | TidelogError], None]
 
 class ControllerLink:
     """``link`` is the link to the active controller while there is one. ``on_message`` gets what it sends
-    (metadata updates). ``on_trouble`` hears which controller could not be reached or refused, and why: once, until
-    it changes or the link is up again."""
+    (metadata updates). ``on_trouble`` is called with a controller that could not be reached or refused, and the
+    reason: once, until the reason changes or the link is up again."""
 
     def __init__(
         self,
@@ -56,13 +56,13 @@ class ControllerLink:
         self._on_trouble = on_trouble
         self._troubles: dict[str, str] = {}
         self._in_want: dict[str, QuorumAnswer] = {}
-        """What controllers say that cannot elect one of them, since they run on old copies of their disks."""
+        """Answers of controllers that cannot elect a leader since they run on old copies of their disks."""
         self._changed = trio.Event()
         self._doubt = trio.Event()
 
     @property
     def in_want(self) -> QuorumAnswer | None:
-        """What a controller says of the group when none can be active for want of disks (``disks_needed``)."""
+        """A controller's answer about the group, if none can be active since disks are missing (``disks_needed``)."""
         return None if self.link is not None else next(iter(self._in_want.values()), None)
 
     async def run(self) -> None:
@@ -87,15 +87,15 @@ class ControllerLink:
             done(Unreachable("no active controller is known"))
             return
 
-        def look(answer: Message | TidelogError) -> None:
+        def check(answer: Message | TidelogError) -> None:
             if isinstance(answer, TidelogError) and answer.code in ("NOT_ACTIVE_CONTROLLER", "REQUEST_TIMED_OUT"):
                 self._doubt.set()
             done(answer)
 
-        self.link.start_call(request, timeout_s, look)
+        self.link.start_call(request, timeout_s, check)
 
     async def call(self, request: Message, timeout_s: float) -> Message:
-        """Ask whoever is the active controller, waiting for one to be found, again after errors that may pass.
+        """Ask the active controller. Wait until one is found, and try again after errors that may pass.
         Raises ``TidelogError``: the controller's refusal, or the last error when the time is over. It has
         ``unknown_outcome`` when an earlier try was sent whose answer never came: it may have been done."""
         end = trio.current_time() + timeout_s
@@ -120,8 +120,8 @@ class ControllerLink:
         raise last
 
     async def _hold(self, url: str) -> tuple[bool, str | None]:
-        """One controller's link, for as long as it is the active one. Returns whether it was, and the address
-        of the one that it names instead."""
+        """Hold the link to one controller as long as it is the active one. Return whether it was, and the address of
+        the controller that it names instead."""
 
         def handle(_link: Link, _id: int | None, message: Message) -> None:
             self._on_message(message)
@@ -168,7 +168,7 @@ class ControllerLink:
         return False, named[0] if named else None
 
     async def _wait_doubt(self, link: Link) -> None:
-        """Until it is time to ask again. Raises ``Unreachable`` when the link is closed meanwhile."""
+        """Wait until it is time to ask again. Raises ``Unreachable`` when the link is closed meanwhile."""
         self._doubt = doubt = trio.Event()
         async with trio.open_nursery() as nursery:
 

@@ -1,7 +1,7 @@
 """A certificate authority of one folder, for development and tests. Needs the package ``cryptography``.
 
-``ca.pem`` and ``ca.key`` are the authority; every certificate is ``NAME.pem`` with its key ``NAME.key``, and says in
-its alternative names whom it is for (``tidelog.net.tls``). All keys are on P-256, readable by their owner only.
+``ca.pem`` and ``ca.key`` are the authority; every certificate is ``NAME.pem`` with its key ``NAME.key``. Its
+alternative names name its holder (``tidelog.net.tls``). All keys are on P-256, readable by their owner only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidelog.errors import ConfigError
 from tidelog.net.tls import URI, NodeIdentity, TlsOptions
 
 EARLIER = timedelta(minutes=5)
-"""Certificates hold from so long before they were made on: clocks differ."""
+"""Certificates are valid from so long before they were made, since clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Authority:
 
     @property
     def ca(self) -> Path:
-        """Its own certificate: what everybody trusts."""
+        """The file of the authority's own certificate, which all ends trust."""
         return self.folder / "ca.pem"
 
     def files(self, name: str) -> TlsOptions:
-        """The files of the certificate of that name."""
+        """Return the files of the certificate ``name``."""
         return TlsOptions(str(self.ca), str(self.folder / f"{name}.pem"), str(self.folder / f"{name}.key"))
 
     def issue(
@@ -50,7 +50,7 @@ class Authority:
         now: datetime,
         lasts: timedelta,
     ) -> TlsOptions:
-        """Make (or make anew) the certificate ``name``, for these identities at these hosts, good for both ends of a
+        """Make (or replace) the certificate ``name`` for these identities at these hosts, valid for both ends of a
         connection. A negative time makes one that has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = [
@@ -72,7 +72,7 @@ class Authority:
 
 
 def open_authority(folder: Path, now: datetime, lasts: timedelta, name: str = "Tidelog development CA") -> Authority:
-    """The authority of the folder; a new one where there is none. Raises ``ConfigError``."""
+    """Return the authority of the folder, a new one if there is none. Raises ``ConfigError``."""
     certificate, key = folder / "ca.pem", folder / "ca.key"
     if certificate.exists() or key.exists():
         try:
@@ -138,7 +138,7 @@ def _pem(made: ec.EllipticCurvePrivateKey | x509.Certificate) -> bytes:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """In one step, so that nobody ever reads half of it."""
+    """Write a file in one step, so that no reader sees half of it."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

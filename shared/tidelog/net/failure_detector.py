@@ -1,4 +1,4 @@
-"""Whether the other side of a connection still lives, judged by how fast it has answered pings.
+"""Failure detector: whether the other side of a connection is alive, from how fast it has answered pings.
 
 An accrual failure detector (Hayashibara et al., "The phi accrual failure detector", SRDS 2004): the patience follows
 what was measured on this very connection. A peer that was silent for a third of the least patience is pinged, and
@@ -9,9 +9,9 @@ paper has a normal distribution: pauses of a process are rare and long, and hard
 
 A connection that is younger than ``LEARNING_S`` has too few samples: its patience is ``most_s``.
 
-An observer that is late itself judges nobody: the time by which it was later than it had planned does not count as
-silence. Where it is late when the patience ends, it looks once more, ``LOOK_S`` later: the answer may be waiting in
-its own socket.
+An observer that is late itself does not blame the peer: the time by which it was later than planned does not count as
+silence. If it is late when the patience ends, it checks once more, ``LOOK_S`` later: the answer may be waiting in its
+own socket.
 
 Times are seconds of the caller's monotonic clock.
 """
@@ -28,12 +28,12 @@ FACTOR = 4.0
 REMEMBERED_S = 300.0
 """Answers count for so long."""
 LATE_S = 0.02
-"""An observer that is later than this looks once more."""
+"""An observer that is later than this checks once more."""
 LOOK_S = 0.05
 TICK_S = 1e-4
-"""Less than this of the patience left is nothing left."""
+"""If less than this is left of the patience, the patience has ended."""
 LEARNING_S = 5.0
-"""A connection is so old before its samples say enough."""
+"""A younger connection has too few samples."""
 
 
 class Patience(NamedTuple):
@@ -44,7 +44,7 @@ class Patience(NamedTuple):
 
 
 class FailureDetector:
-    """Of one connection, which was opened ``now``."""
+    """The detector of one connection, which was opened ``now``."""
 
     def __init__(self, bounds: Patience, now: float) -> None:
         self._least_s = min(bounds)
@@ -55,15 +55,15 @@ class FailureDetector:
         self._pinged_at: float | None = None
         """When the ping without an answer was sent, moved on by the observer's own lateness."""
         self._look_at: float | None = None
-        """When to look once more, after the patience has ended."""
+        """When to check once more, after the patience has ended."""
         self._slowest: deque[tuple[float, float]] = deque()
         """Answers as (when it came, how long it took), the slowest first; none that is older and faster than another,
         since it would never decide."""
 
     def judge(self, now: float, late_s: float, heard_at: float, answered_at: float | None) -> Verdict:
-        """What is to be done: "ping" the peer, give it up ("dead"), or nothing (""). ``late_s``: by how much this
-        call comes later than planned. ``heard_at``: when something came last; ``answered_at``: when something came
-        first after the last ping; None: nothing has."""
+        """Return what to do: "ping" the peer, close the link ("dead"), or nothing (""). ``late_s``: by how much this
+        call is later than planned. ``heard_at``: when something was received last. ``answered_at``: when something
+        was received first after the last ping; None: nothing has."""
         if self._pinged_at is not None and answered_at is not None:
             self._observe(answered_at, max(0.0, answered_at - self._pinged_at - late_s))
             self._pinged_at = None
@@ -81,7 +81,7 @@ class FailureDetector:
         return "ping"
 
     def patience_s(self, now: float) -> float:
-        """For how long the peer may be silent before it counts as dead."""
+        """Return for how long the peer may be silent before it counts as dead."""
         while self._slowest and self._slowest[0][0] < now - REMEMBERED_S:
             self._slowest.popleft()
         if now < self._learnt_at:
@@ -94,7 +94,7 @@ class FailureDetector:
         return self._slowest[0][1] if self._slowest else 0.0
 
     def due_at(self, now: float, heard_at: float) -> float:
-        """When to ask for a judgement next."""
+        """Return when to call ``judge`` next."""
         if self._look_at is not None and self._look_at > now:
             return self._look_at
         if self._pinged_at is not None:

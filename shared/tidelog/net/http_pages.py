@@ -1,4 +1,4 @@
-"""Plain HTTP on a service's WebSocket port: a request that does not ask for WebSocket gets a page, or is told off.
+"""Plain HTTP on a service's WebSocket port: a request that does not ask for WebSocket gets a page, or an error.
 
 Sans-I/O: the head of a request in, the whole answer out. One request per connection; bodies are not read.
 """
@@ -12,12 +12,12 @@ from tidelog.net.transport import SUBPROTOCOL, Page, Pages
 
 NO_ORIGINS = Origins()
 METRICS_PATH = "/metrics"
-"""Shown to those only who name this port as its own (``Origins.knows``)."""
+"""Shown only if the request names this port by a known name (``Origins.knows``)."""
 
 
 def answer(head: bytes, pages: Pages, origins: Origins = NO_ORIGINS) -> bytes | None:
-    """The answer to a request with this head. None where it asks for WebSocket and may, or is no HTTP request: the
-    handshake judges that. Raises what a page raises."""
+    """Return the answer to a request with this head. None if it asks for WebSocket and may, or if it is not an HTTP
+    request: the handshake handles these. Raises what a page raises."""
     connection = h11.Connection(h11.SERVER)
     try:
         connection.receive_data(head)

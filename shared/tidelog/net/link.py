@@ -33,7 +33,7 @@ import trio
 from tidelog.errors import ProtocolError, TidelogError, Unreachable, without_frames
 from tidelog.net.failure_detector import FailureDetector, Patience
 from tidelog.net.send_queue import ACCEPTED_TURN_S, CONNECTED_TURN_S, OUTBOX_BYTES, SendQueue, Turn, burst
-from tidelog.net.tls import CLIENT, check_peer
+from tidelog.net.tls import CLIENT, refuse_peer
 from tidelog.net.transport import Accepting, Connection, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
 from tidelog.wire.proof import NONCE_BYTES, Prover
@@ -54,19 +54,20 @@ __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "conn
 SEND_TIMEOUT_S = 10.0
 """A send that takes longer drops the link."""
 PATIENCE = Patience(15.0, 15.0)
-"""A peer that is silent for so long is gone, if nobody says otherwise."""
+"""The default: a peer that is silent for so long is gone."""
 CLOSE_TIMEOUT_S = 2.0
 SETTLING_TURNS = 5
-"""One to hear of what has arrived, one to read it; and some for what this process itself is about to send."""
+"""Turns of the scheduler before requests time out: one to learn what has arrived, one to read it, and some for what
+this process itself is about to send."""
 GOING_AWAY, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1011, 1013
 
 Authenticate = Callable[[Hello, Connection], "TidelogError | None"]
-"""Why somebody who says this over that connection is not let in."""
+"""Returns the refusal of a hello over that connection; None if it is accepted."""
 Handler = Callable[["Link", int | None, Message], None]
-"""Called inline with what the peer sent: must not block. A ``TidelogError`` that it raises answers the request."""
+"""Called inline with a message of the peer; must not block. A ``TidelogError`` that it raises answers the request."""
 
 OnRefused = Callable[["Link", Message, TidelogError], None]
-"""Hears what was refused to the peer before anybody else saw it: a hello, or an op that its role may not send."""
+"""Called with a message that the link refused by itself: a hello, or an op that the peer's role may not send."""
 
 _sources = itertools.count(1)
 
@@ -88,15 +89,15 @@ class Link:
     ) -> None:
         self._flow_control = flow_control
         self._stopped = False
-        """The reader waits until what is queued has been sent."""
+        """Whether the reader waits until what is queued has been sent."""
         self._detector = FailureDetector(patience, trio.current_time())
         self.source = next(_sources)
         """Unique number of this link in this process."""
         self.peer: Hello | Welcome
-        """Who is on the other side (set when the link opens)."""
+        """The hello or welcome of the other side (set when the link opens)."""
         self.remote = connection.remote
         self.identities = connection.identities
-        """Whom the peer's certificate names; None where none is asked for."""
+        """The identities in the peer's certificate; None if none is asked for."""
         self.error: TidelogError | None = None
         """Why the link ended."""
         self._connection = connection
@@ -114,17 +115,17 @@ class Link:
 
     @property
     def closed(self) -> bool:
-        """The link has ended, or ``close`` was called: nothing more is sent."""
+        """Whether the link has ended, or ``close`` was called: nothing more is sent."""
         return self._close is not None or self._ended.is_set()
 
     @property
     def sent_bytes(self) -> int:
-        """All that was sent over it, or waits to be."""
+        """Bytes that were sent over the link, or wait to be."""
         return self._outbox.taken_bytes
 
     @property
     def patience_s(self) -> float:
-        """For how long the peer may be silent before the link is given up, by how fast it has answered so far."""
+        """For how long the peer may be silent before the link is closed; it follows how fast the peer answered."""
         return self._detector.patience_s(trio.current_time())
 
     # --- what its users call -----------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class Link:
         return result
 
     def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
-        """``call`` with a callback: ``done`` is called exactly once, inline, maybe before this returns."""
+        """Send a request; ``done`` is called exactly once with the answer or the error, maybe before this returns."""
         self._ask(request, timeout_s, done)
 
     def _ask(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> int:
@@ -196,7 +197,7 @@ class Link:
             self._outbox.stop_waiting()
 
     async def wait_closed(self) -> None:
-        """Until the link has ended."""
+        """Wait until the link has ended."""
         await self._ended.wait()
 
     # --- performing --------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ class Link:
             self.answer(id, error)
 
     def _drop(self, code: int, error: TidelogError) -> None:
-        """End now, whatever is queued."""
+        """End the link now. Queued messages are lost."""
         self.error = self.error or error
         if self._close is None:
             self._close = (code, error.message)
@@ -253,15 +254,15 @@ class Link:
     # --- running -----------------------------------------------------------------------------------------
 
     async def wait_open(self) -> None:
-        """Until hello was answered. Raises why it was not: ``BrokerError``, ``TimedOut``, ``Unreachable`` …"""
+        """Wait until hello was answered. Raises the refusal (``BrokerError``), ``TimedOut`` or ``Unreachable``."""
         await self._opened.wait()
         if self._session.peer is None:
             assert self.error is not None
             raise self.error
 
     async def run(self) -> None:
-        """Until the connection has ended and is closed. A fault of ours (an exception of a handler or callback) is
-        raised, after the connection was closed with 1011; what the network or the peer does is not."""
+        """Run the link until the connection is closed. An exception of a handler or callback is raised, after the
+        connection was closed with 1011; faults of the network or the peer are not."""
         self._connection.on_urgent = self._outbox.wake
         ending = (GOING_AWAY, "going away")
         try:
@@ -320,7 +321,7 @@ class Link:
         await trio.sleep_forever()  # closing: the writer, or the deadline, ends it
 
     async def _wait_until_sent(self) -> None:
-        """Read nothing until the outbox has room. What the peer sends meanwhile, pongs too, is not heard."""
+        """Read nothing until the outbox has room. The peer's messages, pongs too, are not received meanwhile."""
         self._stopped = True
         while not self._outbox.has_room and self._close is None:
             await self._outbox.wait_room()
@@ -375,13 +376,12 @@ class Link:
 async def connect_link(
     transport: Transport, url: str, hello: Hello, handler: Handler | None = None, patience: Patience = PATIENCE
 ) -> AsyncIterator[Link]:
-    """An open link to ``url``, closed at the end of the block or when the peer is silent for longer than
-    ``patience`` allows. The
-    block is not cancelled when the link breaks: its calls raise ``Unreachable``, and ``wait_closed`` returns. Raises
-    ``Unreachable`` when there is no connection, what hello was refused with, or, unless it is a client that says
-    hello, why the server is not who it says."""
+    """Open a link to ``url``. It is closed at the end of the block, or when the peer is silent for longer than
+    ``patience`` allows. The block is not cancelled when the link breaks: its calls raise ``Unreachable``, and
+    ``wait_closed`` returns. Raises ``Unreachable`` if there is no connection, and the refusal of the hello. A service
+    also checks the server: raises if its certificate does not name it."""
     connection = await transport.connect(url)
-    trust = None if hello.role == CLIENT else lambda welcome: check_peer(welcome, connection.identities)
+    trust = None if hello.role == CLIENT else lambda welcome: refuse_peer(welcome, connection.identities)
     prover = None if hello.role == CLIENT else _prover(transport, (url,))
     session = Session(trio.current_time(), trust=trust, prover=prover)
     link = Link(connection, session, handler, patience=patience)
@@ -409,7 +409,7 @@ async def serve_links(
     handler: Handler,
     *,
     allowed: Mapping[str, frozenset[str]],
-    authenticate: Authenticate = lambda hello, connection: check_peer(hello, connection.identities),
+    authenticate: Authenticate = lambda hello, connection: refuse_peer(hello, connection.identities),
     on_open: Callable[[Link], None] | None = None,
     on_close: Callable[[Link], None] | None = None,
     on_refused: OnRefused | None = None,
@@ -418,11 +418,12 @@ async def serve_links(
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     **accepting: Unpack[Accepting],
 ) -> None:
-    """Accept links until cancelled; reports the URL. ``authenticate``, then ``welcome`` decide about each hello.
-    ``allowed``: ops by role; others are answered ``FORBIDDEN``, other roles refused. ``on_open`` and ``on_close`` are
-    called once each per link whose hello was accepted. ``own_urls``: if the transport has a secret, whoever connects
-    must prove that it has it, and must have dialed one of these or the address at which it was accepted.
-    ``flow_control``: see the module. Raises ``ConfigError`` when the port is in use."""
+    """Accept links until cancelled; report the URL. Raises ``ConfigError`` when the port is in use.
+
+    ``authenticate``, then ``welcome`` decide about each hello. ``allowed``: ops by role; others are answered
+    ``FORBIDDEN``, other roles are refused. ``on_open`` and ``on_close`` are called once for each link whose hello was
+    accepted. ``own_urls``: if the transport has a secret, a peer must prove that it has it too, and must have dialed
+    one of these addresses or the one at which it was accepted. ``flow_control``: see the module."""
 
     async def on_connection(connection: Connection) -> None:
         def admit(hello: Hello) -> Welcome | TidelogError:

@@ -1,13 +1,13 @@
-"""Which web pages may connect: what the ``Origin`` of a handshake is held against (RFC 6454, RFC 6455 §10.2).
+"""Which web pages may connect: the check of a handshake's ``Origin`` (RFC 6454, RFC 6455 §10.2).
 
-A browser lets a page of any origin open a WebSocket to whatever its machine can reach, and only says whose page it
-is. So a page of another origin than the port itself is refused, unless it is named; a page of another port of this
-machine as well, whose programs may belong to others. Programs that are no browsers
-send no ``Origin``, or what they like: it does not say who anybody is, that is for authentication.
+A browser lets a page of any origin open a WebSocket to any address that its machine can reach, and only reports the
+page's origin. So a page of another origin than the port itself is refused, unless its origin is listed. That includes
+pages of other ports of this machine, which may belong to other people. Programs that are not browsers send no
+``Origin``, or an arbitrary one: it identifies nobody, which is the task of authentication.
 
 *The port itself* is the host and port that the page's own address names, as the header ``Host`` repeats it. Without
-TLS a name there proves nothing: whoever owns a name can have it lead here (DNS rebinding), and then it is his page.
-So without TLS the host is an address, or ``localhost``; a name has to be listed.
+TLS a name there proves nothing: the owner of any name can let it resolve to this address (DNS rebinding) and serve a
+page under it. So without TLS the host is an address, or ``localhost``; a name has to be listed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Judges the pages that come to one port."""
+    """The origins and names that one port accepts."""
 
     allowed: Collection[str] = ()
     """``https://app.example``, ``http://10.0.0.7:3000``; ``*``: pages of any origin."""
@@ -34,7 +34,7 @@ class Origins:
     """False: the port is for services, and no page may connect, not even its own."""
 
     def admits(self, origin: str, host: str) -> bool:
-        """Whether who sends these headers (empty: none) may connect."""
+        """Whether a request with these headers (empty: none) may connect."""
         if not origin or not self.browsers:
             return not origin
         if "*" in self.allowed or origin.lower() in {one.lower() for one in self.allowed}:
@@ -47,8 +47,7 @@ class Origins:
 
     def knows(self, host: str) -> bool:
         """Whether that ``Host`` is this port's own name: an address, ``localhost``, or one that is listed. Behind TLS
-        every name is, since the certificate proves it. A page whose name was made to lead here (DNS rebinding) names
-        itself."""
+        every name is, since the certificate proves it. A page under another name (DNS rebinding) sends that."""
         here = _split(f"http://{host}")
         if self.secure:
             return True
@@ -60,13 +59,13 @@ class Origins:
 
 
 def is_origin(text: str) -> bool:
-    """Whether it may stand in a list of allowed origins."""
+    """Whether the text may stand in a list of allowed origins."""
     page = _split(text)
     return text in ("*", "null") or (page is not None and text == f"{page.scheme}://{page.netloc}")
 
 
 def is_loopback(host: str) -> bool:
-    """Only this machine can reach the address. A name other than localhost may resolve to anything."""
+    """Whether only this machine can reach the address. A name other than localhost may resolve to any address."""
     if host == "localhost":
         return True
     try:

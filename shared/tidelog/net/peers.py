@@ -1,10 +1,10 @@
-"""Outgoing links to named nodes, one each: what the replica servers' and gateways' shells send through.
+"""Outgoing links of a service to named nodes, one for each node.
 
-A link is opened on demand, or kept open (``keep``): then it is opened as soon as the node has an address and opened
-again after a pause when it breaks. Requests made while it is being opened wait for it, up to ``WAITING`` of them.
-``on_down`` is called at once when a connection is refused or breaks; calls without an answer end with
-``Unreachable`` first. ``on_trouble`` hears why a link did not come up: once, until that changes or it does. A node
-that is silent is pinged, and its link breaks when it does not answer.
+A link is opened on demand, or kept open (``keep``): then it is opened as soon as the node has an address, and opened
+again after a pause when it breaks. Requests that are made while it is being opened wait for it, up to ``WAITING`` of
+them. ``on_down`` is called at once when a connection is refused or breaks; calls without an answer end with
+``Unreachable`` before that. ``on_trouble`` is called with the reason why a link did not open: once, until the reason
+changes or the link opens. A node that is silent is pinged, and its link breaks when it does not answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WAITING = 1000
 CONNECT_TIMEOUT_S = 2.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.5
 PATIENCE = Patience(2.0, 2.0)
-"""A server that is silent for so long on an open link hangs, or its host is cut off: the link is given up."""
+"""A server that is silent for so long on an open link hangs, or its host is cut off: the link is closed."""
 
 OnMessage = Callable[[NodeId, Message], None]
 Answered = Callable[[Message | TidelogError], None]
@@ -39,16 +39,16 @@ class _Peer:
     link: Link | None = None
     opening: bool = False
     trouble: str = ""
-    """Why the last try came to nothing; "" once the link is up."""
+    """Why the last try failed; "" once the link is open."""
     gone: bool = False
-    """It has another address now, or none: nobody hears of this link any more."""
+    """The node has another address now, or none: events of this link are not reported any more."""
     waiting: deque[Callable[[Link | None], None]] = field(default_factory=deque)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class Peers:
-    """All outgoing links of a process. Every method is to be called once ``run`` runs; when that is over, as in a
-    process that ends and has something half done, nobody can be reached."""
+    """All outgoing links of a process. Methods may be called once ``run`` runs. When ``run`` has ended, as in a
+    process that is ending, no node can be reached."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class Peers:
             self._over = True
 
     def set_addresses(self, urls: Mapping[NodeId, str]) -> None:
-        """The nodes that exist and where they are. A link to another address than the new one is closed."""
+        """Set the nodes that exist and their addresses. A link to a former address is closed."""
         for node, peer in list(self._peers.items()):
             if urls.get(node) != peer.url:
                 del self._peers[node]
-                self._end(peer)  # before anything comes up under the same name
+                self._end(peer)  # before a link opens under the same name
                 peer.gone = True
                 peer.scope.cancel()
         for node, url in urls.items():
@@ -99,16 +99,16 @@ class Peers:
                     self._open(self._peers[node])
 
     def knows(self, node: NodeId) -> bool:
-        """It has an address."""
+        """Whether the node has an address."""
         return node in self._peers
 
     def is_up(self, node: NodeId) -> bool:
-        """The link to this node is open."""
+        """Whether the link to this node is open."""
         peer = self._peers.get(node)
         return peer is not None and peer.link is not None
 
     def patience_s(self) -> dict[NodeId, float]:
-        """For how long each node to which a link is open may be silent."""
+        """Return for how long each node to which a link is open may be silent."""
         return {node: peer.link.patience_s for node, peer in self._peers.items() if peer.link is not None}
 
     def post(self, node: NodeId, message: Message) -> None:
@@ -153,7 +153,7 @@ class Peers:
         self._nursery.start_soon(self._hold, peer)
 
     async def _hold(self, peer: _Peer) -> None:
-        """One node's link: open it, keep it while it lasts; again and again with ``keep``."""
+        """Hold one node's link: open it, and wait until it ends; again and again with ``keep``."""
         pause_s = PAUSE_FIRST_S
         with peer.scope:
             while True:
@@ -166,7 +166,7 @@ class Peers:
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
     async def _hold_once(self, peer: _Peer) -> bool:
-        """Returns whether the link came up at all."""
+        """Open the link and wait until it ends. Return whether it opened at all."""
 
         def handle(_link: Link, _id: int | None, message: Message) -> None:
             if not peer.gone:
@@ -191,7 +191,7 @@ class Peers:
                     finally:
                         self._end(peer)  # at once: the closing of a silent connection takes a second
                     return True
-        except TidelogError as error:  # refused, or not who it should be
+        except TidelogError as error:  # refused, or another node than expected
             if not peer.gone and peer.trouble != str(error):
                 peer.trouble = str(error)
                 self._on_trouble(peer.node, error)

@@ -1,4 +1,4 @@
-"""What waits to be sent over one connection, and when it leaves.
+"""The queue of messages that wait to be sent over one connection, and the rule of when they are sent.
 
 Theory. Messages leave in the order in which they came, by one of two ways:
 
@@ -30,11 +30,11 @@ OUTBOX_MESSAGES = 16_384
 """More than this is not queued: the peer does not read."""
 ROOM_BYTES = 8 << 20
 ROOM_MESSAGES = 2_048
-"""Who can wait waits above this."""
+"""A sender that can wait waits while more is queued."""
 BURST_BYTES = 1 << 20
-"""What is handed to the connection at once, or a little more."""
+"""At about this size a send is complete."""
 BURST_CONNECTIONS = 8
-"""When so many have something to send it is sent, so that the first need not wait for all who get the same."""
+"""When so many connections have something to send it is sent, so that the first does not wait for all others."""
 
 FAIR_MESSAGES = 128
 """After so many messages a reader lets others run."""
@@ -46,7 +46,7 @@ Outgoing = tuple[bytes, Payload]
 
 
 class _Burst(threading.local):
-    """The outboxes that wait for the end of this thread's burst; None: there is none."""
+    """The queues that wait for the end of this thread's burst; None: there is no burst."""
 
     outboxes: list[SendQueue] | None = None
 
@@ -55,13 +55,13 @@ _burst = _Burst()
 
 
 def begin_burst() -> None:
-    """From now on collect; nothing happens in a burst. It must end before its task waits for anything."""
+    """Begin to collect, unless a burst has begun. The burst must end before its task waits for anything."""
     if _burst.outboxes is None:
         _burst.outboxes = []
 
 
 def end_burst() -> None:
-    """Send what was collected; nothing happens outside a burst."""
+    """Send what was collected, if a burst has begun."""
     outboxes, _burst.outboxes = _burst.outboxes, None
     for outbox in outboxes or ():
         outbox.flush()
@@ -69,7 +69,7 @@ def end_burst() -> None:
 
 @contextmanager
 def burst() -> Iterator[None]:
-    """What is queued in this block, which must not wait, leaves together at its end."""
+    """Send together, at the end of the block, what is queued in it. The block must not wait."""
     if _burst.outboxes is not None:
         yield
         return
@@ -81,7 +81,7 @@ def burst() -> Iterator[None]:
 
 
 class Turn:
-    """Of a reader: from the first message of what has arrived until it waits for more, or others are to run."""
+    """The turn of a reader: from the first message that has arrived until it waits for more, or others must run."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
@@ -89,7 +89,7 @@ class Turn:
         self._ends = math.inf
 
     def count(self) -> None:
-        """A message is here."""
+        """Count a message; the first one starts the time of the turn."""
         self._messages += 1
         if self._messages == 1:
             self._ends = trio.current_time() + self._longest_s
@@ -101,23 +101,23 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        """Others are to run."""
+        """Whether other tasks must run now."""
         return self._messages >= FAIR_MESSAGES or trio.current_time() >= self._ends
 
     def end(self) -> None:
-        """The next message begins another."""
+        """End the turn and its burst. The next message begins another turn."""
         end_burst()
         self._messages = 0
 
 
 class SendQueue:
-    """One connection's. The writer loops over ``send`` and ``wait_work``."""
+    """The send queue of one connection. The writer loops over ``send`` and ``wait_work``."""
 
     def __init__(self, connection: Connection) -> None:
         self.taken_bytes = 0
-        """All that was ever queued."""
+        """Bytes that were queued since the connection was opened."""
         self.sending_since: float | None = None
-        """When the writer began the send that it is in (trio's clock)."""
+        """When the writer began its present send (trio's clock); None while it does not send."""
         self._connection = connection
         self._messages: deque[Outgoing] = deque()
         self._bytes = 0
@@ -130,18 +130,18 @@ class SendQueue:
 
     @property
     def is_overfull(self) -> bool:
-        """More waits than a peer that reads would let wait; a single message never is too much."""
+        """Whether more waits than at a peer that reads. A single message is never too much."""
         count = len(self._messages)
         return count > 1 and (self._bytes > OUTBOX_BYTES or count > OUTBOX_MESSAGES)
 
     @property
     def is_filling(self) -> bool:
-        """So much waits that whoever asks for more has to wait."""
+        """Whether so much waits that the reader must not handle further messages."""
         return 2 * self._bytes > OUTBOX_BYTES or 2 * len(self._messages) > OUTBOX_MESSAGES
 
     @property
     def has_room(self) -> bool:
-        """A sender that can wait need not."""
+        """Whether a sender that can wait may queue a message now."""
         return self._bytes <= ROOM_BYTES and len(self._messages) <= ROOM_MESSAGES
 
     def put(self, head: bytes, payload: Payload) -> None:
@@ -160,7 +160,7 @@ class SendQueue:
                 begin_burst()
 
     def flush(self) -> None:
-        """The burst is over: send what is queued, without the writer where that is possible."""
+        """Send what is queued at the end of a burst, without the writer if that is possible."""
         self._in_burst = False
         if self.sending_since is None and self._connection.can_send_now:
             batch, size = self._take()
@@ -170,7 +170,7 @@ class SendQueue:
         self._work.set()
 
     async def send(self) -> None:
-        """The writer's turn: send some of what is queued. Raises ``Unreachable``."""
+        """Send some of what is queued; called by the writer. Raises ``Unreachable``."""
         batch, size = self._take()
         self.sending_since = trio.current_time()
         await self._connection.send_many(batch)
@@ -178,21 +178,21 @@ class SendQueue:
         self._give_room(size)
 
     def wake(self) -> None:
-        """The writer has something else to look at."""
+        """Wake the writer: the connection has something else to send, or is closing."""
         self._work.set()
 
     async def wait_work(self) -> None:
-        """The writer: until there is something to do."""
+        """Wait until there is something to do; called by the writer."""
         await self._work.wait()
         self._work = trio.Event()
 
     async def wait_room(self) -> None:
-        """Until there is room, perhaps; or ``stop_waiting``."""
+        """Wait until something was sent, or until ``stop_waiting``. The caller checks ``has_room`` again."""
         self._room = trio.Event() if self._room.is_set() else self._room
         await self._room.wait()
 
     def stop_waiting(self) -> None:
-        """The link ends: let go who waits for room."""
+        """Let waiting senders go on, since the link ends."""
         self._room.set()
 
     def _give_room(self, size: int) -> None:
@@ -201,7 +201,7 @@ class SendQueue:
             self._room.set()
 
     def _take(self) -> tuple[list[Outgoing], int]:
-        """What the next send is made of, and its length."""
+        """Take the messages of the next send out of the queue; return them and their size."""
         batch: list[Outgoing] = []
         size = 0
         while self._messages and size < BURST_BYTES:

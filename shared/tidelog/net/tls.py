@@ -1,9 +1,10 @@
-"""TLS of all planes: certificates from files, and who they say the other end is.
+"""TLS of all planes: certificates from files, and the identities that they name.
 
 A certificate *names* services and clients by URIs among its alternative names: ``tidelog:replica/r1``,
 ``tidelog:client/billing``; one without such URIs names the one whose role is its organizational unit and whose node
 is its common name. Between services each end checks that the other's certificate names what its hello or welcome
-says, so that nobody with a certificate of the cluster can pass for another. Who connects also checks the host name.
+says, so that no holder of a certificate of the cluster can pass for another. The end that connects also checks the
+host name.
 
 The files are read again when one of them has changed, before the next handshake: open connections go on. Files that
 do not go together (one is replaced, the other not yet) leave what was read before in force.
@@ -29,8 +30,8 @@ log = logging.getLogger("tidelog")
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """PEM files. ``ca``: who may have signed the other end's certificate; "": whom the system trusts. ``cert`` and
-    ``key``: one's own certificate (with the chain behind it) and its key, without a passphrase; "": none is shown."""
+    """PEM files. ``ca``: the authorities that may sign the other end's certificate; "": those that the system trusts.
+    ``cert`` and ``key``: the own certificate with its chain, and its key without a passphrase; "": none is shown."""
 
     ca: str = ""
     cert: str = ""
@@ -42,7 +43,7 @@ class TlsOptions:
 
 
 class NodeIdentity(NamedTuple):
-    """Somebody whom a certificate names."""
+    """A service or client that a certificate names."""
 
     role: str
     node: str
@@ -67,15 +68,15 @@ class TlsFiles:
 
     @property
     def can_accept(self) -> bool:
-        """There is a certificate to show to those who connect."""
+        """Whether there is a certificate to show to a peer that connects."""
         return bool(self._options.cert)
 
     def connecting(self) -> ssl.SSLContext:
-        """For the end that connects; it checks the host name."""
+        """Return the context for the end that connects; it checks the host name."""
         return self._current(self._for_connecting)
 
     def accepting(self) -> ssl.SSLContext:
-        """For the end that accepts."""
+        """Return the context for the end that accepts."""
         return self._current(self._for_accepting)
 
     def _current(self, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
@@ -129,7 +130,7 @@ class TlsFiles:
 
 
 def identities_of(certificate: Mapping[str, Any] | None) -> tuple[NodeIdentity, ...]:
-    """Whom a certificate (as ``SSLObject.getpeercert`` gives it) names; nobody without one."""
+    """Return the identities that a certificate (as ``SSLObject.getpeercert`` returns it) names; none without one."""
     if not certificate:
         return ()
     uris = [text for kind, text in certificate.get("subjectAltName", ()) if kind == "URI" and text.startswith(URI)]
@@ -141,9 +142,9 @@ def identities_of(certificate: Mapping[str, Any] | None) -> tuple[NodeIdentity, 
     return (NodeIdentity(role, node),) if role and node else ()
 
 
-def check_peer(peer: Hello | Welcome, identities: tuple[NodeIdentity, ...] | None) -> TidelogError | None:
-    """Why the other end is not who it says, as far as it is a service: its certificate names somebody else. None
-    where it is; also where there are no certificates (``identities`` is None). Whoever is a client may have any."""
+def refuse_peer(peer: Hello | Welcome, identities: tuple[NodeIdentity, ...] | None) -> TidelogError | None:
+    """Return the refusal of a service whose certificate does not name it; None if it does, or if there are no
+    certificates (``identities`` is None). A client may have any certificate."""
     if identities is None or peer.role == CLIENT or NodeIdentity(peer.role, peer.node) in identities:
         return None
     if not identities:
@@ -156,8 +157,8 @@ def check_peer(peer: Hello | Welcome, identities: tuple[NodeIdentity, ...] | Non
     return refuse("FORBIDDEN", f"the certificate is of {names}, and cannot speak for {peer.role}/{peer.node}")
 
 
-def why_failed(error: BaseException) -> str:
-    """Why a handshake came to nothing, in words that say what to do; "" where TLS has nothing to say."""
+def handshake_failure(error: BaseException) -> str:
+    """Describe why a handshake failed and what to do about it; "" if TLS was not the cause."""
     inner: BaseException | None = error
     while inner is not None and not isinstance(inner, ssl.SSLError):
         inner = inner.__cause__

@@ -1,5 +1,4 @@
-"""The network seam: messages over connections, as the services need them. ``net/websocket/transport.py`` is the real
-one."""
+"""The network seam: connections that carry messages. ``net/websocket/transport.py`` is the real implementation."""
 
 from __future__ import annotations
 
@@ -29,13 +28,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a port shows to plain HTTP."""
+    """An answer to a plain HTTP request."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
-    """More of them."""
+    """Further headers."""
 
 
 Pages = Mapping[str, Callable[[str], Page]]
@@ -47,15 +46,15 @@ class Accepting(TypedDict, total=False):
     """Options of ``Transport.serve``."""
 
     pages: Pages
-    """For whoever asks for a page instead."""
+    """Pages for requests that do not ask for WebSocket."""
     origins: Collection[str]
     """Web pages of these origins connect, too, besides those of the port itself (``net/origins.py``)."""
     hosts: Collection[str]
     """Names of the port itself."""
     browsers: bool
-    """Whether web pages connect at all; True if it is not said."""
+    """Whether web pages may connect at all; the default is True."""
     until: trio.Event
-    """When it is set nobody else is accepted; who is connected stays."""
+    """When it is set no more connections are accepted; open connections stay."""
 
 
 class Connection(Protocol):
@@ -66,15 +65,15 @@ class Connection(Protocol):
     local_url: str
     """Address at which this end accepted it; "" where this end connected."""
     identities: tuple[NodeIdentity, ...] | None
-    """Whom the peer's certificate names; None where none was asked for."""
+    """The identities in the peer's certificate; None if none was asked for."""
     on_wait: Callable[[], None]
     """``receive`` calls it when everything that has arrived was handed out, before it waits for more."""
     on_urgent: Callable[[], None]
     """Called when the connection has frames of its own to send with the next ``send_many``."""
     heard_at: float
-    """When something came last."""
+    """When something was received last."""
     answered_at: float | None
-    """When something came first after the last ping; None: nothing has."""
+    """When something was received first after the last ping; None: nothing has."""
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
         """Send one message: ``head`` followed by ``payload``. Waits while the peer does not read.
@@ -91,19 +90,19 @@ class Connection(Protocol):
         """Send as much as goes without waiting. False: something is left for ``send_many``."""
 
     async def receive(self) -> bytes:
-        """The next message. Raises ``Unreachable`` when the connection ends, ``ProtocolError`` on a text frame or
-        an oversized message (the connection is then closed with the right code)."""
+        """Return the next message. Raises ``Unreachable`` when the connection ends, ``ProtocolError`` on a text frame
+        or an oversized message (the connection is then closed with the right code)."""
 
     def ping(self) -> None:
-        """Ask the other side for a sign of life, without waiting."""
+        """Ask the other side for an answer, without waiting."""
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """Close it with a WebSocket close code (RFC 6455 §7.4); bounded in time."""
 
 
 class PlainConnection(Connection):
-    """The plain way of what a connection may do better: it sends one message at a time, and takes every ping for
-    answered. A subclass adds ``send``, ``receive`` and ``aclose``."""
+    """A connection that sends one message at a time and counts every ping as answered. A subclass adds ``send``,
+    ``receive`` and ``aclose``."""
 
     def __init__(self, remote: str) -> None:
         self.remote = remote

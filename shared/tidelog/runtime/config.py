@@ -34,7 +34,7 @@ _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a t
 
 
 def setting(default: Any, help: str, minimum: float | None = None, maximum: float | None = None) -> Any:
-    """A dataclass field that is a setting: its default, one sentence with the unit, and its range."""
+    """Declare a dataclass field that is a setting: its default, one sentence with the unit, and its range."""
     bounds = {"min": minimum, "max": maximum}
     return dataclasses.field(
         default=default, metadata={"help": help, **{k: v for k, v in bounds.items() if v is not None}}
@@ -46,7 +46,7 @@ class Setting:
     """One setting, for documentation. ``default`` is None when the setting is required."""
 
     name: str
-    """As in flags and TOML: ``table.name``."""
+    """The name in flags and TOML: ``table.name``."""
     variable: str
     """Its environment variable."""
     kind: str
@@ -66,8 +66,8 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> T:
-    """An instance of the frozen dataclass ``cls``. Flags that are None count as not given. An environment variable
-    that no setting has is a fault only if it looks like a misspelt one: other programs use the prefix too.
+    """Return an instance of the frozen dataclass ``cls``. Flags that are None count as not given. An environment
+    variable that no setting has is a fault only if it looks like a misspelt one: other programs use the prefix too.
     Raises ``ConfigError`` with one fault a line."""
     faults: list[str] = []
     given: dict[str, tuple[object, str]] = {}  # setting -> value and where it comes from
@@ -92,7 +92,7 @@ def load(
 
 
 def settings_of(cls: type, prefix: str = "TIDELOG_") -> list[Setting]:
-    """Every setting of a configuration class, in the order of its fields: what the generated page shows."""
+    """Return every setting of a configuration class, in the order of its fields, for the generated page."""
     rows = []
     for name, variable, field, kind in _walk(cls, prefix):
         default = _default(field)
@@ -160,7 +160,7 @@ def _take(
 
 
 def _make(cls: type[T], table: str, given: Mapping[str, tuple[object, str]], faults: list[str]) -> T | None:
-    """The instance, or None when it could not be made (the reasons are then among the faults)."""
+    """Return the instance, or None if it could not be made (the reasons are then among the faults)."""
     before = len(faults)
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
@@ -194,7 +194,7 @@ def _default(field: Field[Any]) -> Any:
 
 
 def _convert(value: object, kind: Any) -> Any:
-    """``value`` as ``kind``; texts are read. Raises ``ValueError`` that says what it must be."""
+    """Return ``value`` as ``kind``; texts are parsed. Raises ``ValueError`` with what the value must be."""
     options = [arg for arg in typing.get_args(kind) if arg is not type(None)]
     if type(None) in typing.get_args(kind):
         return None if value is None or value == "" else _convert(value, options[0])

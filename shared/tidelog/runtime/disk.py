@@ -28,22 +28,22 @@ class File(Protocol):
     """An open file, read and written at explicit positions."""
 
     def size(self) -> int:
-        """Length in bytes."""
+        """Return the length in bytes."""
 
     def pread(self, length: int, position: int) -> bytes:
-        """Up to ``length`` bytes; fewer only at the end of the file."""
+        """Return up to ``length`` bytes; fewer only at the end of the file."""
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all of it, or raise; what stands there after an error is unknown."""
+        """Write all of it, or raise. After an error the content of the range is unknown."""
 
     def truncate(self, size: int) -> None:
-        """Cut, or extend with zeros."""
+        """Truncate the file, or extend it with zeros."""
 
     def sync(self) -> None:
         """Make data and size durable (fdatasync). May run in a thread while others write."""
 
     def close(self) -> None:
-        """Release it; not a sync."""
+        """Close the file, without a sync."""
 
 
 class Disk(Protocol):
@@ -53,23 +53,23 @@ class Disk(Protocol):
         """Open for reading and writing; ``FileNotFoundError`` when it is not there and ``create`` is not set."""
 
     def read(self, path: str) -> bytes:
-        """The whole file; ``FileNotFoundError`` when it is not there."""
+        """Return the whole file. Raises ``FileNotFoundError``."""
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace the file durably: after a crash it holds the old bytes or the new ones (write a temporary one,
         sync, rename, sync the directory)."""
 
     def rename(self, source: str, target: str) -> None:
-        """Atomic within one directory; durable after ``sync_dir``."""
+        """Rename a file, atomically within one directory; durable after ``sync_dir``."""
 
     def unlink(self, path: str) -> None:
         """Remove a file; durable after ``sync_dir``."""
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory, sorted; ``FileNotFoundError`` when it is not there."""
+        """Return the names in a directory, sorted. Raises ``FileNotFoundError``."""
 
     def mkdir(self, path: str) -> None:
-        """Create it with its parents, durably; nothing when it is there."""
+        """Create a directory with its parents, durably, unless it exists."""
 
     def rmtree(self, path: str) -> None:
         """Remove a directory and all in it."""
@@ -78,13 +78,13 @@ class Disk(Protocol):
         """Make creations, renames and removals in this directory durable."""
 
     def modified_ms(self, path: str) -> int | None:
-        """When something was last written to the file, by the wall clock (ms since 1970); None: not known."""
+        """Return when the file was last written, by the wall clock (ms since 1970); None if unknown."""
 
     def free(self, path: str) -> int:
-        """How many bytes may still be written below this directory."""
+        """Return how many bytes may still be written below this directory."""
 
     def allocate(self, path: str, size: int) -> None:
-        """Make a file that holds that much room until it is unlinked; what is in it does not matter."""
+        """Make a file that reserves so many bytes until it is unlinked. Its content does not matter."""
 
 
 class _RealFile:
@@ -92,7 +92,7 @@ class _RealFile:
         self._fd = fd
         self._cached_bytes = cached_bytes
         self._given_back = 0
-        """Where the last range ended that the page cache was told to forget."""
+        """The end of the last range that was dropped from the page cache."""
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

@@ -1,9 +1,9 @@
-"""The garbage collector of a service that holds much: it must not stop it for long.
+"""Keeps the pauses of the garbage collector short in a service with many objects.
 
-A full collection looks at every object that there is: with ten thousand partitions that takes half a second, several
-times a minute under load, and a server that is busy for so long is taken for dead. Nearly all of those objects live
-as long as the process. So what has survived a long collection is *frozen*, and the next ones look at what came since.
-Garbage among the frozen (a cycle whose parts were in use then) waits for the next thaw.
+A full collection visits every object. With ten thousand partitions that takes half a second, several times a minute
+under load, and a server that is busy for so long is considered dead. Nearly all of those objects live as long as the
+process. So objects that have survived a long collection are *frozen*, and the next collections visit only newer ones.
+Garbage among the frozen objects (a cycle that was in use then) waits for the next thaw.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from collections.abc import Callable
 from math import inf
 
 LONG_S = 0.05
-"""A full collection that takes longer than this is too long to be had often."""
+"""After a full collection that takes longer, objects are frozen."""
 THAW_S = 600.0
-"""So often one looks at everything all the same."""
+"""Frozen objects are thawed after this time, so that a collection visits all objects."""
 OLDEST = 2
+"""The generation of a full collection."""
 
 
 class Pauses:
-    """What ``gc.callbacks`` calls. ``clock``: seconds."""
+    """A callback for ``gc.callbacks``. ``clock``: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -29,7 +30,7 @@ class Pauses:
         self._thaw_at = inf
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """A collection begins, or has ended."""
+        """Measure a collection that begins or has ended; freeze or thaw objects."""
         if info["generation"] < OLDEST:
             return
         now = self._clock()
@@ -44,5 +45,5 @@ class Pauses:
 
 
 def shorten_pauses() -> None:
-    """From now on, in this process."""
+    """Keep the pauses of this process short from now on."""
     gc.callbacks.append(Pauses())

@@ -1,8 +1,8 @@
-"""``/healthz`` and ``/readyz`` of a service: is its process to be started again, is it to be given work?
+"""The pages ``/healthz`` (must the process be restarted?) and ``/readyz`` (may the service get work?).
 
-*Healthy* is a process that answers. Nothing else counts: no fault of another process, a disk or a network is mended
-by ending this one, and a service whose own fault is final ends by itself. *Ready* is one that can do now what it is
-there for; who is not says why, a reason on each line, with status 503.
+A process is *healthy* if it answers. Nothing else counts: a restart repairs no fault of another process, a disk or a
+network, and a service whose own fault is final ends by itself. A service is *ready* if it can do its work now. One
+that is not ready answers with status 503 and a reason on each line.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tidelog.net.transport import Page, Pages
 HEALTH_PATH = "/healthz"
 READY_PATH = "/readyz"
 
-WhyNot = Callable[[], Sequence[str]]
-"""Why the service is not ready; nothing: it is."""
+NotReady = Callable[[], Sequence[str]]
+"""Returns the reasons why the service is not ready; none if it is."""
 
 
-def health_pages(why_not_ready: WhyNot) -> Pages:
+def health_pages(reasons_not_ready: NotReady) -> Pages:
     """Return the pages for health and readiness, by path."""
-    return {HEALTH_PATH: lambda accept: Page(b"ok\n"), READY_PATH: lambda accept: _ready(why_not_ready())}
+    return {HEALTH_PATH: lambda accept: Page(b"ok\n"), READY_PATH: lambda accept: _ready(reasons_not_ready())}
 
 
 def _ready(reasons: Sequence[str]) -> Page:

@@ -1,4 +1,4 @@
-"""Settings that every service has: its certificates, where it may listen without them, and how new it may act."""
+"""Settings that every service has: certificates, listening without them, and the highest feature level."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelog.wire.proof import MIN_SECRET_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenConfig:
-    """Base of the services' configurations. Each has ``host`` besides."""
+    """Base of the services' configurations. Each also has a ``host``."""
 
     tls_cert: str = setting("", "PEM file of the certificate shown to others, with its chain; empty: no TLS here.")
     tls_key: str = setting("", "PEM file of the certificate's key, without a passphrase.")
@@ -68,7 +68,7 @@ class ListenConfig:
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The certificates, or None where there are none. Raises ``ConfigError`` when they cannot be read."""
+        """The certificates, or None if there are none. Raises ``ConfigError`` when they cannot be read."""
         if not (self.tls_cert or self.tls_ca):
             return None
         return TlsFiles(TlsOptions(self.tls_ca, self.tls_cert, self.tls_key), self._client_certificates)
@@ -78,7 +78,8 @@ class ListenConfig:
         return "required" if self.tls_ca else "none"
 
     def faults_of_listening(self, host: str, authenticates: bool, how: str) -> list[str]:
-        """What is wrong with listening there. ``how`` says what to do so that it ``authenticates`` its peers."""
+        """List the faults of listening at that address. ``how``: what to set so that the service ``authenticates``
+        its peers."""
         found = []
         if bool(self.tls_cert) != bool(self.tls_key):
             found.append("tls_cert and tls_key go together: give both, or neither")
@@ -95,7 +96,7 @@ class ListenConfig:
         return found
 
     def faults_of_urls(self, urls: Iterable[tuple[str, str]]) -> list[str]:
-        """What is wrong with the URLs of others, each with the name of its setting."""
+        """List the faults of the URLs of other services, each with the name of its setting."""
         found = []
         for name, url in urls:
             if not url.startswith(("ws://", "wss://")):

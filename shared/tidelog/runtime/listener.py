@@ -1,4 +1,4 @@
-"""A port that is open before there is anything behind it: what is behind it must be told the URL first."""
+"""A port that is open before its service serves: the service needs the URL of the port to register."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.net.http_pages import METRICS_PATH
 from tidelog.net.link import Link, OnRefused, serve_links
 from tidelog.net.transport import Page, Transport
-from tidelog.runtime.health import WhyNot, health_pages
-from tidelog.runtime.metrics import told
+from tidelog.runtime.health import NotReady, health_pages
+from tidelog.runtime.metrics import metrics_answer
 from tidelog.wire.messages import (
     DescribeMetrics,
     DifferingCopies,
@@ -26,7 +26,7 @@ from tidelog.wire.messages import (
 
 
 class Shell(Protocol):
-    """What is behind it."""
+    """The shell of the service, as far as a listener needs it."""
 
     def on_open(self, link: Link) -> None: ...
     def on_close(self, link: Link) -> None: ...
@@ -34,8 +34,8 @@ class Shell(Protocol):
 
 
 class Listener:
-    """Refuses everybody with ``OFFLINE`` until ``open``, then asks ``welcome``. ``node`` is whose port it is. It
-    answers pages, and ``describe_metrics``; all else is for who is behind it."""
+    """The port of the service ``node``. It refuses every hello with ``OFFLINE`` until ``open`` is called; then
+    ``welcome`` decides. It answers pages and ``describe_metrics`` itself; all other messages go to the shell."""
 
     def __init__(
         self, node: str, welcome: Callable[[Hello], Welcome | TidelogError], with_metrics: bool = True
@@ -43,9 +43,9 @@ class Listener:
         self._with_metrics = with_metrics
         self._node = node
         self._welcome = welcome
-        self._behind: tuple[Shell, Callable[[str], Page]] | None = None
+        self._serving: tuple[Shell, Callable[[str], Page]] | None = None
         self._on_refused: OnRefused = lambda link, message, error: None
-        self._why_not_ready: WhyNot = lambda: (f"{node} is starting",)
+        self._reasons_not_ready: NotReady = lambda: (f"{node} is starting",)
         self._unreadable: Callable[[], tuple[UnreadablePlace, ...]] = tuple
         self._differing: Callable[[], tuple[DifferingCopies, ...]] = tuple
 
@@ -53,16 +53,18 @@ class Listener:
         self,
         shell: Shell,
         metrics: Callable[[str], Page],
-        why_not_ready: WhyNot,
+        reasons_not_ready: NotReady,
         on_refused: OnRefused = lambda link, message, error: None,
         unreadable: Callable[[], tuple[UnreadablePlace, ...]] = tuple,
         differing: Callable[[], tuple[DifferingCopies, ...]] = tuple,
     ) -> None:
-        """From now on ``shell`` is behind it, and ``metrics`` shows its counts. ``on_refused`` hears of hellos and of
-        messages that came no further than here. ``unreadable`` gives the batches that answers to ``describe_metrics``
-        name as ones that no reader can decode, and ``differing`` the partitions whose copies differ."""
-        self._behind = shell, metrics
-        self._why_not_ready = why_not_ready
+        """Begin to serve: links and messages go to ``shell``, and ``metrics`` makes the metrics page.
+
+        ``on_refused`` is called for a hello, or a message, that the link refused. ``unreadable`` and ``differing``
+        complete the answers to ``describe_metrics``: batches that no reader can decode, and partitions whose copies
+        differ."""
+        self._serving = shell, metrics
+        self._reasons_not_ready = reasons_not_ready
         self._on_refused = on_refused
         self._unreadable = unreadable
         self._differing = differing
@@ -78,7 +80,7 @@ class Listener:
         hosts: Collection[str] = (),
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Listen until cancelled; reports the URL. No web page may connect. See ``serve_links``."""
+        """Listen until cancelled; report the URL. No web page may connect. See ``serve_links``."""
         await serve_links(
             transport,
             host,
@@ -93,7 +95,7 @@ class Listener:
             browsers=False,
             pages={
                 **({METRICS_PATH: self._show_metrics} if self._with_metrics else {}),
-                **health_pages(lambda: self._why_not_ready()),
+                **health_pages(lambda: self._reasons_not_ready()),
             },
             hosts=hosts,
             flow_control=True,
@@ -102,8 +104,8 @@ class Listener:
 
     @property
     def _shell(self) -> Shell:
-        assert self._behind is not None, "nobody was admitted yet"
-        return self._behind[0]
+        assert self._serving is not None, "the port is not open"
+        return self._serving[0]
 
     def _on_message(self, link: Link, id: int | None, message: Message) -> None:
         if not isinstance(message, DescribeMetrics):
@@ -116,15 +118,15 @@ class Listener:
             return refuse("UNKNOWN_SERVER", f"this is {self._node}, not {node}")
         if not self._with_metrics:
             return refuse("UNSUPPORTED", f"{node} shows no metrics: metrics = false")
-        shown = told(self._show_metrics)
+        shown = metrics_answer(self._show_metrics)
         return replace(shown, unreadable=self._unreadable(), differing=self._differing())
 
     def _admit(self, hello: Hello) -> Welcome | TidelogError:
-        if self._behind is None:
+        if self._serving is None:
             return refuse("OFFLINE", f"{self._node} is starting")
         return self._welcome(hello)
 
     def _show_metrics(self, accept: str) -> Page:
-        if self._behind is None:
+        if self._serving is None:
             return Page(b"starting\n", status=503)
-        return self._behind[1](accept)
+        return self._serving[1](accept)

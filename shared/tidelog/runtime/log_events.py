@@ -1,9 +1,8 @@
-"""Every line that the services write to their logs, by its constant name: how bad it is, what it means, what to do.
+"""The table of all log events: the level of each, its meaning, and what to do about it.
 
-The one table of them. ``logs.perform`` takes the level from here, ``docs/operations.md`` shows the table, and a test
-finds names without an entry and entries without a place that writes them. ``info`` is how things go; a ``warning`` is
-to be looked at if it stays or comes often; an ``error`` is something that is lost, or does not work until somebody
-acts.
+``logs.perform`` takes the level from here, ``docs/operations.md`` shows the table, and a test finds events without an
+entry and entries that nothing writes. Levels: ``info`` is normal operation; a ``warning`` needs attention if it stays
+or comes often; an ``error`` means that something is lost, or does not work until an operator acts.
 """
 
 from __future__ import annotations
@@ -548,10 +547,10 @@ for _event in (*ANY, *CONTROLLER, *REPLICA, *GATEWAY):
 
 
 def level_of(name: str) -> Level:
-    """How bad it is."""
+    """Return the level of an event."""
     return _LEVELS.get(name, "info")
 
 
 def counted(table: tuple[LogEvent, ...], counts: dict[str, int]) -> dict[str, int]:
-    """The counts with a 0 for warnings and errors that were not seen yet: so the first one is an increase."""
+    """Return the counts with a 0 for warnings and errors not logged yet, so that the first is an increase."""
     return {event.name: 0 for event in table if event.counted and event.level != "info"} | counts

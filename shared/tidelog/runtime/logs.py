@@ -1,8 +1,8 @@
 """Logging of the services: structlog, JSON lines in production, readable text on a terminal, always on stderr.
 
-Only shells log. Cores emit ``Event`` effects; ``perform`` writes one line for each, of the level that the table of
-all lines (``runtime/log_events.py``) says. What ``shared`` logs, which does without structlog, joins them. The client
-library must not import this module.
+Only shells log. Cores return ``Event`` effects; ``perform`` writes one line for each. Its level is in the table of
+all events (``runtime/log_events.py``). The modules of ``shared`` that clients use log through the standard
+library; their lines get the same format. The client library must not import this module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog.sansio.effects import Event
 
 @contextmanager
 def _without(module: str) -> Iterator[None]:
-    """Whoever tries to import it meanwhile does without, unless it is there already."""
+    """Let imports of a module fail within the block, unless it is loaded already."""
     modules: dict[str, Any] = sys.modules
     if module in modules:
         yield
@@ -58,18 +58,18 @@ def configure(as_json: bool | None = None, level: str = "info") -> None:
         cache_logger_on_first_use=True,
     )
     shared = logging.getLogger("tidelog")
-    shared.handlers = [_Joining()]
+    shared.handlers = [_StandardLogHandler()]
     shared.propagate = False
     shared.setLevel(level.upper())
 
 
 def _json_line(value: Any, **how: Any) -> str:
-    """ASCII without control characters: JSON itself lets one pass, the last of ASCII."""
+    """Return JSON in ASCII without control characters. JSON itself leaves one of them unescaped: DEL."""
     return json.dumps(value, **how).replace("\x7f", "\\u007f")
 
 
 def _escape(_logger: object, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Texts that come from outside stay in their line. A traceback has lines of its own, which are indented."""
+    """Escape texts that come from outside, so that each stays on its line. The lines of a traceback are indented."""
     for name, value in line.items():
         if name == "exception":
             line[name] = "\n".join(f"  {escaped(one)}" for one in str(value).split("\n"))
@@ -78,8 +78,8 @@ def _escape(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mu
     return line
 
 
-class _Joining(logging.Handler):
-    """Lines of the standard library's logging become lines like all others: their first word is the event."""
+class _StandardLogHandler(logging.Handler):
+    """Writes lines of the standard library's logging like all others; their first word is the event."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line."""
@@ -89,5 +89,5 @@ class _Joining(logging.Handler):
 
 
 def perform(event: Event, **context: object) -> None:
-    """Write the line of one event; ``context`` says where it happened (``node="r1"``)."""
+    """Write the line of one event. ``context``: fields that say where it happened (``node="r1"``)."""
     getattr(structlog.get_logger(), level_of(event.name))(event.name, **context, **event.fields)

@@ -1,20 +1,19 @@
-"""The metrics page of a service: what its tables declare, filled by its collector when somebody looks.
+"""The metrics page of a service: the metrics of its table, with the values that its collector gives.
 
-Cores count in plain attributes, and a collector reads them when somebody looks. A look at ten thousand partitions
-takes the process 0.1 s in which it does nothing else, and anybody may look: so a page that was costly is shown again,
-as it was, until ``REST`` times what it cost is over. A page is in
-OpenMetrics text if the ``Accept`` header asks for it (Prometheus does), else in Prometheus' older text format. The
-client library must not import this module: it does not depend on prometheus-client.
+Cores count in plain attributes (``sansio/counters.py``), and a collector reads them when the page is requested. With
+ten thousand partitions that takes 0.1 s, in which the process does nothing else, and anybody may request the page. So
+a page that was costly is shown again unchanged until ``REST`` times its cost has passed.
+
+A page is in OpenMetrics text if the ``Accept`` header asks for it (Prometheus does), else in Prometheus' older text
+format. The client library must not import this module: it does not depend on prometheus-client.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, chain
-from typing import Literal
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -22,34 +21,16 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from tidelog.net.transport import Page
-from tidelog.sansio.counters import Histogram
+from tidelog.sansio.counters import Histogram, Metric, Sample
 from tidelog.wire.messages import MetricsAnswer
 
 REST = 50
-"""Looks take one part in so many of a process's time, at most."""
+"""Making pages takes at most one part in ``REST`` of the process's time."""
 FREE_S = 0.005
-"""A page that costs less is always made anew."""
+"""A page that costs less is made anew for every request."""
 
-Kind = Literal["counter", "gauge", "histogram"]
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric. ``name`` is without the ``_total`` that counters get; it ends with the ``unit`` where that is more
-    than a word for what is counted."""
-
-    name: str
-    kind: Kind
-    unit: str
-    help: str
-    labels: tuple[str, ...] = ()
-
-    @property
-    def sample(self) -> str:
-        """The name to ask for."""
-        return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
 BUILD = Metric(
@@ -57,8 +38,6 @@ BUILD = Metric(
 )
 COMMON = (BUILD,)
 """On the page of every service."""
-Sample = tuple[Metric, tuple[str, ...], float | Histogram]
-"""A metric, the values of its labels, and its value."""
 
 
 def _version() -> str:
@@ -71,13 +50,13 @@ def _version() -> str:
 VERSION = _version()
 
 
-def told(show: Callable[[str], Page]) -> MetricsAnswer:
-    """The page as an answer to ``describe_metrics``."""
+def metrics_answer(show: Callable[[str], Page]) -> MetricsAnswer:
+    """Return the page as an answer to ``describe_metrics``."""
     return MetricsAnswer(show("text/plain").body.decode(), VERSION, time.time_ns() // 1_000_000)
 
 
 class MetricsPage(Collector):
-    """What ``/metrics`` shows: every metric of the table, in its order, and the process's own (CPU, memory, open
+    """The page ``/metrics``: every metric of the table, in its order, and those of the process (CPU, memory, open
     descriptors) under their usual names."""
 
     def __init__(
@@ -86,10 +65,10 @@ class MetricsPage(Collector):
         collect: Callable[[], Iterable[Sample]],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``clock``: seconds, for what a look costs."""
+        """``clock``: seconds, to measure the cost of a page."""
         self._clock = clock
         self._shown: dict[str, tuple[float, Page]] = {}
-        """Costly pages by content type, and until when they are shown again."""
+        """Costly pages by content type, each with the time until which it is shown again."""
         self._metrics = metrics
         self._collect = collect
         self._registry = CollectorRegistry(auto_describe=False)
@@ -97,7 +76,7 @@ class MetricsPage(Collector):
         ProcessCollector(registry=self._registry)
 
     def __call__(self, accept: str) -> Page:
-        """The page in the format that is asked for."""
+        """Return the page in the requested format."""
         encode, content_type = choose_encoder(accept)
         began = self._clock()
         until, page = self._shown.get(content_type, (began, None))
@@ -110,25 +89,19 @@ class MetricsPage(Collector):
         return page
 
     def samples(self) -> Iterable[Sample]:
-        """The present values as they are read."""
+        """Read the present values."""
         return self._collect()
 
     def describe(self) -> Iterable[Family]:
-        """Nothing: the table has no two metrics of one name."""
+        """Return nothing: the library need not look for two metrics of one name."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """The present values."""
+        """Return the present values as the library's families."""
         families = {metric: _family(metric) for metric in (*COMMON, *self._metrics)}
         for metric, labels, value in chain([(BUILD, (VERSION,), 1.0)], self.samples()):
             _add(families[metric], labels, value)
         yield from families.values()
-
-
-def by_label(metric: Metric, table: Mapping[str, float]) -> Iterator[Sample]:
-    """The samples of a metric with one label, by that."""
-    for label, value in table.items():
-        yield metric, (label,), value
 
 
 def _family(metric: Metric) -> Family:

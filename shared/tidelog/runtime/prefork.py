@@ -1,10 +1,10 @@
-"""Processes of services that are forked from one starter, which has loaded what they run.
+"""Forks the processes of services from one starter, which has loaded their code.
 
-To load a service's code is most of its start, and most of its memory when it idles. The starter does it once for all;
-they share what none of them changes, and when it has ended they are children of whoever started it. It is a process
-of its own, since nothing else may run in one that forks: no thread, no trio. ``python -m tidelog.runtime.prefork``
-reads a list of ``ProcessSpec`` as JSON, and tells of each process that is there in a line: which order, its id, its
-start time.
+Loading the code is most of a service's start, and most of its memory when it is idle. The starter loads it once. The
+processes share the memory that none of them changes. When the starter has ended they are children of the process that
+started it. The starter is a process of its own, since nothing else may run in a process that forks: no thread, no
+trio. ``python -m tidelog.runtime.prefork`` reads a list of ``ProcessSpec`` as JSON. For each process that it has
+started it writes a line: the place in the list, the process id, the start time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """One process: as ``python -m module arguments`` would run, in a session of its own, nothing to read, all that it
-    says to its log. ``name`` is what ``ps -e`` and ``top`` show."""
+    """A process to start. It runs as ``python -m module arguments`` would, in a session of its own, without input.
+    Its output goes to the file ``log``. ``ps -e`` and ``top`` show ``name``."""
 
     name: str
     module: str
@@ -39,7 +39,7 @@ class ProcessSpec:
 
 
 def stat(pid: int | str) -> tuple[str, int]:
-    """State of a process, and its start time in clock ticks since boot; -1 when there is none."""
+    """Return the state of a process and its start time in clock ticks since boot; ("", -1) if there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -48,10 +48,10 @@ def stat(pid: int | str) -> tuple[str, int]:
     return fields[0], int(fields[19])
 
 
-def fork_all(orders: list[ProcessSpec], told: Callable[[int, int, int], None]) -> None:
-    """Start these, in this order, as children of this process. ``told`` is called for each that is there, also when
-    this is interrupted: its place in the list, its id, its start time. Where one cannot be loaded, its log says why;
-    it and those after it are not started."""
+def fork_all(orders: list[ProcessSpec], on_started: Callable[[int, int, int], None]) -> None:
+    """Start these processes, in this order, as children of this process. ``on_started`` is called for each one with
+    its place in the list, its process id and its start time, also when this call is interrupted. If the code of one
+    cannot be loaded its log says why; it and those after it are not started."""
     if not orders:
         return
     command = [sys.executable, "-m", __name__]
@@ -65,12 +65,12 @@ def fork_all(orders: list[ProcessSpec], told: Callable[[int, int, int], None]) -
         finally:
             starter.kill()
             for line in starter.stdout:
-                told(*map(int, line.split()))
+                on_started(*map(int, line.split()))
 
 
 @contextmanager
 def _adopting() -> Iterator[None]:
-    """Those whose parent ends meanwhile become children of this process, which can wait for their end then."""
+    """Within the block, processes whose parent ends become children of this process, which can wait for them."""
     prctl: Any = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
     try:
@@ -80,10 +80,10 @@ def _adopting() -> Iterator[None]:
 
 
 def main() -> None:
-    """Start the processes that standard input orders."""
+    """Start the processes that standard input lists."""
     orders = [ProcessSpec(**each) for each in json.load(sys.stdin)]
     close_to_others()
-    told = os.dup(sys.stdout.fileno())
+    started = os.dup(sys.stdout.fileno())
     _replace(os.devnull, os.O_RDONLY, sys.stdin.fileno())
     gc.disable()  # nothing of what is loaded is garbage
     for number, order in enumerate(orders):
@@ -93,8 +93,8 @@ def main() -> None:
         gc.freeze()  # a collection in one of them would change what all share
         if os.fork() == 0:
             os.setsid()
-            os.write(told, f"{number} {os.getpid()} {stat('self')[1]}\n".encode())
-            os.close(told)
+            os.write(started, f"{number} {os.getpid()} {stat('self')[1]}\n".encode())
+            os.close(started)
             Path("/proc/self/comm").write_text(order.name)
             gc.enable()
             sys.argv = [str(service.__file__), *order.arguments]
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def _replace(path: str, flags: int, descriptor: int) -> None:
-    """What this descriptor leads to."""
+    """Let this descriptor refer to the file at ``path``."""
     opened = os.open(path, flags, FILE_MODE)
     os.dup2(opened, descriptor)
     os.close(opened)

@@ -1,8 +1,9 @@
-"""What the ``__main__`` of every service does: read the configuration, log, serve until a signal says stop; and how
-those services end that have something to hand over first.
+"""Runs a service as a process: reads the configuration, sets up the log, and serves until a signal stops it.
 
-Exit codes: 0 stopped by a signal; 2 wrong configuration (each fault on a line of its own). All else that ends a
-service is a fault of ours: it is raised, and the supervisor starts the process again.
+A service that has something to hand over first ends in order (``serve_in_order``).
+
+Exit codes: 0 if stopped by a signal; 2 if the configuration is wrong (each fault on a line of its own). Any other
+exception is a bug: it is raised, and the supervisor starts the process again.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ SECRET_FILES = ("tls_key", "encryption_key_file", "cluster_secret_file")
 """Settings that name files with secrets."""
 
 Leave = Callable[[], Awaitable[None]]
-"""Hands over what others can take over, and returns when they have."""
+"""Hands over the work of this process, and returns when others have taken it over."""
 
 
 class ServiceConfig(Protocol):
-    """What every service's configuration has."""
+    """The settings that every service has."""
 
     @property
     def log_json(self) -> bool | None:
@@ -46,11 +47,11 @@ class ServiceConfig(Protocol):
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The certificates, where there are any."""
+        """The certificates; None without TLS."""
 
     @property
     def secret(self) -> bytes:
-        """The cluster's secret, where there is one."""
+        """The cluster's secret; empty if there is none."""
 
 
 Config = TypeVar("Config", bound=ServiceConfig)
@@ -95,12 +96,12 @@ async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceCo
             nursery.start_soon(stop)
             await nursery.start(start)
             gc.collect()
-            gc.freeze()  # what lives from the start is never looked at again
+            gc.freeze()  # objects that live from the start are never collected
 
 
 class Serving:
-    """Where a service serves that ends in order: a cancellation of ``serve_in_order`` does not reach it at once.
-    ``from_start``: nor before it has started."""
+    """The scope of a service that ends in order: cancelling ``serve_in_order`` does not cancel it at once.
+    ``from_start``: not even while it is starting."""
 
     def __init__(self, from_start: bool = True) -> None:
         self._scope = trio.CancelScope(shield=from_start)
@@ -108,7 +109,7 @@ class Serving:
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """What serves is within; behind it nothing is served any more."""
+        """Run the service within this block. After the block nothing is served any more."""
         try:
             with self._scope:
                 yield
@@ -116,7 +117,7 @@ class Serving:
             self._ended.set()
 
     async def end_in_order(self, leave: Leave, patience_s: float) -> None:
-        """Wait for the end. When cancelled, let it leave first, which may take ``patience_s``."""
+        """Wait until the service ends. When cancelled, let it hand over first, for at most ``patience_s``."""
         self._scope.shield = True
         try:
             await self._ended.wait()
@@ -135,8 +136,9 @@ async def serve_in_order(
     *,
     from_start: bool = True,
 ) -> None:
-    """``run(serving, task_status=…)`` until it ends, or until cancelled and left: it reports how to leave, and its
-    URL, which is reported on. ``from_start`` False: cancelled before it has started, it ends at once."""
+    """Call ``run(serving, task_status=…)``, and wait until it ends, or until this is cancelled and the service has
+    handed over. ``run`` reports the function that hands over, and its URL, which is reported to the caller.
+    ``from_start`` False: if cancelled before it has started, it ends at once."""
     serving = Serving(from_start)
     async with trio.open_nursery() as nursery:
         started: tuple[Leave, str] = await nursery.start(run, serving)

@@ -1,1 +1,1 @@
-"""Small things that cores of several services use: effects, counters, token buckets, who is in the majority. Pure."""
+"""Small pure things that cores of several services use: effects, counters, token buckets, majorities of copies."""

@@ -1,18 +1,33 @@
-"""How cores count for the metrics: plain attributes, and histograms that cost a bisection. Read by
-``runtime/metrics.py``."""
+"""How cores count for the metrics. A counter is declared once, as a field of a dataclass:
+
+    @dataclass(slots=True)
+    class ReplicaCounts:
+        reads: int = counter("tidelog_replica_reads", "reads", "Reads of clients.")
+
+The core counts with ``counts.reads += 1``. ``metrics_of`` gives the table of a class's metrics, and ``samples`` their
+present values. ``runtime/metrics.py`` makes the page. This module needs no library, so that cores may import it.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, Literal
 
 LATENCIES_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Upper bounds for what takes from a disk's sync to a failover."""
+"""Upper bounds in seconds for latencies, from the sync of a disk to a failover."""
 DURATIONS_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 86_400.0)
-"""Upper bounds for what takes from a moment to a day."""
+"""Upper bounds in seconds for durations from a moment to a day."""
+METRIC = "metric"
+"""The key of a field's metadata that holds its ``Metric``."""
+
+Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Histogram:
-    """How often a value was seen, by upper bounds; the last count is of what is above them all."""
+    """Number of observed values for each upper bound; the last number is for values above all bounds."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -22,16 +37,80 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """The value was seen, so many times."""
+        """Count a value that was observed ``times`` times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
     @property
     def count(self) -> int:
-        """How many were seen."""
+        """Number of observed values."""
         return sum(self.counts)
 
 
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. ``name`` is without the ``_total`` that counters get; it ends with the ``unit`` where that is more
+    than a word for what is counted."""
+
+    name: str
+    kind: Kind
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> str:
+        """The name under which the metric is queried."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+Sample = tuple[Metric, tuple[str, ...], float | Histogram]
+"""A metric, the values of its labels, and its value."""
+
+
+def counter(name: str, unit: str, help: str, label: str | None = None, known: tuple[str, ...] = ()) -> Any:
+    """Declare a field that counts from 0. With a ``label`` the field is a dictionary of counts by the label's values;
+    the ``known`` values are in it from the start."""
+    if label is None:
+        return field(default=0, metadata={METRIC: Metric(name, "counter", unit, help)})
+    metric = Metric(name, "counter", unit, help, (label,))
+    return field(default_factory=partial(dict.fromkeys, known, 0), metadata={METRIC: metric})
+
+
+def histogram(name: str, help: str, bounds: tuple[float, ...] = LATENCIES_S) -> Any:
+    """Declare a field that is a ``Histogram`` of seconds."""
+    return field(
+        default_factory=partial(Histogram, bounds), metadata={METRIC: Metric(name, "histogram", "seconds", help)}
+    )
+
+
+def metrics_of(counts: type, first: str | None = None, last: str | None = None) -> tuple[Metric, ...]:
+    """Return the metrics that a class declares, in order: all, the one of field ``first``, or from ``first`` to
+    ``last``."""
+    declared = {one.name: one.metadata[METRIC] for one in fields(counts) if METRIC in one.metadata}
+    if first is None:
+        return tuple(declared.values())
+    names = list(declared)
+    return tuple(declared.values())[names.index(first) : names.index(last or first) + 1]
+
+
+def samples(counts: Any) -> Iterator[Sample]:
+    """Return the present values of all metrics that the class of ``counts`` declares."""
+    for one in fields(counts):
+        if METRIC in one.metadata:
+            metric, value = one.metadata[METRIC], getattr(counts, one.name)
+            if isinstance(value, dict):
+                yield from by_label(metric, value)
+            else:
+                yield metric, (), value
+
+
+def by_label(metric: Metric, table: Mapping[str, float]) -> Iterator[Sample]:
+    """Return the samples of a metric with one label, from its values by label."""
+    for label, value in table.items():
+        yield metric, (label,), value
+
+
 def count(table: dict[str, int], name: str, more: int = 1) -> None:
-    """So many more of that name."""
+    """Add ``more`` to the count of ``name``."""
     table[name] = table.get(name, 0) + more

@@ -1,8 +1,8 @@
-"""What the sync cores ask of the shells that drive them: frozen values, in the order in which they must happen.
+"""Effects: frozen values that a core returns, and that the shell which drives it performs in order.
 
 A core never sends, sleeps or logs. Its methods take ``now`` (seconds of a monotonic clock) and return a list of
-these; the shell performs them in order. An effect that must precede another stands before it: a ``Persist``
-before the ``Send`` that tells of it. Services add their own kinds (``Persist``, ``StartFlush``).
+effects. An effect that must precede another stands before it: a ``Persist`` before the ``Send`` that depends on it.
+Services add their own kinds (``Persist``, ``StartFlush``).
 
 Link tokens: the shell gives each accepted connection an integer ``source``; it is never used again.
 """
@@ -16,7 +16,7 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import Message
 
 CONTROLLER = "@controller"
-"""The peer name under which a shell knows "the active controller, whoever that is"."""
+"""The peer name that stands for the active controller, whichever that is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Which of the copies of a partition are the odd ones, judged from one value of each of them.
+"""Finds the odd copies of a partition, by comparing one value of each copy.
 
-Where a majority of the partition's replicas has the same value, the copies with another value are the odd ones. Two
-copies that differ are no majority: a third is needed to say which one is right. Learners are judged and do not vote.
+If a majority of the partition's replicas has the same value, the copies with another value are the odd ones. Two
+copies that differ are no majority: a third is needed to know which one is right. Learners are compared and do not
+vote.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from tidelog.types import NodeId
 def find_odd_copies(
     values: Mapping[NodeId, Hashable], replicas: Sequence[NodeId]
 ) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:
-    """The replicas with the same value, if they are more than half of all ``replicas`` and at least two; and the
-    copies with another value. Both are empty if no majority agrees. ``values``: the value of each copy that was
-    asked."""
+    """Return the replicas with the same value, if they are more than half of all ``replicas`` and at least two, and
+    the copies with another value. Both are empty if no majority agrees. ``values``: the values of the copies that
+    answered."""
     for value in set(values.values()):
         majority = tuple(node for node in replicas if node in values and values[node] == value)
         if len(majority) >= 2 and 2 * len(majority) > len(replicas):

@@ -1,8 +1,8 @@
-"""A token bucket: at most so much a second in the long run, and a bounded burst after a time of rest.
+"""A token bucket: limits a rate in the long run, and allows a bounded burst after a time without use.
 
-Theory. Tokens come in at ``rate`` a second, up to what comes in ``burst_s``. What is done costs tokens. A bucket may
-go into debt: the cost need not be known before, and something larger than the bucket is not refused for ever. While
-there is a debt nothing more is begun. So in the long run no more is done than the rate allows.
+Theory. Tokens are added at ``rate`` a second, up to those of ``burst_s``. Each action costs tokens. A bucket may go
+into debt: the cost need not be known in advance, and an action larger than the bucket is not refused for ever. While
+there is a debt no further action is begun. So in the long run no more is done than the rate allows.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ class TokenBucket:
         self.rate = rate
         """Tokens a second."""
         self.tokens = rate * burst_s
-        """What there was when the bucket was last filled; below 0: a debt."""
+        """Tokens when the bucket was last filled; below 0: a debt."""
         self._burst_s = burst_s
         self._filled_at = now
 
     def fill(self, now: float) -> None:
-        """Add what has come in until now."""
+        """Add the tokens of the time until now."""
         self.tokens = min(self.rate * self._burst_s, self.tokens + (now - self._filled_at) * self.rate)
         self._filled_at = now
 
     def spend(self, amount: float, now: float) -> None:
-        """Take out so much, whatever there is."""
+        """Take out ``amount`` tokens; the bucket may go into debt."""
         self.fill(now)
         self.tokens -= amount
 
     def pause_s(self, now: float) -> float:
-        """0 if there is anything in it; else how long it takes until there is a token."""
+        """Return 0 if the bucket has any tokens, else the time until it has a whole one."""
         self.fill(now)
         return 0.0 if self.tokens > 0 else (1.0 - self.tokens) / self.rate
 
     @property
     def token_at(self) -> float:
-        """When there is a whole token, if nothing is spent before."""
+        """When there will be a whole token, if nothing is spent before."""
         return self._filled_at + max(0.0, (1.0 - self.tokens) / self.rate)
 
     def set_rate(self, rate: float, now: float) -> None:
-        """From now on tokens come in at another rate."""
+        """Add tokens at another rate from now on."""
         self.fill(now)
         self.rate = rate

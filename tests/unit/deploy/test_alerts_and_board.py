@@ -9,7 +9,8 @@ import runpy
 from pathlib import Path
 
 import pytest
-from tidelog.runtime.metrics import COMMON, Metric
+from tidelog.runtime.metrics import COMMON
+from tidelog.sansio.counters import Metric
 from tidelog_controller.observability import metrics as controller
 from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import metrics as replica

@@ -55,7 +55,7 @@ from tidelog_replica.coordinators.groups.records import Entry
 from tidelog_replica.coordinators.groups.records import Stored as GroupsStored
 from tidelog_replica.coordinators.transactions.coordinator import Coordinator as TransactionCoordinator
 from tidelog_replica.coordinators.transactions.records import Stored as TransactionsStored
-from tidelog_replica.counters import Counts
+from tidelog_replica.counters import ReplicaCounts
 
 from unit.gateway.consume.test_subscriptions import Bench
 
@@ -148,7 +148,7 @@ class Groups:
         for key, value in self.log:
             stored.take(key, value)
         topics = Topics([Topic("t", "orders", 4)])
-        self.core = GroupCoordinator("r1", self.settings, topics, Counts())
+        self.core = GroupCoordinator("r1", self.settings, topics, ReplicaCounts())
         self.core.begin(stored, 0.0)
         self.log += self.core.take_entries()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tidelog_controller.controller import Controller
 
 
-def why_not_ready(core: Controller) -> Sequence[str]:
+def reasons_not_ready(core: Controller) -> Sequence[str]:
     """List why this controller is not ready (``tidelog.runtime.health``)."""
     node = core.node_id
     reasons = []

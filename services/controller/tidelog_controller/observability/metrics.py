@@ -1,6 +1,7 @@
-"""The metrics of a controller: a table of what there is, and how it is read when somebody looks.
+"""The metrics of a controller: a table of them, and how their values are computed when the page is requested.
 
-What is said of the cluster as a whole only the active controller says, so that a sum over all controllers is right.
+``counters.py`` declares the counters. Gauges of the cluster as a whole are shown by the active controller alone, so
+that a sum over all controllers is right. Counters of the cluster stay at the controller that counted them.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from collections.abc import Iterator
 from typing import get_args
 
 from tidelog.runtime.log_events import CONTROLLER, counted
-from tidelog.runtime.metrics import Metric, MetricsPage, Sample, by_label
+from tidelog.runtime.metrics import MetricsPage
+from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
 from tidelog.types import NodeId
 
+from tidelog_controller.counters import ControllerCounts, PersistCounts
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.raft.effects import Role
 from tidelog_controller.shell import ControllerShell
@@ -27,22 +30,6 @@ REPLICAS = Metric("tidelog_partition_replicas", "gauge", "replicas", "Replicas p
 NOT_PREFERRED = Metric(
     "tidelog_not_preferred_partitions", "gauge", "partitions", "Partitions led by another than the preferred replica."
 )
-ELECTIONS = Metric(
-    "tidelog_elections",
-    "counter",
-    "elections",
-    "Leaders of partitions elected, by cause: election frequency.",
-    ("cause",),
-)
-LOST_LEADERS = Metric("tidelog_lost_leaders", "counter", "partitions", "Times that a partition was left leaderless.")
-ISR_CHANGES = Metric(
-    "tidelog_isr_changes",
-    "counter",
-    "changes",
-    "In-sync sets that shrank or grew under their leader. What an election takes out is not counted.",
-    ("event",),
-)
-FENCES = Metric("tidelog_fences", "counter", "sessions", "Sessions of replica servers that ended: servers fenced.")
 TOPICS = Metric("tidelog_topics", "gauge", "topics", "Topics.")
 PARTITIONS = Metric("tidelog_partitions", "gauge", "partitions", "Partitions of all topics.")
 OFFLINE = Metric("tidelog_offline_partitions", "gauge", "partitions", "Partitions without a leader.")
@@ -65,7 +52,6 @@ SERVERS = Metric(
 )
 
 ACTIVE = Metric("tidelog_controller_active", "gauge", "boolean", "1: this is the active controller.")
-ACTIVATIONS = Metric("tidelog_controller_activations", "counter", "times", "How often it became the active one.")
 ROLE = Metric("tidelog_raft_role", "gauge", "boolean", "1 for the role that it has among the controllers.", ("role",))
 ROLLED_BACK = Metric(
     "tidelog_raft_rolled_back",
@@ -81,28 +67,6 @@ LOG_ENTRIES = Metric(
 )
 LOG_BYTES = Metric("tidelog_raft_log_bytes", "gauge", "bytes", "Size of the commands in them.")
 SNAPSHOT_BYTES = Metric("tidelog_raft_snapshot_bytes", "gauge", "bytes", "Size of the last snapshot.")
-SNAPSHOTS = Metric("tidelog_raft_snapshots", "counter", "snapshots", "Snapshots taken here.")
-INSTALLED = Metric(
-    "tidelog_raft_installed_snapshots", "counter", "snapshots", "Snapshots taken over from another controller."
-)
-RAFT_ELECTIONS = Metric(
-    "tidelog_raft_elections", "counter", "elections", "How often it stood for leader of the controllers."
-)
-PROPOSALS = Metric("tidelog_raft_proposals", "counter", "commands", "Commands that it proposed as leader.")
-COMMITS = Metric(
-    "tidelog_raft_commit_latency_seconds", "histogram", "seconds", "From such a proposal until it was applied here."
-)
-PERSISTS = Metric(
-    "tidelog_raft_persist_seconds", "histogram", "seconds", "One transaction of the store, with its sync."
-)
-REQUESTS = Metric("tidelog_controller_requests", "counter", "requests", "Requests that came, by op.", ("op",))
-REFUSED = Metric(
-    "tidelog_controller_refused_requests",
-    "counter",
-    "requests",
-    "Requests that it refused as the active controller, by error code.",
-    ("code",),
-)
 WAITING = Metric(
     "tidelog_controller_waiting_requests",
     "gauge",
@@ -130,51 +94,36 @@ SLOW = Metric(
     "Replica servers that are chosen last as leaders and for replicas, since what they have to do with others lags.",
 )
 
-CLUSTER = (
-    *(LEADERS, REPLICAS, NOT_PREFERRED, ELECTIONS, LOST_LEADERS, ISR_CHANGES, FENCES, TOPICS, PARTITIONS, OFFLINE),
-    *(UNDER_REPLICATED, UNDER_MINIMUM, REASSIGNING, PAUSED, READ_ONLY, SERVERS, SERVER_LAG, SLOW),
-)
-"""Shown by the active controller only, but for what is counted: that stays where it was counted."""
 METRICS = (
-    *CLUSTER,
-    *(
-        ACTIVE,
-        ACTIVATIONS,
-        ROLE,
-        ROLLED_BACK,
-        TERM,
-        COMMITTED,
-        APPLIED,
-        LOG_ENTRIES,
-        LOG_BYTES,
-        SNAPSHOT_BYTES,
-        SNAPSHOTS,
-    ),
-    *(INSTALLED, RAFT_ELECTIONS, PROPOSALS, COMMITS, PERSISTS, REQUESTS, REFUSED, WAITING, INPUTS, CONNECTIONS),
-    *(WATCHERS, EVENTS),
+    *(LEADERS, REPLICAS, NOT_PREFERRED),
+    *metrics_of(ControllerCounts, "elections", "fences"),
+    *(TOPICS, PARTITIONS, OFFLINE, UNDER_REPLICATED, UNDER_MINIMUM, REASSIGNING, PAUSED, READ_ONLY, SERVERS),
+    *(SERVER_LAG, SLOW),
+    ACTIVE,
+    *metrics_of(ControllerCounts, "activations"),
+    *(ROLE, ROLLED_BACK, TERM, COMMITTED, APPLIED, LOG_ENTRIES, LOG_BYTES, SNAPSHOT_BYTES),
+    *metrics_of(ControllerCounts, "snapshots", "commits"),
+    *metrics_of(PersistCounts),
+    *metrics_of(ControllerCounts, "requests", "refused"),
+    *(WAITING, INPUTS, CONNECTIONS, WATCHERS, EVENTS),
 )
 
 
 def metrics_page(shell: ControllerShell) -> MetricsPage:
-    """The page of one controller."""
+    """Return the page of one controller."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 
 def _collect(shell: ControllerShell) -> Iterator[Sample]:
-    core, counts = shell.core, shell.core.counts
+    core = shell.core
+    yield from samples(core.counts)
+    yield from samples(shell.counts)
     if core.active:
         yield from _cluster(core.state)
         yield from by_label(SERVER_LAG, core.lags.worst(core.state, shell.now()))
         yield SLOW, (), len(core.lags.slow(shell.now()))
-    yield from by_label(ELECTIONS, counts.elections)
-    yield LOST_LEADERS, (), counts.offline
-    yield from by_label(ISR_CHANGES, counts.isr_changes)
-    yield FENCES, (), counts.fences
     yield ACTIVE, (), core.active
-    yield ACTIVATIONS, (), counts.activations
     yield from _raft(shell)
-    yield from by_label(REQUESTS, counts.requests)
-    yield from by_label(REFUSED, counts.refused)
     yield WAITING, (), core.waiting
     yield INPUTS, (), shell.inputs_waiting
     roles = {"controller": 0, "replica": 0, "gateway": 0, "client": 0}
@@ -182,11 +131,11 @@ def _collect(shell: ControllerShell) -> Iterator[Sample]:
         roles[link.peer.role] += 1
     yield from by_label(CONNECTIONS, roles)
     yield WATCHERS, (), core.watcher_count
-    yield from by_label(EVENTS, counted(CONTROLLER, shell.events))
+    yield from by_label(EVENTS, counted(CONTROLLER, shell.log.counts))
 
 
 def _raft(shell: ControllerShell) -> Iterator[Sample]:
-    raft, counts = shell.core.raft, shell.core.counts
+    raft = shell.core.raft
     for role in get_args(Role):
         yield ROLE, (role,), raft.role == role
     yield ROLLED_BACK, (), raft.rolled_back
@@ -196,12 +145,6 @@ def _raft(shell: ControllerShell) -> Iterator[Sample]:
     yield LOG_ENTRIES, (), raft.log.entry_count
     yield LOG_BYTES, (), raft.log.size_bytes
     yield SNAPSHOT_BYTES, (), 0 if raft.snapshot is None else len(raft.snapshot.data)
-    yield SNAPSHOTS, (), counts.snapshots
-    yield INSTALLED, (), counts.snapshots_installed
-    yield RAFT_ELECTIONS, (), counts.raft_elections
-    yield PROPOSALS, (), counts.proposals
-    yield COMMITS, (), counts.commits
-    yield PERSISTS, (), shell.persists
 
 
 def _cluster(state: MetadataState) -> Iterator[Sample]:

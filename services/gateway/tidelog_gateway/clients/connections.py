@@ -213,7 +213,7 @@ class ClientConnections:
 
     def _refuse_connection(self, address: str) -> TidelogError | None:
         most, share = self._settings.client_max_connections, self._settings.address_max_connections
-        if self._shell.connections >= most:
+        if len(self._shell.links) >= most:
             return refuse("OVERLOADED", f"client_max_connections = {most} are connected: use another gateway")
         if self._addresses[address] >= share:
             return refuse("OVERLOADED", f"address_max_connections = {share} of that address are connected")
@@ -246,7 +246,7 @@ class ClientConnections:
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """Check a message of a client and pass it on. Raises the refusal; a ``Produce`` is refused by its acks."""
-        count(self._shell.requests, message.OP)
+        count(self._shell.counts.requests, message.OP)
         principal = self._clients[link].principal
         wait = self._quota_enforcer.refuse_over_quota(link, message, len(self._shell.cluster.image.topics))
         if wait is not None and not isinstance(message, Produce):

@@ -33,7 +33,7 @@ class Drain:
     async def leave(self) -> None:
         """Begin to drain, and wait until all clients are gone."""
         self.begun.set()
-        links = self._shell.links
+        links = list(self._shell.links)
         self._log.info("leaving", clients=len(links))
         for link in links:
             self._close_if_settled(link)

@@ -18,6 +18,7 @@ from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
 
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.read_window import ReadWindow, WindowSettings
+from tidelog_gateway.counters import ReadCounts
 from tidelog_gateway.limits.server_limits import Tenant
 
 ANSWER_MAX_BYTES = 4 << 20
@@ -68,8 +69,7 @@ class Reads:
         self._start_call = start_call
         self._cluster = cluster
         self._clock = clock
-        self.queued = 0
-        """Number of requests, since the start, that had to wait for the window."""
+        self.counts = ReadCounts()
         self._tokens = itertools.count(1)
         self._asked: dict[int, _PendingRead] = {}
         """Requests that wait for the window, by token."""
@@ -175,7 +175,7 @@ class Reads:
         self.window.enqueue(token, asked.node, reader.tenant, reader.source, asked.size, asked.until)
         self._fill(asked.node)
         if token in self._asked:
-            self.queued += 1
+            self.counts.queued += 1
 
     def _limited(self, request: Read | ListOffset) -> tuple[Read | ListOffset, int]:
         """Return the request as it is sent at first, and the most bytes that its answer has."""

@@ -109,7 +109,7 @@ class Router:
         self._delayed: list[tuple[float, int, ProduceQueue]] = []
         self._expiry: TimerWheel[QueuedBatch] = TimerWheel()
         self._acks = AckAccumulator()
-        self.counts = RouterCounts(self._acks.errors)
+        self.counts = RouterCounts(errors=self._acks.errors)
         self.held: dict[int, int] = {}  # bytes by client; a client without an unsettled batch is absent
         self._held = FairShare(settings.total_max_bytes, reserved=True)
         self.in_flight = 0

@@ -1,8 +1,8 @@
-"""The metrics of the consumer groups that are coordinated here, and how far these lag.
+"""The metrics of the consumer groups that are coordinated here, and their lags.
 
-A group's positions are here, but its partitions are anywhere: of those that this server holds it knows how far they
-are committed (a follower a moment later than the leader); of the others it asks the leaders, when somebody looks, and
-tells at the next look what they said. Nobody looks: nobody is asked.
+This server has a group's positions, but the partitions may be on other servers. It knows the high watermarks of
+partitions that it holds (as a follower a moment later than the leader). When the page is requested it asks the
+leaders of the other partitions, and the next page shows their answers. While no page is requested it asks nobody.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from tidelog.errors import TidelogError
-from tidelog.runtime.metrics import Metric, Sample, by_label
+from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import ListOffset, Message, OffsetAnswer
 
 from tidelog_replica.coordinators.groups.group import Group
+from tidelog_replica.counters import ReplicaCounts
 from tidelog_replica.node import ReplicaNode
 
 SHOWN = 100
-"""Most groups that are told one by one."""
+"""Most groups that have series of their own."""
 ASKED_AT_ONCE = 500
-"""Most questions to other servers that are under way."""
+"""Most requests to other servers that wait for answers."""
 ASK_TIMEOUT_S = 5.0
 
 GROUPS = Metric(
@@ -57,68 +58,55 @@ UNKNOWN = Metric(
     "Partitions in which some group has a position, and which no lag contains, since their leaders have not told yet"
     " how far they are committed.",
 )
-GENERATIONS = Metric(
-    "tidelog_group_generations",
-    "counter",
-    "generations",
-    "Generations begun: whenever some member was to be told something new. Rebalances consist of one to a few.",
+METRICS = (
+    *(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, UNKNOWN),
+    *metrics_of(ReplicaCounts, "group_generations", "group_commit_refusals"),
 )
-EXPELLED = Metric(
-    "tidelog_group_expelled_members",
-    "counter",
-    "members",
-    "Members put out: not heard of for their session timeout, or too slow to give partitions up.",
-)
-COMMITS = Metric("tidelog_group_commits", "counter", "commits", "Commits taken, each of one or several positions.")
-COMMIT_ERRORS = Metric(
-    "tidelog_group_commit_errors", "counter", "commits", "Commits refused by the coordinator, by the code.", ("code",)
-)
-METRICS = (*(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, UNKNOWN, GENERATIONS, EXPELLED, COMMITS, COMMIT_ERRORS),)
 
 Ask = Callable[[NodeId, Message, float, Callable[[Message | TidelogError], None]], None]
 """``Peers.start_call``."""
 
 
 class FarEnds:
-    """High watermarks of partitions that other servers hold, as they were told last."""
+    """The last known high watermarks of partitions that other servers hold."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._known: dict[TopicPartition, int] = {}
         self._asking: set[TopicPartition] = set()
         self._asked: dict[TopicPartition, int] = {}
-        """In which look they were asked for last."""
-        self._looks = 0
+        """The number of the page for which each was requested last."""
+        self._pages = 0
 
     def look(self, wanted: Iterable[TopicPartition], leaders: Callable[[TopicPartition], NodeId | None]) -> None:
-        """Only these are wanted now: ask for them, those first that were not asked for the longest time."""
-        self._looks += 1
+        """Request these high watermarks and forget all others. Those with the oldest requests come first."""
+        self._pages += 1
         keys = dict.fromkeys(wanted)
         self._known = {key: end for key, end in self._known.items() if key in keys}
-        self._asked = {key: look for key, look in self._asked.items() if key in keys}
+        self._asked = {key: page for key, page in self._asked.items() if key in keys}
         for key in sorted(keys, key=lambda key: self._asked.get(key, 0)):
             if len(self._asking) >= ASKED_AT_ONCE:
                 break
             leader = leaders(key)
             if leader is not None and key not in self._asking:
                 self._asking.add(key)
-                self._asked[key] = self._looks
+                self._asked[key] = self._pages
                 question = ListOffset(*key, "latest", isolation="uncommitted")
                 self._ask(leader, question, ASK_TIMEOUT_S, partial(self._on_answer, key))
 
     def _on_answer(self, key: TopicPartition, answer: Message | TidelogError) -> None:
-        """Whoever cannot tell is asked at the next look; what was known stays."""
+        """Keep an answer. A partition whose leader refused is requested again for the next page."""
         self._asking.discard(key)
         if isinstance(answer, OffsetAnswer) and key in self._asked:
             self._known[key] = answer.offset
 
     def get(self, key: TopicPartition) -> int | None:
-        """What was told of a partition."""
+        """Return the last known high watermark of a partition."""
         return self._known.get(key)
 
 
-def samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
-    """All that there is to tell."""
+def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
+    """Return the samples of all groups that are coordinated here."""
     groups = list(node.groups)
     ends = {key: _end_here(node, key) for group in groups for key in group.offsets}
     leaders = (
@@ -143,11 +131,6 @@ def samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
         yield GENERATION, (group.name,), group.generation
         yield LAG, (group.name,), sum(lag)
         yield LARGEST_LAG, (group.name,), max(lag, default=0)
-    counts = node.assignment.counts
-    yield GENERATIONS, (), counts.group_generations
-    yield EXPELLED, (), counts.group_expelled
-    yield COMMITS, (), counts.group_commits
-    yield from by_label(COMMIT_ERRORS, counts.group_commit_refusals)
 
 
 def _lags(group: Group, ends: dict[TopicPartition, int | None]) -> list[int]:
@@ -156,6 +139,6 @@ def _lags(group: Group, ends: dict[TopicPartition, int | None]) -> list[int]:
 
 
 def _end_here(node: ReplicaNode, key: TopicPartition) -> int | None:
-    """How far the partition is committed, if this server follows or leads it."""
+    """Return the partition's high watermark if this server follows or leads it."""
     found = node.partitions.get(key)
     return None if found is None or found.role is None or found.offline is not None else found.high_watermark

@@ -1,7 +1,8 @@
-"""The metrics of a replica server: a table of what there is, and how it is read when somebody looks.
+"""The metrics of a replica server: a table of them, and how their values are computed when the page is requested.
 
-With ten thousand partitions there are no series for each: there are sums, the largest, and counts by state. Only of
-followers that are out of sync the lag is told one by one, of the ``LAGGARDS`` that lag most.
+``counters.py`` declares the counters. With ten thousand partitions there are no series for each partition: there are
+sums, the largest value, and counts by state. Only followers that are out of sync have series of their own: those of
+the ``LAGGARDS`` largest lags.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tidelog.runtime.log_events import REPLICA, counted
-from tidelog.runtime.metrics import Metric, MetricsPage, Sample, by_label
+from tidelog.runtime.metrics import MetricsPage
+from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
 from tidelog.types import NodeId, TopicPartition
 
+from tidelog_replica.counters import FlushCounts, ReplicaCounts
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.partition.lag import Lag, lag_of
@@ -22,7 +25,7 @@ from tidelog_replica.shell import ReplicaShell
 from tidelog_replica.storage.open_files import OpenFiles
 
 LAGGARDS = 100
-"""Most partitions whose lag is told one by one."""
+"""Most lags that have a series of their own."""
 
 LAG = Metric(
     "tidelog_replication_lag_records",
@@ -49,19 +52,7 @@ LAGGARD = Metric(
     f"Lag of followers that are not in sync, one by one; at most the {LAGGARDS} largest.",
     ("topic", "partition", "follower"),
 )
-CATCH_UPS = Metric(
-    "tidelog_follower_catch_up_seconds",
-    "histogram",
-    "seconds",
-    "From a replica's learning here that it is not in sync until it learns that it is again: follower catch-up time.",
-)
 CATCHING_UP = Metric("tidelog_catching_up_replicas", "gauge", "replicas", "Replicas here that are not in sync.")
-COMMITS = Metric(
-    "tidelog_commit_latency_seconds",
-    "histogram",
-    "seconds",
-    "From the append of a produced batch at its leader here until it is committed: commit latency.",
-)
 
 REPLICAS = Metric(
     "tidelog_replica_partitions",
@@ -89,41 +80,6 @@ UNDER_MINIMUM = Metric(
     "partitions",
     "Partitions led here that refuse 'all' produces, since too few replicas are in sync.",
 )
-BATCHES_IN = Metric("tidelog_replica_produced_batches", "counter", "batches", "Batches taken from producers.")
-RECORDS_IN = Metric("tidelog_replica_produced_records", "counter", "records", "Records in them.")
-BYTES_IN = Metric("tidelog_replica_produced_bytes", "counter", "bytes", "Their size.")
-REFUSALS = Metric(
-    "tidelog_replica_produce_errors", "counter", "errors", "Batches answered with an error, by its code.", ("code",)
-)
-FETCHES = Metric(
-    "tidelog_replica_fetches", "counter", "fetches", "Fetches of followers that were served here.", ("follower",)
-)
-NOTICES = Metric(
-    "tidelog_replica_notices",
-    "counter",
-    "notices",
-    "Notices to idle followers, one for each partition that had something new.",
-    ("follower",),
-)
-FETCHED_BYTES = Metric(
-    "tidelog_replica_fetched_bytes", "counter", "bytes", "Sent to followers, with answers and notices.", ("follower",)
-)
-FETCH_TIMES = Metric(
-    "tidelog_replica_fetch_latency_seconds",
-    "histogram",
-    "seconds",
-    "From a fetch of this server's until the leader's answer is here; leaders answer at once: fetch latency.",
-)
-BATCHES_COPIED = Metric("tidelog_replica_replicated_batches", "counter", "batches", "Batches taken from leaders.")
-BYTES_COPIED = Metric("tidelog_replica_replicated_bytes", "counter", "bytes", "Their size.")
-READS = Metric("tidelog_replica_reads", "counter", "reads", "Reads of clients that were answered without an error.")
-BYTES_READ = Metric("tidelog_replica_read_bytes", "counter", "bytes", "Sent with these answers.")
-FLUSHES = Metric(
-    "tidelog_replica_flush_seconds",
-    "histogram",
-    "seconds",
-    "Syncing a log, with those that were synced together with it: disk flush latency.",
-)
 WAITING_FLUSHES = Metric("tidelog_replica_waiting_flushes", "gauge", "logs", "Logs that wait to be synced.")
 SEGMENTS = Metric("tidelog_replica_segments", "gauge", "segments", "Segments of all logs on the disk.")
 LOG_BYTES = Metric("tidelog_replica_log_bytes", "gauge", "bytes", "Their size, without indexes.")
@@ -141,13 +97,6 @@ OLDEST_TRANSACTION = Metric(
     "seconds",
     "For how long the oldest of them has been in that state: so long readers of what is committed have been held up.",
     ("state",),
-)
-ENDED_TRANSACTIONS = Metric(
-    "tidelog_replica_ended_transactions",
-    "counter",
-    "transactions",
-    "Transactions that came to their end here, committed or aborted.",
-    ("outcome",),
 )
 STABLE_AGE = Metric(
     "tidelog_replica_stable_offset_age_seconds",
@@ -210,22 +159,17 @@ PATIENCE = Metric(
 EVENTS = Metric("tidelog_replica_events", "counter", "events", "Lines of its log, by event.", ("event",))
 
 METRICS = (
-    *(LAG, LARGEST_LAG, LAG_SECONDS, LAGGARD, CATCH_UPS, CATCHING_UP, COMMITS, REPLICAS, ISR_SIZES),
-    *(UNDER_REPLICATED, UNDER_MINIMUM, BATCHES_IN, RECORDS_IN, BYTES_IN, REFUSALS, FETCHES, NOTICES, FETCHED_BYTES),
-    *(
-        FETCH_TIMES,
-        BATCHES_COPIED,
-        BYTES_COPIED,
-        READS,
-        BYTES_READ,
-        FLUSHES,
-        WAITING_FLUSHES,
-        PATIENCE,
-        SEGMENTS,
-        LOG_BYTES,
-        OPEN_FILES,
-    ),
-    *(TRANSACTIONS, OLDEST_TRANSACTION, ENDED_TRANSACTIONS, STABLE_AGE),
+    *(LAG, LARGEST_LAG, LAG_SECONDS, LAGGARD),
+    *metrics_of(ReplicaCounts, "catch_ups"),
+    CATCHING_UP,
+    *metrics_of(ReplicaCounts, "commits"),
+    *(REPLICAS, ISR_SIZES, UNDER_REPLICATED, UNDER_MINIMUM),
+    *metrics_of(ReplicaCounts, "produced_batches", "read_bytes"),
+    *metrics_of(FlushCounts),
+    *(WAITING_FLUSHES, PATIENCE, SEGMENTS, LOG_BYTES, OPEN_FILES),
+    *(TRANSACTIONS, OLDEST_TRANSACTION),
+    *metrics_of(ReplicaCounts, "ended_transactions"),
+    STABLE_AGE,
     *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, UNREADABLE, DIFFERING, REGISTERED, LAPSED, UNCONFIRMED),
     *(CONNECTIONS, EVENTS),
     *group_metrics.METRICS,
@@ -233,7 +177,7 @@ METRICS = (
 
 
 def metrics_page(shell: ReplicaShell, files: OpenFiles | None) -> MetricsPage:
-    """The page of one replica server. ``files``: what bounds its descriptors, if something does."""
+    """Return the page of one replica server. ``files``: the bound of its descriptors, if there is one."""
     far = group_metrics.FarEnds(shell.peers.start_call)
     return MetricsPage(METRICS, lambda: _collect(shell, files, far))
 
@@ -243,47 +187,33 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     counts = assignment.counts
     led = _Led(node, shell.now())
     yield from led.samples()
-    yield CATCH_UPS, (), counts.catch_ups
+    yield from samples(counts)
+    yield from samples(shell.counts)
     yield CATCHING_UP, (), len(assignment.catching_up)
-    yield COMMITS, (), counts.commits
-    yield BATCHES_IN, (), counts.produced_batches
-    yield RECORDS_IN, (), counts.produced_records
-    yield BYTES_IN, (), counts.produced_bytes
-    yield from by_label(REFUSALS, counts.produce_refusals)
-    yield from by_label(FETCHES, counts.fetches)
-    yield from by_label(NOTICES, counts.notices)
-    yield from by_label(FETCHED_BYTES, counts.fetched_bytes)
-    yield FETCH_TIMES, (), counts.fetch_times
-    yield BATCHES_COPIED, (), counts.replicated_batches
-    yield BYTES_COPIED, (), counts.replicated_bytes
-    yield READS, (), counts.reads
-    yield BYTES_READ, (), counts.read_bytes
-    yield FLUSHES, (), shell.flush_times
     yield WAITING_FLUSHES, (), shell.flushes_waiting
     if files is not None:
         yield OPEN_FILES, (), files.opened
     ages = node.transactions.ages()
     yield from by_label(TRANSACTIONS, {state: len(of_state) for state, of_state in ages.items()})
     yield from by_label(OLDEST_TRANSACTION, {state: max(of_state, default=0.0) for state, of_state in ages.items()})
-    yield from by_label(ENDED_TRANSACTIONS, node.transactions.ended)
     yield FREE_BYTES, (), node.disk_space.free_bytes
     yield FULL, (), node.disk_space.is_full
     yield REPAIRING, (), len(assignment.log_repairer)
-    yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
+    yield QUARANTINED, (), shell.log.counts.get("segment_quarantined", 0)
     yield UNREADABLE, (), node.scrubber.unreadable()[0]
     yield DIFFERING, (), len(node.copy_checks.differing())
     yield REGISTERED, (), node.broker_epoch >= 0
     yield LAPSED, (), node.leadership.lapsed_s(shell.now())
     yield UNCONFIRMED, (), node.leadership.refused(shell.now())
     yield from by_label(PATIENCE, shell.peers.patience_s())
-    for who, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
-        yield CONNECTIONS, who, count
-    yield from by_label(EVENTS, counted(REPLICA, Counter(counts.events) + Counter(shell.events)))
-    yield from group_metrics.samples(node, far)
+    for peer, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
+        yield CONNECTIONS, peer, count
+    yield from by_label(EVENTS, counted(REPLICA, shell.log.counts))
+    yield from group_metrics.group_samples(node, far)
 
 
 class _Led:
-    """One look at all partitions."""
+    """Sums over all partitions, for one page."""
 
     def __init__(self, node: ReplicaNode, now: float) -> None:
         self._node = node
@@ -305,9 +235,9 @@ class _Led:
             self._segments += count
             self._bytes += size
             if leading is not None:
-                self._look_at(key, leading, partition.log.end)
+                self._add_led(key, leading, partition.log.end)
 
-    def _look_at(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
+    def _add_led(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
         core = leading.core
         self._stable_age_s = max(self._stable_age_s, leading.reading.standing.age_s(self._now))
         size = len(core.isr)
@@ -321,7 +251,7 @@ class _Led:
                 self._out_of_sync.append((lag, key, node))
 
     def samples(self) -> Iterator[Sample]:
-        """What was seen."""
+        """Return the samples of these sums."""
         for node, all_of_it in self._lags.items():
             yield LAG, (node,), all_of_it.records
             yield LARGEST_LAG, (node,), all_of_it.largest

@@ -1,8 +1,8 @@
-"""What connections hold of messages whose end is not there yet, all together.
+"""Bounds the bytes of incomplete messages that all connections hold together.
 
-Each message is bounded in size, and must get on (``frames.py``); but thousands of connections may each have begun a
-long one. So what came of them after the first read of each is counted, and when it is more than there may be, who has
-begun first has to give up: those who do not mean to finish are the oldest before long.
+Each message is bounded in size and must make progress (``frames.py``), but thousands of connections may each have
+begun a long one. So the bytes that each receives after the first read are counted. When there are too many, the
+connection whose message began first has to give up: clients that do not mean to finish soon are the oldest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ class Holder(Protocol):
     """A connection whose received bytes are counted."""
 
     def give_up(self) -> None:
-        """Wait no longer for the rest of the message that has begun."""
+        """Stop waiting for the rest of the message that has begun."""
 
 
 class Backlog:
-    """At most ``most`` bytes."""
+    """Lets connections hold at most ``most`` bytes together."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -27,7 +27,7 @@ class Backlog:
         """Bytes that are held."""
 
     def add(self, holder: Holder, size: int) -> None:
-        """It has received so much more of its message; maybe it is told at once to give up."""
+        """Count received bytes of a message. The oldest holders have to give up while there are too many bytes."""
         self.total += size
         self._held[holder] = self._held.get(holder, 0) + size
         while self.total > self._most:
@@ -36,5 +36,5 @@ class Backlog:
             oldest.give_up()
 
     def remove(self, holder: Holder) -> None:
-        """It holds nothing any more."""
+        """Forget a connection whose message is complete, or which has closed."""
         self.total -= self._held.pop(holder, 0)

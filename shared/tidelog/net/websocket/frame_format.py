@@ -1,4 +1,4 @@
-"""What one WebSocket frame looks like (RFC 6455 §5.2), sans-I/O: heads, masks, plain messages, as most are."""
+"""The format of one WebSocket frame (RFC 6455 §5.2), sans-I/O: heads, masks, plain messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FINAL_BINARY = 0x80 | BINARY
 
 
 def frame_head(opcode: int, length: int, *, masked: bool) -> bytes:
-    """Before the payload of an unfragmented frame; ``masked``: with ``NO_MASK``."""
+    """Return the head of an unfragmented frame; ``masked``: with ``NO_MASK``."""
     bit, mask = (0x80, NO_MASK) if masked else (0, b"")
     if length < 126:
         return bytes((0x80 | opcode, bit | length)) + mask
@@ -22,8 +22,8 @@ def frame_head(opcode: int, length: int, *, masked: bool) -> bytes:
 
 
 def plain_message(data: bytes, at: int, *, masked: bool) -> tuple[int, int, bytes] | None:
-    """Where the payload of the message that begins there starts and ends, and its mask, if it is one frame below
-    64 KiB, as most are, right in every respect, and all of it is here. None: look closer."""
+    """Return the start and end of the payload of the message at ``at``, and its mask. None unless the message is one
+    complete and correct frame below 64 KiB, as most are."""
     start = at + 2
     if len(data) < start + 4 or data[at] != _FINAL_BINARY:
         return None

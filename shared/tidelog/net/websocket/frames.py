@@ -1,19 +1,19 @@
 """WebSocket frames (RFC 6455 §5) over a trio stream: the bulk path beneath ``net/websocket/transport.py``.
 
-Theory. trio-websocket does the opening handshake; what follows is read and written here, because a message through
-wsproto is copied several times and unmasked byte by byte, and costs a hop between two tasks. One task calls
-``receive`` and handles what it gets; one task calls ``send_many``. There is no third: what the reader owes the peer
-(pong, close) is queued in ``_urgent``, ``on_urgent`` is called, and the sender sends it before its next frame.
-While the sender sleeps anybody may call ``send_now``, which hands the kernel what it takes without waiting and leaves
-the rest to the sender: most messages leave so, without a hop between tasks.
+Theory. trio-websocket does the opening handshake. The frames that follow are read and written here, because wsproto
+copies a message several times, unmasks it byte by byte, and costs a hop between two tasks. One task calls ``receive``
+and handles the messages; one task calls ``send_many``. There is no third. Control frames that the reader owes the
+peer (pong, close) are queued in ``_urgent``; ``on_urgent`` is called, and they are sent before the next frame. While
+the sender sleeps any task may call ``send_now``. It hands the kernel as much as the kernel takes without waiting, and
+leaves the rest to the sender. Most messages are sent so, without a hop between tasks.
 
-- Masking (§5.3): every client frame has a masking key. Ours is zero, since what it protects against, scripts in a
-  browser that choose the bytes an intermediary sees, is not there; nothing has then to be unmasked. Browsers send
-  real keys, and they are honoured.
+- Masking (§5.3): every client frame has a masking key. Ours is zero, so that nothing has to be unmasked: masking
+  protects intermediaries against scripts in a browser, which our clients do not run. Browsers send real keys, and
+  their frames are unmasked.
 - Fragments (§5.4) are accepted, and bounded: in bytes by the size of the message, in number by ``MAX_FRAGMENTS``.
-- A message that has begun must get on: ``PROGRESS_BYTES`` more of it, or its end, every ``PROGRESS_S``, whatever else
-  comes meanwhile. Who is slower, by design or not, would hold what it has sent, and a connection, for ever. And what
-  all together hold of such messages is bounded (``backlog.py``): where it is too much, the oldest of them ends.
+- A message that has begun must make progress: ``PROGRESS_BYTES`` more of it, or its end, every ``PROGRESS_S``,
+  whatever control frames arrive meanwhile. A slower peer would hold memory and a connection for ever. The bytes of
+  incomplete messages of all connections are bounded (``backlog.py``): if there are too many, the oldest message ends.
 - Refused with 1002: reserved bits, unknown opcodes, wrong masking, long or fragmented control frames, a
   continuation of nothing, lengths that are not minimal, floods of pings; 1003: text; 1009: too large a message.
 """
@@ -57,7 +57,7 @@ JOIN_BYTES = 64 << 10
 """Pieces up to this are copied together into one send; a longer one is sent as it is."""
 RECEIVE_BYTES = 256 << 10
 FIRST_BYTES = 64 << 10
-"""Read at the start of a message: glibc maps larger buffers anew for every read, and gives them back."""
+"""Size of the read at the start of a message: glibc maps larger buffers anew for every read, and unmaps them."""
 IOV_MAX = 1024
 """Most buffers that the kernel takes at once."""
 
@@ -86,7 +86,7 @@ class FrameStream:
         self.on_wait: Callable[[], None] = lambda: None
         """Called when everything that has arrived was handed out, before ``receive`` waits for more."""
         self.identities: tuple[NodeIdentity, ...] | None = None
-        """Whom the peer's certificate names; None where none is asked for."""
+        """The identities in the peer's certificate; None if none is asked for."""
         self.local_url = ""
         self.heard_at = trio.current_time()
         """When the last bytes came from the peer (trio's clock)."""
@@ -107,10 +107,10 @@ class FrameStream:
         self._controls = 0
         self._controls_until = 0.0
         self._begun = False
-        """The beginning of a message is here."""
+        """Whether the beginning of a message has arrived."""
         self._arrived = 0
         self._wanted, self._due = 0, math.inf
-        """So many bytes must have arrived by then; inf: it was not waited for the rest of a message yet."""
+        """Bytes that must have arrived, and by when; inf: the rest of a message has not been waited for yet."""
         self._backlog = backlog
         self._patience = trio.CancelScope()
         self._overdrawn = False
@@ -118,7 +118,7 @@ class FrameStream:
     # --- receiving ---------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes:
-        """The next binary message, see ``Connection.receive``. Pings are answered and pongs noted on the way."""
+        """Return the next binary message (``Connection.receive``). Pings before it are answered."""
         if self._position == len(self._chunk):
             self._chunk, self._position = await self._receive_some(within=self._begun), 0
         if (message := self._take_plain()) is not None:
@@ -152,7 +152,7 @@ class FrameStream:
                 raise _broken(f"a message of more than {MAX_FRAGMENTS} fragments")
 
     def _take_plain(self) -> bytes | None:
-        """The next message where that is easily done; None: look closer."""
+        """Return the next message if it is one short, complete frame, as most are; None otherwise."""
         found = plain_message(self._chunk, self._position, masked=self._server)
         if found is None or (found[1] - found[0]) > self._max_bytes:
             return None
@@ -169,7 +169,7 @@ class FrameStream:
                 self._backlog.remove(self)
 
     def give_up(self) -> None:
-        """Wait no longer for the rest of the message that has begun: all together hold too much."""
+        """Stop waiting for the rest of the message that has begun: all connections together hold too many bytes."""
         self._overdrawn = True
         self._patience.cancel()
 
@@ -200,7 +200,7 @@ class FrameStream:
         return unmask(await self._read(length), mask)
 
     async def _read(self, count: int) -> bytes:
-        """Exactly ``count`` bytes; one copy at most beyond the kernel's."""
+        """Return exactly ``count`` bytes; they are copied at most once after the kernel."""
         end = self._position + count
         if end <= len(self._chunk):
             data = self._chunk[self._position : end]
@@ -218,7 +218,7 @@ class FrameStream:
         return b"".join(pieces)
 
     async def _receive_some(self, within: bool) -> bytes:
-        """What has arrived. ``within`` a message it is read if it is there; else others run before."""
+        """Return what has arrived. Other tasks run first, but ``within`` a message only if nothing is there."""
         if not within:
             self.on_wait()
         try:
@@ -263,7 +263,7 @@ class FrameStream:
         raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
 
     async def _read_socket(self, socket: trio.socket.SocketType, most: int) -> bytes:
-        """Not by way of the stream, which asks the kernel twice and costs as much as handling a small message."""
+        """Read from the socket itself. The stream asks the kernel twice, which costs as much as a small message."""
         while True:
             await trio.lowlevel.wait_readable(socket)
             data = self._read_now(socket, most)
@@ -271,7 +271,7 @@ class FrameStream:
                 return data
 
     def _read_now(self, socket: trio.socket.SocketType, most: int) -> bytes | None:
-        """What is there; None: nothing."""
+        """Read what is there; None if there is nothing."""
         try:
             return os.read(socket.fileno(), most)
         except BlockingIOError:
@@ -295,7 +295,7 @@ class FrameStream:
     # --- sending -----------------------------------------------------------------------------------------
 
     def ping(self) -> None:
-        """Queue a ping; ``answered_at`` tells when anything came back."""
+        """Queue a ping; ``answered_at`` is set when anything is received afterwards."""
         self.answered_at = None
         if not self._urgent:
             self._queue_urgent(PING, b"")
@@ -310,11 +310,11 @@ class FrameStream:
 
     @property
     def can_send_now(self) -> bool:
-        """``send_now`` may be called: there is a socket, and nothing else is being sent."""
+        """Whether ``send_now`` may be called: there is a socket, and nothing else is being sent."""
         return self._socket is not None and not (self._closed or self._sending or self._rest or self._urgent)
 
     def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
-        """Send as much as goes without waiting. False where something is left: ``send_many`` sends it first."""
+        """Send as much as possible without waiting. False if something is left, which ``send_many`` sends first."""
         assert self._socket is not None and self.can_send_now
         buffers: list[Buffer] = []
         for head, payload in messages:
@@ -324,7 +324,7 @@ class FrameStream:
                 buffers += payload_buffers(payload)
         try:
             sent = os.writev(self._socket.fileno(), buffers[:IOV_MAX])
-        except OSError:  # the kernel has no room; what is worse than that, the sender will find out
+        except OSError:  # no room in the kernel, or a fault, which the sender will meet again
             sent = 0
         for number, buffer in enumerate(buffers):
             size = buffer.nbytes if type(buffer) is memoryview else len(buffer)
@@ -335,8 +335,7 @@ class FrameStream:
         return True
 
     async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
-        """Send several messages, small ones joined, after what is left of ``send_now`` and what control frames are
-        due."""
+        """Send several messages, small ones joined. The rest of ``send_now`` and due control frames go first."""
         while self._rest:
             await self._send_all(self._rest[0])
             del self._rest[0]
@@ -392,7 +391,7 @@ class FrameStream:
                         await self._stream.send_eof()
                         while await self._stream.receive_some(RECEIVE_BYTES):
                             pass
-                    else:  # TLS has no half-closed state: whoever has both close frames hangs up
+                    else:  # TLS has no half-closed state: an end with both close frames hangs up
                         while self._peer_close is None:
                             await self.receive()
         except (trio.BrokenResourceError, trio.ClosedResourceError, Unreachable, ProtocolError):

@@ -29,7 +29,7 @@ import trio_websocket
 from tidelog.errors import ConfigError, ProtocolError, Unreachable
 from tidelog.net.http_pages import answer
 from tidelog.net.origins import Origins
-from tidelog.net.tls import TlsFiles, TlsOptions, identities_of, why_failed
+from tidelog.net.tls import TlsFiles, TlsOptions, handshake_failure, identities_of
 from tidelog.net.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Accepting, Connection, Page, Pages
 from tidelog.net.websocket.backlog import Backlog
 from tidelog.net.websocket.frames import FrameStream
@@ -44,15 +44,15 @@ NOTSENT_LOWAT = 1 << 20
 HELLO_BYTES = 64 << 10
 """Longest first message of a peer that connects: a hello is short."""
 MAX_HELD_BYTES = 256 << 20
-"""Of messages that are not complete, of all accepted connections together."""
+"""Most bytes of incomplete messages of all accepted connections together."""
 
 log = logging.getLogger("tidelog")
 
 
 NEEDS_TLS = 426
-"""HTTP status (RFC 2817) for who speaks plain text to a port that speaks TLS."""
+"""HTTP status (RFC 2817) for a peer that speaks plain text to a port with TLS."""
 TLS_RECORD = b"\x16"
-"""What a TLS handshake begins with (RFC 8446 §5.1)."""
+"""First byte of a TLS handshake (RFC 8446 §5.1)."""
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
@@ -81,11 +81,11 @@ class _Gate(trio.abc.Stream):
 
     @property
     def is_late(self) -> bool:
-        """The time was over before there was a head."""
+        """Whether the time was over before the head had arrived."""
         return self.scope.cancelled_caught and self._head is None
 
     async def read_head(self) -> bytes:
-        """The HTTP head, which can be read again by ``receive_some``. Raises ``_HandshakeEnded``."""
+        """Return the HTTP head, which ``receive_some`` returns again. Raises ``_HandshakeEnded``."""
         if self._head is None:
             self._head = await self._read_head()
         return self._head
@@ -96,7 +96,7 @@ class _Gate(trio.abc.Stream):
             try:
                 more = await self._stream.receive_some(MAX_HEAD_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                raise _HandshakeEnded(why_failed(error) or "the connection broke") from error
+                raise _HandshakeEnded(handshake_failure(error) or "the connection broke") from error
             data += more
             if data[:1] == TLS_RECORD:  # an answer that is not TLS: the other end's library will say so
                 await self._stream.send_all(b"HTTP/1.1 400 This port speaks no TLS\r\n\r\n")
@@ -115,7 +115,7 @@ class _Gate(trio.abc.Stream):
         await self._stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """Ends the handshake; the stream stays open, its owner closes it."""
+        """End the handshake. The stream stays open; its owner closes it."""
         self.scope.cancel()
         await trio.lowlevel.checkpoint()
 
@@ -123,13 +123,13 @@ class _Gate(trio.abc.Stream):
 @dataclass(slots=True)
 class WebSocketTransport:
     """``Transport`` over trio-websocket. ``max_connections`` counts accepted ones, in all servers of this object.
-    With ``tls`` that has a certificate its servers speak TLS only; connections do where the URL says ``wss:``."""
+    If ``tls`` has a certificate the servers speak TLS only; outgoing connections do for ``wss:`` URLs."""
 
     max_connections: int = 4096
     max_message_bytes: int = MAX_MESSAGE_BYTES
     tls: TlsFiles | None = None
     secret: bytes = b""
-    """What the services of the cluster prove to each other that they have; empty: nothing is proved."""
+    """The secret of the cluster, which services prove to each other; empty: nothing is proved."""
     _accepted: int = 0
     _backlog: Backlog = field(default_factory=lambda: Backlog(MAX_HELD_BYTES))
 
@@ -159,7 +159,7 @@ class WebSocketTransport:
         try:
             await secured.do_handshake()
         except trio.BrokenResourceError as error:
-            raise Unreachable(f"{url}: {why_failed(error) or 'the server hung up'}") from error
+            raise Unreachable(f"{url}: {handshake_failure(error) or 'the server hung up'}") from error
         return secured
 
     async def _shake_hands(self, stream: Stream, url: str, host: str, path: str) -> Connection:
@@ -279,7 +279,7 @@ class WebSocketTransport:
                 await secured.do_handshake()
                 return secured
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                why = why_failed(error)
+                why = handshake_failure(error)
                 log.debug("tls_handshake_failed remote=%s: %s", remote, why)
                 if "http request" in why:
                     await _refuse(stream, f"{NEEDS_TLS} Upgrade Required", "upgrade: TLS/1.2\r\n")
@@ -290,7 +290,7 @@ class WebSocketTransport:
     async def _answer_handshake(
         self, stream: Stream, remote: str, local_url: str, pages: Pages, origins: Origins
     ) -> FrameStream | None:
-        """The open connection, or None when the peer got a page, was refused or gave up."""
+        """Return the open connection, or None if the peer got a page, was refused or gave up."""
         gate = _Gate(stream)
         accepted = False
         with gate.scope:
@@ -354,7 +354,7 @@ async def _refuse(stream: Stream, status: str, header: str = "") -> None:
 
 
 async def _send_alert(secured: trio.SSLStream[trio.SocketStream], stream: trio.SocketStream) -> None:
-    """Tell the other end why its handshake failed: OpenSSL wrote it, and trio leaves it where it is."""
+    """Send the TLS alert that OpenSSL wrote, so that the other end learns why its handshake failed; trio does not."""
     with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         await stream.send_all(secured._outgoing.read())
 
@@ -368,7 +368,7 @@ def _tune(stream: trio.SocketStream) -> None:
 
 
 def _parse(url: str) -> tuple[str, int, str, bool]:
-    """Host, port, path, and whether it is TLS."""
+    """Return host, port, path, and whether the URL asks for TLS."""
     try:
         parts = urlsplit(url)
         secure = parts.scheme == "wss"
@@ -381,7 +381,7 @@ def _parse(url: str) -> tuple[str, int, str, bool]:
 
 
 def _reachable(host: str) -> str:
-    """The host that a peer on this machine would connect to."""
+    """Return the host that a peer on this machine would connect to."""
     if host in ("", "0.0.0.0"):
         return "127.0.0.1"
     if host == "::":
@@ -390,7 +390,7 @@ def _reachable(host: str) -> str:
 
 
 def _plain(error: BaseException) -> str:
-    """Why a connection failed, without trio's wrapping of one error per address."""
+    """Describe why a connection failed, without trio's group of one error for each address."""
     inner = error.__cause__
     if isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]

@@ -357,7 +357,7 @@ def test_a_fault_in_one_step_of_a_connections_end_leaves_nothing_of_it(step: str
         setattr(owner, name, whole)
         shell = stage.shell
         assert stage.closed == [link] and not stage.door._addresses and not stage.door._clients
-        left = [shell._links, shell._requests, shell._tenants] if step != "_shell.on_close" else []
+        left = [shell.links, shell._requests, shell._tenants] if step != "_shell.on_close" else []
         assert not any(left)
         if step != "_quota_enforcer.on_close":
             assert not stage.door._quota_enforcer._principals

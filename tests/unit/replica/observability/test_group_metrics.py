@@ -10,6 +10,7 @@ from support.fake_controller import KEY
 from support.group_coordinator import Desk, code
 from support.replica_network import Net
 from tidelog.errors import TidelogError, Unreachable
+from tidelog.sansio.counters import samples
 from tidelog.types import GROUPS, PartitionState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.messages import (
     CommitOffsets,
@@ -23,7 +24,7 @@ from tidelog.wire.messages import (
     OffsetAnswer,
 )
 from tidelog_replica.observability import group_metrics
-from tidelog_replica.observability.group_metrics import FarEnds, samples
+from tidelog_replica.observability.group_metrics import FarEnds, group_samples
 
 ALL = ("r1", "r2", "r3")
 
@@ -78,9 +79,10 @@ class Watched(Net):
 
     def figures(self, node: str = "r1") -> dict[str, object]:
         """What the page would show, by metric and label, without the beginning that all have in common."""
+        watched = self.nodes[node]
         return {
             f"{metric.name.removeprefix('tidelog_group')}{'/'.join(['', *labels])}": value
-            for metric, labels, value in samples(self.nodes[node], self.far)
+            for metric, labels, value in (*group_samples(watched, self.far), *samples(watched.assignment.counts))
         }
 
 

@@ -70,7 +70,7 @@ async def test_then_what_is_behind_it_answers() -> None:
             assert len(shell.links) == 1
         with trio.fail_after(30):
             await shell.left.wait()
-        assert shell.links == []
+        assert not shell.links
         assert (await ask_at(url, "/metrics")).body == b"counts"
         ready = await ask_at(url, "/readyz")
         assert (ready.status, ready.body) == (503, b"no controller\ndrained\n")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
-from tidelog.runtime.metrics import FREE_S, REST, Metric, MetricsPage, Sample
-from tidelog.sansio.counters import Histogram
+from tidelog.runtime.metrics import FREE_S, REST, MetricsPage
+from tidelog.sansio.counters import Histogram, Metric, Sample, count, counter, histogram, metrics_of, samples
+from tidelog_controller.counters import ControllerCounts, PersistCounts
 from tidelog_controller.observability import metrics as controller
+from tidelog_gateway.counters import DeliveryCounts, ReadCounts, RequestCounts, RouterCounts
 from tidelog_gateway.observability import metrics as gateway
+from tidelog_replica.counters import FlushCounts, ReplicaCounts
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.observability import metrics as replica
 
@@ -36,9 +40,43 @@ def test_no_two_metrics_have_one_name() -> None:
 
 
 def test_every_metric_that_a_module_declares_is_on_its_page() -> None:
-    for modules in ((controller,), (replica, group_metrics), (gateway,)):
+    for modules, counts in (
+        ((controller,), (ControllerCounts, PersistCounts)),
+        ((replica, group_metrics), (ReplicaCounts, FlushCounts)),
+        ((gateway,), (RequestCounts, RouterCounts, ReadCounts, DeliveryCounts)),
+    ):
         declared = [value for module in modules for value in vars(module).values() if isinstance(value, Metric)]
+        declared += [metric for counter_class in counts for metric in metrics_of(counter_class)]
         assert sorted(m.name for m in declared) == sorted(m.name for m in modules[0].METRICS)
+
+
+@dataclass
+class Tea:
+    cups: int = counter("tea_drunk_cups", "cups", "Cups that were drunk.")
+    guests: int = 0
+    eaten: dict[str, int] = counter("tea_eaten_bytes", "bytes", "Cake.", "kind", ("scone",))
+    brews: Histogram = histogram("tea_brew_seconds", "Brewing.", (1.0, 2.0))
+
+
+def test_a_counter_is_a_field_that_declares_its_metric() -> None:
+    tea = Tea()
+    tea.cups += 2
+    count(tea.eaten, "plum", 700)
+    tea.brews.observe(1.5)
+    assert [(metric.name, labels, value) for metric, labels, value in samples(tea)] == [
+        ("tea_drunk_cups", (), 2),
+        ("tea_eaten_bytes", ("scone",), 0),
+        ("tea_eaten_bytes", ("plum",), 700),
+        ("tea_brew_seconds", (), tea.brews),
+    ]
+    assert Tea().eaten == {"scone": 0} and Tea().brews.count == 0, "and another object counts for itself"
+
+
+def test_a_table_takes_counters_by_the_names_of_their_fields() -> None:
+    drunk, eaten, brewed = metrics_of(Tea)
+    assert (drunk.kind, eaten.kind, brewed.kind) == ("counter", "counter", "histogram")
+    assert (eaten.labels, brewed.unit) == (("kind",), "seconds")
+    assert metrics_of(Tea, "eaten") == (eaten,) and metrics_of(Tea, "eaten", "brews") == (eaten, brewed)
 
 
 EATEN = Metric("tea_eaten_bytes", "counter", "bytes", "Cake.", ("kind",))

@@ -50,7 +50,7 @@ from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, Sto
 from tidelog_replica.coordinators.groups.validation import check_commit, check_join, check_name
 from tidelog_replica.coordinators.groups.views import describe_member, position_of, positions_of, shares_of
 from tidelog_replica.coordinators.tally import Tally
-from tidelog_replica.counters import Counts
+from tidelog_replica.counters import ReplicaCounts
 from tidelog_replica.timers import Timers
 
 SWEEP_S = 60.0
@@ -69,7 +69,7 @@ class Coordinator:
     """The coordinator of the groups of one partition of ``__groups``. ``now`` is the caller's clock in seconds,
     ``wall_ms`` the wall clock in ms since 1970."""
 
-    def __init__(self, node: NodeId, settings: GroupSettings, topics: Topics, counts: Counts) -> None:
+    def __init__(self, node: NodeId, settings: GroupSettings, topics: Topics, counts: ReplicaCounts) -> None:
         self._counts = counts
         self.groups: dict[str, Group] = {}
         self._node = node

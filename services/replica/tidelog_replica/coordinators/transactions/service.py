@@ -13,6 +13,7 @@ from typing import ClassVar
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import TASK_PRODUCERS
+from tidelog.sansio.counters import count
 from tidelog.types import TRANSACTIONS, TopicState
 from tidelog.wire.messages import (
     BeginTransaction,
@@ -81,8 +82,6 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         """Transactions that ended during this tick, by application and staged name. The ones that wait for them begin
         after every coordinator of this server has done what is due."""
         self._commits: list[_Commit] = []
-        self.ended = dict.fromkeys(("committed", "aborted"), 0)
-        """How many have come to their end here."""
 
     def _store(self) -> Stored:
         return Stored()
@@ -227,7 +226,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         super()._on_due(led, core, now)
         finished, core.finished = core.finished, []
         for key, how in finished:
-            self.ended[how] += 1
+            count(self._effects.counts.ended_transactions, how)
             self._finished.append(key)
 
     def _write(self, led: CoordinatorShard[Coordinator, Stored]) -> None:

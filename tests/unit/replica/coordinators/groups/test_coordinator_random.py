@@ -34,7 +34,7 @@ from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.coordinator import Coordinator
 from tidelog_replica.coordinators.groups.group import Topic, Topics
 from tidelog_replica.coordinators.groups.records import Entry, Stored, partitions_of, shares_of
-from tidelog_replica.counters import Counts
+from tidelog_replica.counters import ReplicaCounts
 
 GROUP = "g"
 SETTINGS = GroupSettings(session_min_ms=10)
@@ -78,7 +78,7 @@ class World:
         stored = Stored()
         for key, value in self.log:
             stored.take(key, value)
-        core = Coordinator("r1", SETTINGS, self.topics(), Counts())
+        core = Coordinator("r1", SETTINGS, self.topics(), ReplicaCounts())
         core.begin(stored, self.now)
         self.log += core.take_entries()
         return core

@@ -423,9 +423,9 @@ def test_a_server_knows_how_many_it_coordinates_how_old_they_are_and_how_they_en
     lost = net.begin(app="other")
     net.end(lost, commit=False, app="other")
     net.advance(0.2)
-    transactions = net.nodes["r3"].transactions
+    transactions, counts = net.nodes["r3"].transactions, net.nodes["r3"].assignment.counts
     assert transactions.ages() == {"open": [3.0], "prepared": [3.0], "committing": [], "aborting": []}
-    assert transactions.ended == {"committed": 0, "aborted": 1}
+    assert counts.ended_transactions == {"committed": 0, "aborted": 1}
     net.hold = lambda name, call: isinstance(call.message, WriteMarker)
     net.end(begun)
     net.wall_ms += 1000
@@ -434,7 +434,7 @@ def test_a_server_knows_how_many_it_coordinates_how_old_they_are_and_how_they_en
     for held in net.held:
         net.deliver(*held)
     net.advance(1)
-    assert (transactions.ages()["committing"], transactions.ended) == ([], {"committed": 1, "aborted": 1})
+    assert (transactions.ages()["committing"], counts.ended_transactions) == ([], {"committed": 1, "aborted": 1})
     assert all(net.nodes[name].transactions.ages()["prepared"] == [] for name in ("r1", "r2"))
 
 

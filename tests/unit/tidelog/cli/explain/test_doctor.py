@@ -12,7 +12,8 @@ from tidelog.cli.explain.diagnosis import NOTE, PROBLEM, WARNING, ClusterSnapsho
 from tidelog.cli.explain.disk_growth import Growth, growth_between, keeps_everything, record_bytes
 from tidelog.cli.explain.doctor import limits_in
 from tidelog.cli.main import main
-from tidelog.runtime.metrics import MetricsPage, Sample, told
+from tidelog.runtime.metrics import MetricsPage, metrics_answer
+from tidelog.sansio.counters import Sample
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import (
     ControllerInfo,
@@ -236,19 +237,26 @@ def test_what_is_the_same_for_many_partitions_is_said_once_and_the_worst_comes_f
 
 def test_a_gateway_that_does_not_answer_is_a_finding() -> None:
     done = CliRunner().invoke(main, ["doctor", "--json", "--gateway", "ws://127.0.0.1:1"])
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["healthy"]) == (1, False)
-    assert told["findings"][0]["level"] == PROBLEM and "cluster up" in told["findings"][0]["next_step"]
+    metrics_answer = json.loads(done.stdout)
+    assert (done.exit_code, metrics_answer["healthy"]) == (1, False)
+    assert (
+        metrics_answer["findings"][0]["level"] == PROBLEM
+        and "cluster up" in metrics_answer["findings"][0]["next_step"]
+    )
 
 
 def test_the_report_has_findings_and_what_was_seen() -> None:
     with served() as (cluster, url):
         cluster.topics.clear()
         done = CliRunner().invoke(main, ["doctor", "--json", "--gateway", url])
-        told = json.loads(done.stdout)
-        assert done.exit_code == 1 and told["seen"]["cluster"] == "fake" and told["seen"]["protocol"] == 1
-        assert all(set(finding) == {"level", "what", "next_step"} for finding in told["findings"])
-        assert "no replica server is live" in [finding["what"] for finding in told["findings"]]
+        metrics_answer = json.loads(done.stdout)
+        assert (
+            done.exit_code == 1
+            and metrics_answer["seen"]["cluster"] == "fake"
+            and metrics_answer["seen"]["protocol"] == 1
+        )
+        assert all(set(finding) == {"level", "what", "next_step"} for finding in metrics_answer["findings"])
+        assert "no replica server is live" in [finding["what"] for finding in metrics_answer["findings"]]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +300,7 @@ def test_the_rate_of_a_disk_is_that_of_its_partitions_of_topics_that_keep_everyt
 
 def test_a_server_that_the_gateway_limits_is_named_with_its_rate() -> None:
     def page(*samples: Sample) -> str:
-        return told(MetricsPage(METRICS, lambda: samples)).page
+        return metrics_answer(MetricsPage(METRICS, lambda: samples)).page
 
     limited = limits_in(page((LIMIT, ("r1",), 1572864.0), (LIMIT, ("r2",), 3145728.5), (HELD, (), 7.0)))
     assert limited == {"r1": 1572864.0, "r2": 3145728.5}
