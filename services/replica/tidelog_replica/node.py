@@ -38,6 +38,7 @@ from math import inf
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.runtime.disk import Disk
+from tidelog.sansio.timers import TimerOwner, Timers
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import (
     Digest,
@@ -57,51 +58,35 @@ from tidelog.wire.messages import (
     WriteMarker,
 )
 
-from tidelog_replica.assignment.assignment import TIMER as CHANGES_TIMER
 from tidelog_replica.assignment.assignment import Assignment
-from tidelog_replica.assignment.controller_reports import TIMER as REPORTS_TIMER
 from tidelog_replica.assignment.controller_reports import ControllerReports
 from tidelog_replica.assignment.isolation import Isolation
-from tidelog_replica.assignment.isr_proposals import TIMER as PROPOSALS_TIMER
 from tidelog_replica.assignment.isr_proposals import IsrProposals
-from tidelog_replica.assignment.leadership import TIMER as LEADERSHIP_TIMER
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.groups.group import Group
 from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
 from tidelog_replica.coordinators.groups.service import GroupCoordinatorService
-from tidelog_replica.coordinators.transactions.markers import TIMER as MARKERS_TIMER
 from tidelog_replica.coordinators.transactions.markers import TransactionMarkers
 from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
-from tidelog_replica.copies.checks import TIMER as COPY_CHECKS_TIMER
 from tidelog_replica.copies.checks import CopyChecks
 from tidelog_replica.copies.reads import CopyReads
 from tidelog_replica.effects import LOOP, Effect, Effects, StartFlush, StartJob
-from tidelog_replica.fetcher.fetcher import TIMER as LEADER_TIMER
 from tidelog_replica.fetcher.fetchers import Fetchers
 from tidelog_replica.jobs import Job
-from tidelog_replica.maintenance.checkpointer import TIMER as CHECKPOINT_TIMER
 from tidelog_replica.maintenance.checkpointer import HighWatermarkCheckpointer
-from tidelog_replica.maintenance.disk_space import TIMER as DISK_SPACE_TIMER
 from tidelog_replica.maintenance.disk_space import DiskSpace
-from tidelog_replica.maintenance.doubtful_tails import TIMER as DOUBTFUL_TAILS_TIMER
 from tidelog_replica.maintenance.file_pool import FilePoolFlusher
-from tidelog_replica.maintenance.log_cleaner import TIMER as LOG_CLEANER_TIMER
 from tidelog_replica.maintenance.log_cleaner import LogCleaner
-from tidelog_replica.maintenance.log_opener import TIMER as LOG_OPENER_TIMER
-from tidelog_replica.maintenance.log_repairer import TIMER as LOG_REPAIRER_TIMER
-from tidelog_replica.maintenance.scrubber import TIMER as SCRUBBER_TIMER
 from tidelog_replica.maintenance.scrubber import Scrubber
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Incarnations
-from tidelog_replica.registration.session import TIMER as SESSION_TIMER
 from tidelog_replica.registration.session import BrokerSession, Random
 from tidelog_replica.replication.idle_followers import IdleFollowers
 from tidelog_replica.requests import RequestHandler
 from tidelog_replica.storage.log import Flush
-from tidelog_replica.timers import Timers
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
@@ -127,7 +112,7 @@ class ReplicaNode:
     ) -> None:
         self.node_id = node_id
         self._effects = Effects(node_id)
-        self._timers = Timers()
+        self._timers: Timers[TimerOwner] = Timers()
         self.idle_followers = IdleFollowers()
         self._touched: dict[TopicPartition, None] = {}
         context = NodeContext(
@@ -155,18 +140,6 @@ class ReplicaNode:
         self.transactions = TransactionCoordinatorService(context, assignment, leadership)
         self._groups = GroupCoordinatorService(context, assignment, leadership, self.transactions)
         self._markers = TransactionMarkers(context, assignment, leadership, self.transactions)
-        self._by_timer: dict[str, GroupCoordinatorService | TransactionCoordinatorService | TransactionMarkers] = {
-            GroupCoordinatorService.TIMER: self._groups
-        }
-        self._by_timer |= {TransactionCoordinatorService.TIMER: self.transactions, MARKERS_TIMER: self._markers}
-        self._by_key = {CHANGES_TIMER: self._assignment.go_on, CHECKPOINT_TIMER: self._checkpointer.on_tick}
-        self._by_key |= {PROPOSALS_TIMER: self._isr_proposals.on_tick, LEADERSHIP_TIMER: leadership.on_tick}
-        self._periodic: dict[tuple[str, str], BrokerSession | LogCleaner | Scrubber | CopyChecks] = {
-            SESSION_TIMER: self._session,
-            LOG_CLEANER_TIMER: self._log_cleaner,
-            SCRUBBER_TIMER: self.scrubber,
-            COPY_CHECKS_TIMER: self.copy_checks,
-        }
         self._coordinating: dict[
             str, GroupCoordinatorService | TransactionCoordinatorService
         ] = {}  # by the id of their topic
@@ -290,7 +263,7 @@ class ReplicaNode:
         """An accepted link is gone."""
         for partition in self.partitions.values():
             partition.on_source_closed(source)
-        for part in self._by_timer.values():
+        for part in (self._groups, self.transactions, self._markers):
             part.on_source_closed(source)
         self._copy_reads.on_source_closed(source)
         return self._finish(now)
@@ -320,33 +293,8 @@ class ReplicaNode:
 
     def on_tick(self, now: float) -> list[Effect]:
         """Everything that is due. After it, ``deadline`` is None or later than ``now``."""
-        for key in self._timers.take(now):
-            if isinstance(key, TopicPartition):
-                partition = self.partitions.get(key)
-                if partition is not None:
-                    partition.on_tick(now)
-                    self._touch(partition.key)
-                continue
-            assert isinstance(key, tuple)
-            kind, name = key
-            if kind in (REPORTS_TIMER, DISK_SPACE_TIMER):
-                continue  # the end of every input does what is due
-            if (periodic := self._periodic.get(key)) is not None:
-                periodic.on_tick(now)
-                self._timers.set(key, periodic.deadline())
-                continue
-            if kind in self._by_timer:
-                self._by_timer[kind].on_tick(now)
-            elif kind == LEADER_TIMER:
-                self._fetchers.on_tick(name, now)
-            elif key in self._by_key:
-                self._by_key[key](now)
-            elif kind == LOG_OPENER_TIMER:
-                self._assignment.log_opener.on_tick(name)
-            elif kind == LOG_REPAIRER_TIMER:
-                self._assignment.log_repairer.on_tick(name, now)
-            elif kind == DOUBTFUL_TAILS_TIMER:
-                self._assignment.doubtful_tails.on_tick(name, now)
+        for owner in self._timers.take(now):
+            owner.on_tick(now)
         return self._finish(now)
 
     def deadline(self) -> float | None:
@@ -446,7 +394,7 @@ class ReplicaNode:
             if key not in self._checkpointer.queued and partition.checkpoint_due:
                 self._checkpointer.add(partition, now)
             if (due := partition.deadline()) < inf:
-                self._timers.set(key, due)
+                self._timers.set(partition, due)
 
     def _distrust(self) -> None:
         try:

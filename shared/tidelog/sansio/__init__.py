@@ -1,1 +1,1 @@
-"""Small things that cores of several services use: effects, counters, token buckets, who is in the majority. Pure."""
+"""Small things that cores of several services use: effects, counters, timers, token buckets, majorities. Pure."""

@@ -50,18 +50,15 @@ from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import LogTailCache
 
-TIMER = ("changes", "")
 PAUSE_S = 0.001
 """Between two shares: time for whatever else is ready."""
 
 
 class PendingChanges:
-    """Partitions whose state has changed. The owner asks for the next share, of at most ``changes_at_once``
-    partitions, when ``TIMER`` is due."""
+    """Partitions whose state has changed."""
 
-    def __init__(self, context: NodeContext) -> None:
-        self._at_once = context.settings.changes_at_once
-        self._timers = context.timers
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
         self._waiting: dict[TopicPartition, None] = {}
 
     def __len__(self) -> int:
@@ -72,12 +69,11 @@ class PendingChanges:
         for number in changed_partitions(before, after):
             self._waiting[TopicPartition(after.topic_id, number)] = None
 
-    def take(self, now: float) -> list[TopicPartition]:
-        """The next share."""
+    def take(self) -> list[TopicPartition]:
+        """Return the next share, of at most ``at_once`` partitions."""
         share = list(islice(self._waiting, self._at_once))
         for key in share:
             del self._waiting[key]
-        self._timers.set(TIMER, now + PAUSE_S if self._waiting else None)
         return share
 
     def clear(self) -> None:
@@ -108,13 +104,14 @@ class Assignment:
         self._fetchers = fetchers
         self._settings = context.settings
         self._effects = context.effects
+        self._timers = context.timers
         self._touch = context.touch
         self._image = ClusterImage()
         self._term = 0
         """Raft's, of the image."""
         self._acted_on: dict[str, TopicState] = {}
         """Topics as the partitions here know them, but for what is in ``_changes``."""
-        self._changes = PendingChanges(context)
+        self._changes = PendingChanges(context.settings.changes_at_once)
         self._ending: dict[TopicPartition, Partition] = {}
         """Deleted or damaged, with a flush under way in a thread."""
         self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}
@@ -229,11 +226,14 @@ class Assignment:
             if known is None or known.config != topic.config:
                 self._configure(topic, now)
             self._changes.add(known, topic)
-        self.go_on(now)
+        self.on_tick(now)
 
-    def go_on(self, now: float) -> None:
-        """The next share of what has changed."""
-        for key in self._changes.take(now):
+    def on_tick(self, now: float) -> None:
+        """Act on the next share of what has changed."""
+        share = self._changes.take()
+        if self._changes:
+            self._timers.set(self, now + PAUSE_S)
+        for key in share:
             if (topic := self._acted_on.get(key.topic_id)) is not None:
                 self._assign(topic, key, topic.partitions[key.partition], now)
         self.log_opener.begin()

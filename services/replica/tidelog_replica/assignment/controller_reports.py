@@ -31,8 +31,6 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.recovery.pending_losses import LostRange
 
-TIMER = "reports"
-"""First part of the timer key."""
 TRANSFER = "transfer"
 """Reason of those that are ``ready``."""
 FINAL = ("UNKNOWN_TOPIC", "NOT_REPLICA", "MALFORMED")
@@ -104,7 +102,10 @@ class ControllerReports:
             if now >= self._report_at:
                 self._report(self._losses[0], broker_epoch)
             else:
-                self._timers.set((TIMER, ""), self._report_at)
+                self._timers.set(self, self._report_at)
+
+    def on_tick(self, now: float) -> None:
+        """Do nothing: the end of every input calls ``send``."""
 
     def _call(self, message: Message) -> None:
         timeout_s = self._settings.controller_timeout_s

@@ -23,13 +23,12 @@ from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.isr import Proposal
 
 AT_ONCE = 64
-TIMER = ("proposals", "")
 NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
 """Answers that tell nothing of the proposal: another one would get the same."""
 
 
 class IsrProposals:
-    """Puts ISR proposals to the controller. The owner calls ``on_tick`` when ``TIMER`` is due."""
+    """Puts ISR proposals to the controller."""
 
     def __init__(self, context: NodeContext, session: BrokerSession) -> None:
         self._node = context.node
@@ -61,7 +60,7 @@ class IsrProposals:
     def on_tick(self, now: float) -> None:
         """Send those whose turn it is."""
         if now < self._held_until:
-            self._timers.set(TIMER, self._held_until)
+            self._timers.set(self, self._held_until)
             return
         while self._waiting and self._unanswered < AT_ONCE:
             partition, leading, proposal = self._waiting.popleft()

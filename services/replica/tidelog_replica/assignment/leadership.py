@@ -35,7 +35,6 @@ from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
-TIMER = ("leadership", "")
 ROUND_S = 0.1
 """Least pause between two rounds of notices to voters."""
 SILENT_S = 1.0
@@ -43,7 +42,7 @@ SILENT_S = 1.0
 
 
 class Leadership:
-    """Decides whether leaders here may serve clients. The owner calls ``on_tick`` when ``TIMER`` is due."""
+    """Decides whether leaders here may serve clients."""
 
     def __init__(self, context: NodeContext, assignment: Assignment, session: BrokerSession) -> None:
         self._node = context.node
@@ -131,7 +130,7 @@ class Leadership:
         """Ask the voters of a partition, now or in the next round."""
         self._in_demand[partition.key] = partition
         if now < self._round_at:
-            self._timers.set(TIMER, self._round_at)
+            self._timers.set(self, self._round_at)
         else:
             self.on_tick(now)
 

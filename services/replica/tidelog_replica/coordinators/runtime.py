@@ -112,7 +112,6 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     """The coordinators of one internal topic on this server: one for each partition that is led here."""
 
     TOPIC: ClassVar[str]
-    TIMER: ClassVar[str]
 
     def __init__(self, context: NodeContext, assignment: Assignment, leadership: Leadership) -> None:
         self._node = context.node
@@ -198,7 +197,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
             leading = partition.leading
             end = leading.core.epoch_start
             self._led[partition.key] = CoordinatorShard(partition, leading, partition.log.start, end, self._store())
-            self._timers.set((self.TIMER, ""), now + BITE_PAUSE_S)
+            self._timers.set(self, now + BITE_PAUSE_S)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
         """A request for a coordinator."""
@@ -251,7 +250,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
                 due.append(led.core.deadline())
             elif not led.broken:
                 due.append(now + (BITE_PAUSE_S if led.read_to < led.written else UNREADY_PAUSE_S))
-        self._timers.set((self.TIMER, ""), min((when for when in due if when not in (None, inf)), default=None))
+        self._timers.set(self, min((when for when in due if when not in (None, inf)), default=None))
 
     # --- who is asked ------------------------------------------------------------------------------------
 

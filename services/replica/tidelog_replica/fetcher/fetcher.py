@@ -55,7 +55,6 @@ from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.producer_snapshots import ReadProducers
 
 Questions = dict[TopicPartition, FetchPart]
-TIMER = "leader"
 """First part of a fetcher's timer key; the second is the leader's name."""
 PARTS = 250
 """Partitions of a call: few enough that neither side is busy with it for long."""
@@ -132,7 +131,7 @@ class Fetcher:
     def poll(self, now: float) -> None:
         """Ask, where something is to be asked and nothing is in flight. The end of every input here."""
         self._ask(now)
-        self._timers.set((TIMER, self._leader), self._deadline())
+        self._timers.set(self, self._deadline())
 
     def _ask(self, now: float) -> None:
         if self._in_flight or self._closed or not (self._active or self._wants_news(now)):
@@ -369,6 +368,8 @@ class Fetcher:
 
     def on_tick(self, now: float) -> None:
         """Pauses that are over, news, repeated reports."""
+        if self._closed:
+            return
         if self._pause_until is not None and self._pause_until <= now:
             self._pause_until = None
         for key in [key for key, until in self._paused.items() if until <= now]:

@@ -26,7 +26,6 @@ class Fetchers:
         self._session = session
         self._settings = context.settings
         self._effects = context.effects
-        self._timers = context.timers
         self._touch = context.touch
         self._bucket: Throttle | None = None
         self._fetchers: dict[NodeId, Fetcher] = {}
@@ -124,12 +123,6 @@ class Fetchers:
         """Another controller may be active, which has heard none of the reports."""
         for fetcher in self._fetchers.values():
             fetcher.report_again(now)
-
-    def on_tick(self, leader: NodeId, now: float) -> None:
-        """The timer of this name, a leader's, is due."""
-        fetcher = self._fetchers.get(leader)
-        if fetcher is not None:
-            fetcher.on_tick(now)
 
     def clear(self) -> None:
         """Follow nobody: this server's life is over, or its disk is full."""

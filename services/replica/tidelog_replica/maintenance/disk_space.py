@@ -31,7 +31,6 @@ from tidelog_replica.storage.compaction import NO_ROOM
 
 KEY = TopicPartition("", -3)
 """Of the job: it works on no partition."""
-TIMER = ("room", "")
 NAME = "reserve"
 """Of the file, in the data directory."""
 CHECK_S = 1.0
@@ -112,9 +111,8 @@ class DiskSpace:
                 self._make_at = now + RETRY_S
             begin()
 
-    def deadline(self) -> float | None:
-        """When ``on_input_over`` is wanted."""
-        return self._due
+    def on_tick(self, now: float) -> None:
+        """Do nothing: the end of every input calls ``on_input_over``."""
 
     def on_input_over(self, now: float) -> bool:
         """Look, if it is time, or much was appended. Whether the disk has become full, or roomy again."""
@@ -125,7 +123,7 @@ class DiskSpace:
         is_due = now >= self._due
         if is_due:
             self._due = now + CHECK_S
-            self._timers.set(TIMER, self._due)
+            self._timers.set(self, self._due)
         if is_due or appended >= self._reserve_bytes // 2:
             self._look()
             size, jobs = self._reserve_bytes, self._effects.jobs

@@ -22,7 +22,6 @@ from tidelog_replica.storage.compaction import NO_ROOM, Cleaned, Compaction
 from tidelog_replica.storage.producer_snapshots import WriteProducerSnapshot
 from tidelog_replica.storage.retention import DeleteSegments, log_start
 
-TIMER = ("cleaning", "")
 FULL_INTERVAL_S = 5.0
 """Pause between rounds at most, while the disk is full."""
 TURNS_AT_ONCE = 64
@@ -47,16 +46,15 @@ class LogCleaner:
     def start(self, now: float) -> None:
         """The first round begins after one interval."""
         self._due = now + self._interval_s
-        self._timers.set(TIMER, self._due)
-
-    def deadline(self) -> float | None:
-        """When ``on_tick`` is wanted."""
-        return self._due
+        self._timers.set(self, self._due)
 
     def on_tick(self, now: float) -> None:
-        """The next turns, if it is time."""
-        if self._due is None or now < self._due:
-            return
+        """Clean the next partitions, if it is time."""
+        if self._due is not None and self._due <= now:
+            self._clean_next(now)
+        self._timers.set(self, self._due)
+
+    def _clean_next(self, now: float) -> None:
         if not self._waiting:
             self._waiting = list(self._partitions)[::-1]
             turns = -(-len(self._waiting) // TURNS_AT_ONCE)
@@ -108,7 +106,6 @@ class LogCleaner:
         """The disk has become full, or has room again: a round begins at once."""
         self._waiting, self._due = [], now
         self.on_tick(now)
-        self._timers.set(TIMER, self._due)
 
     def on_settled(self, partition: Partition) -> None:
         """The partition's input is over: it may have filled a segment, or told a follower where the log begins."""

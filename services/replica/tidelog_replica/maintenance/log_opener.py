@@ -24,6 +24,7 @@ from functools import partial
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.runtime.disk import Disk
+from tidelog.sansio.timers import KeyTimer
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 
 from tidelog_replica.context import NodeContext
@@ -40,7 +41,6 @@ from tidelog_replica.storage.tail_cache import LogTailCache
 AT_ONCE = 32
 """Openings that threads are given together: enough to keep them busy, few enough for the need to count."""
 NEEDS = 3
-TIMER = "opening"
 """First part of the timer key of a log that is held back; the second is the partition."""
 RETRY_S = 1.0
 """First pause of a log that is held back …"""
@@ -241,7 +241,7 @@ class LogOpener:
         for key in list(self._wanted):
             self.unwant(key)
 
-    def on_tick(self, key: TopicPartition) -> None:
+    def on_tick(self, key: TopicPartition, now: float) -> None:
         """A pause is over."""
         if key in self._undeleted:
             self._start_deletion(key)
@@ -312,7 +312,7 @@ class LogOpener:
             self._effects.stop(f"{self.path(key)}: {error}")
             return
         wanted.begun = False
-        self._timers.set((TIMER, key), now + wanted.pause_s)
+        self._timers.set(KeyTimer(self, key), now + wanted.pause_s)
         wanted.pause_s = min(2 * wanted.pause_s, RETRY_MAX_S)
 
     def _want_again(self, key: TopicPartition, wanted: _Wanted) -> None:
@@ -347,7 +347,7 @@ class LogOpener:
             self._event("delete_failed", key, reason=str(result))
             if key not in self._wanted:
                 self._undeleted[key] = min(2 * pause_s, RETRY_MAX_S)
-                self._timers.set((TIMER, key), now + pause_s)
+                self._timers.set(KeyTimer(self, key), now + pause_s)
         elif result:
             self._event("partition_deleted", key)
 

@@ -480,6 +480,7 @@ class Partition:
             self.guard(self.leading.on_tick, now)
         elif self.following is not None:
             self.guard(self.following.reading.on_tick, now)
+        self._context.touch(self.key)
 
     def deadline(self) -> float:
         """When ``on_tick`` and ``settle`` have something to do, or earlier; ``inf`` where nothing is due."""

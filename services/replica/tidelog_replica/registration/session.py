@@ -32,7 +32,6 @@ from tidelog.wire.messages import FollowerLag, Heartbeat, Message, Register, Reg
 from tidelog_replica.context import NodeContext
 from tidelog_replica.registration.incarnations import Incarnations
 
-TIMER = ("session", "")
 LAGS_EVERY_S = 5.0
 """Pause between two looks at all followers and producers, which take time."""
 
@@ -130,24 +129,20 @@ class BrokerSession:
 
     def on_tick(self, now: float) -> None:
         """Heartbeats, and registrations that are tried again."""
-        if self._due is None or now < self._due:
-            return
-        self._due = None
-        if self.registered:
-            self._heartbeat(now)
-            if not self._watching:
-                self._watch()
-            self._due = now + self._settings.heartbeat_s
-        else:
-            self._register(now)
-
-    def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do."""
-        return self._due
+        if self._due is not None and self._due <= now:
+            self._due = None
+            if self.registered:
+                self._heartbeat(now)
+                if not self._watching:
+                    self._watch()
+                self._due = now + self._settings.heartbeat_s
+            else:
+                self._register(now)
+        self._timers.set(self, self._due)
 
     def _wake_at(self, due: float) -> None:
         self._due = due
-        self._timers.set(TIMER, due)
+        self._timers.set(self, due)
 
     # --- calls -------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from collections.abc import Hashable
 from tidelog.bounds import why_over
 from tidelog.errors import TidelogError, refuse
 from tidelog.sansio.counters import count
+from tidelog.sansio.timers import Timers
 from tidelog.types import YEAR_2025_MS, NodeId, TopicPartition
 from tidelog.wire.messages import (
     CommitOffsets,
@@ -51,7 +52,6 @@ from tidelog_replica.coordinators.groups.validation import check_commit, check_j
 from tidelog_replica.coordinators.groups.views import describe_member, position_of, positions_of, shares_of
 from tidelog_replica.coordinators.tally import Tally
 from tidelog_replica.counters import Counts
-from tidelog_replica.timers import Timers
 
 SWEEP_S = 60.0
 """Pause between two looks for groups that nobody uses."""
@@ -75,7 +75,7 @@ class Coordinator:
         self._node = node
         self._settings = settings
         self._topics = topics
-        self._timers = Timers()
+        self._timers: Timers[Hashable] = Timers()
         self._entries: list[Entry] = []
         self._joins, self._joins_until = 0, 0.0
         self._begun, self._members = Tally(), Tally()

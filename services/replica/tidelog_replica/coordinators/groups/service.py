@@ -24,7 +24,6 @@ from tidelog_replica.coordinators.runtime import CoordinatorRuntime, Coordinator
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, PASSED_ON
 
-TIMER = "groups"
 MAX_ENROLLING = 10_000
 """More transactions at a time wait in vain, and are told to come again."""
 TOPICS_PAUSE_S = 0.05
@@ -42,7 +41,6 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     """The coordinators of consumer groups on this server."""
 
     TOPIC: ClassVar[str] = GROUPS
-    TIMER: ClassVar[str] = TIMER
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ from collections.abc import Hashable, Iterable
 
 from tidelog.bounds import why_over
 from tidelog.errors import TidelogError, refuse
+from tidelog.sansio.timers import Timers
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
     AbortStaged,
@@ -72,7 +73,6 @@ from tidelog_replica.coordinators.transactions.transaction import (
     check_name,
     tell,
 )
-from tidelog_replica.timers import Timers
 
 REQUESTS = (
     BeginTransaction,
@@ -111,7 +111,7 @@ class Coordinator:
         self._open: dict[str, dict[int, None]] = {}
         """Producer ids of the transactions of each principal that are not over."""
         self._settings = settings
-        self._timers = Timers()
+        self._timers: Timers[Hashable] = Timers()
         self._entries: list[Entry] = []
         self._undecided: list[TransactionMetadata] = []
         """Their decisions are among the entries."""

@@ -21,8 +21,6 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Purgatory
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, enrol
 
-TIMER = "markers"
-
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
@@ -140,7 +138,7 @@ class TransactionMarkers:
     def _set_timer(self) -> None:
         due = min((marked.waiting.deadline for marked in self.marked.values()), default=inf)
         if due < inf:
-            self._timers.set((TIMER, ""), due)
+            self._timers.set(self, due)
 
     def _resign(self, key: TopicPartition) -> None:
         marked = self.marked.pop(key, None)

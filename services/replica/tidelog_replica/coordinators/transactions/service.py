@@ -41,8 +41,6 @@ from tidelog_replica.coordinators.transactions.transaction import (
     told_shares,
 )
 
-TIMER = "transactions"
-
 
 @dataclass(frozen=True, slots=True)
 class _Begin:
@@ -69,7 +67,6 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     """The coordinators of transactions on this server."""
 
     TOPIC: ClassVar[str] = TRANSACTIONS
-    TIMER: ClassVar[str] = TIMER
 
     def __init__(self, context: NodeContext, assignment: Assignment, leadership: Leadership) -> None:
         super().__init__(context, assignment, leadership)
