@@ -131,11 +131,7 @@ def believe_what_was_under_way(patch: Patch) -> None:
 @breaks("R11", "A follower that idles has shown that it was told the HW as it is.")
 def take_an_answer_for_read(patch: Patch) -> None:
     """A follower that was answered at the log end is owed nothing, whatever has moved since or got lost."""
-
-    def unaware(self):
-        return [node for node, progress in self.followers.items() if progress.waiting is None]
-
-    patch.setattr(LeaderState, "unaware", property(unaware))
+    patch.setattr(LeaderState, "aware_after", property(lambda self: -1, lambda self, stamp: None))
 
 
 @breaks("R4", "Committed is what every ISR member has flushed.")

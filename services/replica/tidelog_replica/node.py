@@ -81,7 +81,6 @@ from tidelog_replica.maintenance.disk_space import DiskSpace
 from tidelog_replica.maintenance.file_pool import FilePoolFlusher
 from tidelog_replica.maintenance.log_cleaner import LogCleaner
 from tidelog_replica.maintenance.scrubber import Scrubber
-from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.registration.session import BrokerSession, Random
 from tidelog_replica.replication.idle_followers import IdleFollowers
@@ -124,7 +123,8 @@ class ReplicaNode:
         )
         self._fetchers = Fetchers(context, session)
         self._assignment = assignment = Assignment(context, session, self._fetchers)
-        partitions = assignment.partitions
+        self.partitions = partitions = assignment.partitions
+        """All partitions that are open here."""
         self._checkpointer = HighWatermarkCheckpointer(context, partitions)
         self.copy_checks = CopyChecks(context, assignment)
         self._copy_reads = CopyReads(context, assignment)
@@ -143,11 +143,6 @@ class ReplicaNode:
         self._coordinating: dict[
             str, GroupCoordinatorService | TransactionCoordinatorService
         ] = {}  # by the id of their topic
-
-    @property
-    def partitions(self) -> dict[TopicPartition, Partition]:
-        """All partitions that are open here."""
-        return self._assignment.partitions
 
     @property
     def assignment(self) -> Assignment:
@@ -341,7 +336,8 @@ class ReplicaNode:
             self._touch_failed()
             self._talk_to_self(now)
             self._settle(now)
-        self._reports.send(now)
+        if self._reports.are_waiting:
+            self._reports.send(now)
         self._file_pool_flusher.on_input_over()
         if effects.stopping and not self._incarnations.distrusted:
             self._distrust()
@@ -365,9 +361,9 @@ class ReplicaNode:
         touched, self._touched = self._touched, {}
         if not touched:
             return
-        is_live, partitions, marked = self._session.live(now), self._assignment.partitions, self._markers.marked
+        is_live, marked = self._session.live(now), self._markers.marked
         for key in touched:
-            if (partition := partitions.get(key)) is None:
+            if (partition := self.partitions.get(key)) is None:
                 continue  # deleted
             if not is_live:
                 self.leadership.confirm_alone(partition, now)
@@ -389,11 +385,11 @@ class ReplicaNode:
                 self._fetchers.unassign(key)
             elif following is not None and following.reading.is_waited_for:
                 self._fetchers.confirm(partition, now)
-            if partition.may_report or partition.unreported_losses:
+            if (may_report := partition.may_report) or partition.unreported_losses:
                 self._reports.gather(partition, now)
             if key not in self._checkpointer.queued and partition.checkpoint_due:
                 self._checkpointer.add(partition, now)
-            if (due := partition.deadline()) < inf:
+            if (due := partition.deadline(may_report)) < inf:
                 self._timers.set(partition, due)
 
     def _distrust(self) -> None:

@@ -59,9 +59,12 @@ class ControllerReports:
         self._losses: deque[Loss] = deque()
         self._reporting = False
         self._report_at = 0.0
+        self.are_waiting = False
+        """Whether ``send`` may have something to send."""
 
     def gather(self, partition: Partition, now: float) -> None:
         """What is due of a partition."""
+        self.are_waiting = True
         if partition.may_report:
             self._gather(partition, now)
         if partition.unreported_losses:
@@ -103,6 +106,7 @@ class ControllerReports:
                 self._report(self._losses[0], broker_epoch)
             else:
                 self._timers.set(self, self._report_at)
+        self.are_waiting = bool(self._losses)
 
     def on_tick(self, now: float) -> None:
         """Do nothing: the end of every input calls ``send``."""

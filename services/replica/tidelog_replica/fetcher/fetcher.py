@@ -134,7 +134,7 @@ class Fetcher:
         self._timers.set(self, self._deadline())
 
     def _ask(self, now: float) -> None:
-        if self._in_flight or self._closed or not (self._active or self._wants_news(now)):
+        if self._in_flight or not self._followed or not (self._active or self._news_at <= now):
             return
         if self._pause_until is not None and now < self._pause_until:
             return
@@ -164,7 +164,7 @@ class Fetcher:
         """Ask for the live ones, and for those behind if it is time; who is not asked for stays active."""
         self._open_at = self._throttle.open_at(now) if behind else now
         asked = dict(islice((live | behind if self._open_at <= now else live).items(), PARTS))
-        wants_news = self._wants_news(now)
+        wants_news = self._news_at <= now
         asks = any([self._active.pop(key) for key in asked])
         self._live_at = now if live else self._live_at
         if asked and not (wants_news or behind or asks):
@@ -178,9 +178,6 @@ class Fetcher:
                 self._news_at = now + self._settings.replica_max_idle_wait_s
             message = Fetch(self._node, self._broker_epoch, size, tuple(asked.values()), wants_news)
             self._call(message, partial(self._on_fetched, asked, wants_news, now))
-
-    def _wants_news(self, now: float) -> bool:
-        return self._news_at <= now and len(self._followed) > 0
 
     def _is_live(self, partition: Partition) -> bool:
         return partition.state is not None and self._node in partition.state.isr

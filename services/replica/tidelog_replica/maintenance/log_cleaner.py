@@ -109,10 +109,10 @@ class LogCleaner:
 
     def on_settled(self, partition: Partition) -> None:
         """The partition's input is over: it may have filled a segment, or told a follower where the log begins."""
-        key, log, jobs = partition.key, partition.log, self._effects.jobs
+        key, log, jobs, following = partition.key, partition.log, self._effects.jobs, partition.following
         if log.snapshot_due is not None and (snapshot := log.begin_snapshot()) is not None:
             jobs.start(key, snapshot, partial(self._on_snapshot, partition, snapshot))
-        elif partition.following is not None:
+        elif following is not None and following.leader_start > log.start:
             start = _leaders_start(partition)
             if start > log.start and not jobs.busy(key):
                 partition.guard(partial(self._follow, partition, start))

@@ -152,7 +152,7 @@ class FollowerReplica:
         """The leader need not answer when it hears how far the log goes: it is not likely to have more, nobody reads
         here, and nothing else is open between the two."""
         core = self.core
-        is_idle = core.asking is None and core.agreed and not self.is_working
+        is_idle = core.asking is None and core.agreed and self._recall is None
         return is_idle and self._is_sparse and not self.reading.waits_for_news
 
     @property
@@ -166,7 +166,7 @@ class FollowerReplica:
 
     def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
         """The leader's answer in the dialogue. Raises ``TruncationRefused``."""
-        if asked.leader_epoch != self.core.leader_epoch or self.is_working:
+        if asked.leader_epoch != self.core.leader_epoch or self._recall is not None:
             return FetchOutcome.FETCH_AGAIN
         if part.error is not None:
             return _failed(part.error)
@@ -186,7 +186,7 @@ class FollowerReplica:
         self._noticed = False
         if part.leader_epoch == core.leader_epoch:
             self.on_stamp(part.stamp)
-        if asked.offset != log.end or core.asking is not None or self.is_working:
+        if asked.offset != log.end or core.asking is not None or self._recall is not None:
             return FetchOutcome.FETCH_AGAIN
         if part.error is not None:
             if part.error.code == "OFFSET_OUT_OF_RANGE":
@@ -227,7 +227,7 @@ class FollowerReplica:
             return FetchOutcome.WAIT_FOR_NOTIFY
         self.on_stamp(part.stamp)
         self._noticed = False
-        if core.asking is None and core.agreed and not self.is_working:
+        if core.asking is None and core.agreed and self._recall is None:
             if len(data) and self._continues(data) and not self._effects.full:
                 self._noticed = self._append(data)
             core.on_high_watermark(part.high_watermark, log.end)

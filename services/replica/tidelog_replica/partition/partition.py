@@ -428,8 +428,8 @@ class Partition:
         try:
             if leading is not None:
                 leading.write(now)
-            if not self.flushing and now >= self._next_flush:
-                self._begin_flush(now)
+            if not self.flushing and now >= self._next_flush and (flush := self.log.begin_flush()) is not None:
+                self._start_flush(flush, now)
             if leading is not None:
                 self._watch_disk(leading, now)
                 leading.settle(now)
@@ -438,10 +438,7 @@ class Partition:
         except FAULTS as error:
             self.on_fault(error)
 
-    def _begin_flush(self, now: float) -> None:
-        flush = self.log.begin_flush()
-        if flush is None:
-            return
+    def _start_flush(self, flush: Flush, now: float) -> None:
         self.flushing, self._flush_began = True, now
         if self.config.flush == "interval":
             self._next_flush = now + self.config.flush_interval_ms / 1000
@@ -482,15 +479,16 @@ class Partition:
             self.guard(self.following.reading.on_tick, now)
         self._context.touch(self.key)
 
-    def deadline(self) -> float:
-        """When ``on_tick`` and ``settle`` have something to do, or earlier; ``inf`` where nothing is due."""
+    def deadline(self, may_report: bool) -> float:
+        """When ``on_tick`` and ``settle`` have something to do, or earlier; ``inf`` where nothing is due.
+        ``may_report``: the property, which was read in this input already."""
         if self.offline is not None:
             return inf
         role, leading = self.role, self.leading
         due = inf if role is None else role.reading.deadline() if leading is None else leading.deadline()
         if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
             due = min(due, self._next_flush)
-        if self.may_report and (self.is_sealed or self.hands_over or (leading is not None and leading.is_relieved)):
+        if may_report and (self.is_sealed or self.hands_over or (leading is not None and leading.is_relieved)):
             due = min(due, self.report_at)
         elif self.flushing and leading is not None and not leading.core.stalled:
             due = min(due, self._stalls_at)

@@ -335,7 +335,9 @@ class PendingReads:
 
     def settle(self, now: float) -> None:
         """Go on with the readers whom the HW or the proof has reached."""
-        self.standing.look(self._log.producers.transactions, self._core.high_watermark, now)
+        transactions = self._log.producers.transactions
+        if not transactions.is_idle or self.standing.since is not None:
+            self.standing.look(transactions, self._core.high_watermark, now)
         if self._for_news.waiting:
             for reader in self._for_news.complete(self._core.high_watermark):
                 self._step(reader, now)

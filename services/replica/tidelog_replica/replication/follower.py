@@ -100,8 +100,10 @@ class FollowerState:
     def loss(self, epochs: LeaderEpochCache, log_end: int, *, is_all: bool) -> tuple[int, int] | None:
         """What was committed once and the leader does not have, where the log had lost it by itself. To be asked when
         a fetch has shown that the log is the beginning of the leader's, or with ``is_all`` all of it; told once."""
+        if self._line < 0:
+            return None
         start = next((start for epoch, start in epochs.entries if epoch >= self._line), log_end if is_all else None)
-        if self._line < 0 or start is None:
+        if start is None:
             return None
         self._line = -1
         return (start, self.once) if start < self.once else None

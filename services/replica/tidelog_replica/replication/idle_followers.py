@@ -34,9 +34,8 @@ class IdleFollowers:
 
     def update(self, key: TopicPartition, core: LeaderState) -> None:
         """Record which followers of a partition that is led here are unaware."""
-        unaware = core.unaware
-        for node in core.followers:
-            if node in unaware:
+        for node, progress in core.followers.items():
+            if progress.waiting is None or progress.shown <= core.aware_after:
                 self._unaware.setdefault(node, {})[key] = None
             elif (keys := self._unaware.get(node)) is not None:
                 keys.pop(key, None)

@@ -97,8 +97,9 @@ class LeaderState:
         """When this leader, without controllers, last found that it knows of nobody else who could be elected."""
         self._joining = CatchUpBarrier()
         self._notices: list[IdleFollower] = []
-        self._news_after_round = self._read_index.last_stamp
-        """Messages with greater stamps tell HW and log start as they are."""
+        self.aware_after = self._read_index.last_stamp
+        """Every message with a greater stamp names HW and log start as they are. A follower that has shown such a
+        stamp and idles at the log end is aware of both."""
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
         self._max_lag_records = max_lag_records
@@ -203,7 +204,7 @@ class LeaderState:
             return refuse("NOT_REPLICA", f"{node} is no follower of this partition")
         if broker_epoch < progress.broker_epoch:
             return refuse("FENCED_BROKER_EPOCH", f"{node} has fetched in broker epoch {progress.broker_epoch}")
-        return self.refusal(leader_epoch)
+        return epoch_refusal(leader_epoch, self.leader_epoch, self.node)
 
     # --- the log moves -----------------------------------------------------------------------------------
 
@@ -251,14 +252,7 @@ class LeaderState:
 
     def on_news(self) -> None:
         """HW or log start are others than every message before has told."""
-        self._news_after_round = self._read_index.last_stamp
-
-    @property
-    def unaware(self) -> list[NodeId]:
-        """The followers that may not know HW and log start as they are. All others idle at the log end, and have
-        shown that they know them."""
-        known = self._news_after_round
-        return [node for node, one in self.followers.items() if one.waiting is None or one.shown <= known]
+        self.aware_after = self._read_index.last_stamp
 
     def _notify(self, node: NodeId) -> None:
         progress = self.followers[node]
@@ -293,7 +287,11 @@ class LeaderState:
         if self._rule == "leader":
             return self._durable
         if self._rule == "isr":
-            return min(map(self._durable_of, self._counted))
+            end = self._durable
+            for node in self._counted:
+                if node != self.node:
+                    end = min(end, self.followers[node].durable)
+            return end
         end = sorted(map(self._durable_of, self.isr))[-self._majority]
         return end if end > self.epoch_start else 0
 
@@ -410,10 +408,10 @@ class LeaderState:
         due = self._joining.deadline()
         if self.proposal is not None:
             due = due if self._retry_at is None else min(due, self._retry_at)
-        else:
+        elif not self.stalled and self._rule != "quorum":
             for node in self.isr:
-                if node != self.node and (overdue_at := self._overdue_at(node)) < due:
-                    due = overdue_at
+                if node != self.node:
+                    due = min(due, self.followers[node].overdue_at(self._max_lag_s, self._max_lag_records))
         if (
             self._read_index.call_at is not None
             and (ask_at := self._read_index.deadline(self._confirmed_since())) is not None

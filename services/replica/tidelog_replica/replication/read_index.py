@@ -87,7 +87,7 @@ class ReadIndex:
         """Since when at least ``enough`` of ``others`` have confirmed, or the controller."""
         if not enough:
             return self._proved_at
-        times = [self.confirmed_at(node) for node in others]
+        times = [self._confirmed.get(node, -math.inf) for node in others]
         if enough == len(times):
             return max(self._proved_at, min(times))
         times.sort(reverse=True)
