@@ -6,27 +6,28 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Assignment                    metadata to partitions and their roles      ``assignment/assignment.py``
     Partition                     one log, its producers and its role         ``partition/partition.py``
     Fetchers                      the fetch loops to the leaders' servers     ``fetcher/fetchers.py``
-    LogRepairer                   logs that are damaged                       ``maintenance/log_repairer.py``
-    RequestHandler                what followers and clients ask              ``requests.py``
+    LogRepairer                   repair of damaged logs                      ``maintenance/log_repairer.py``
+    RequestHandler                requests of followers and clients           ``requests.py``
     Leadership                    whether leaders here may serve clients      ``assignment/leadership.py``
-    Isolation                     what they took without controllers          ``assignment/isolation.py``
+    Isolation                     batches taken without controllers           ``assignment/isolation.py``
     Effects                       effects and unanswered calls                ``effects.py``
-    ControllerReports             what the controller is asked for partitions ``assignment/controller_reports.py``
-    IsrProposals                  what a leader asks the controller           ``assignment/isr_proposals.py``
+    ControllerReports             reports on partitions to the controller     ``assignment/controller_reports.py``
+    IsrProposals                  ISR proposals of leaders to the controller  ``assignment/isr_proposals.py``
     GroupCoordinatorService       consumer groups                             ``coordinators/groups/service.py``
     TransactionCoordinatorService transactions                                ``coordinators/transactions/service.py``
-    TransactionMarkers            their part at the leaders                   ``coordinators/transactions/markers.py``
-    HighWatermarkCheckpointer     high watermarks on their way to the disk    ``maintenance/checkpointer.py``
+    TransactionMarkers            transactions at the leaders of partitions   ``coordinators/transactions/markers.py``
+    HighWatermarkCheckpointer     checkpoints of high watermarks on the disk  ``maintenance/checkpointer.py``
     Jobs                          long disk work in threads                   ``jobs.py``
     LogCleaner                    retention, compaction                       ``maintenance/log_cleaner.py``
-    Scrubber                      segments are read again                     ``maintenance/scrubber.py``
+    Scrubber                      segments are read and checked again         ``maintenance/scrubber.py``
     CopyChecks                    copies are compared with the other replicas' ``copies/checks.py``
     CopyReads                     copies are read for a client's comparison   ``copies/reads.py``
     FilePoolFlusher               files that are never flushed are            ``maintenance/file_pool.py``
-    DiskSpace                     what becomes of a full disk                 ``maintenance/disk_space.py``
+    DiskSpace                     the reserve, and a full disk                ``maintenance/disk_space.py``
 
-Every input that may have moved a partition touches it; when the input is over each touched partition is settled
-once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set.
+Every input that may have moved a partition touches it. At the end of the input each touched partition is settled one
+time: its flush begins, requests that the log has reached are completed in bulk, a due ISR proposal is sent, its timer
+is set. Every part that waits for a time sets a timer for itself, and ``on_tick`` calls it.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 class ReplicaNode:
     """A replica server as one state machine. ``cluster`` "": the one that the data directory or the first
     registration names. ``boot``: the run of the operating system, "" where it is not known. ``wall_ms``: the wall
-    clock, by which records age, ms since 1970. ``rack``: what fails together."""
+    clock, by which records age, ms since 1970. ``rack``: servers of one rack fail together."""
 
     def __init__(
         self,
@@ -146,7 +147,7 @@ class ReplicaNode:
 
     @property
     def assignment(self) -> Assignment:
-        """What this server has a part in, whether open or not."""
+        """The partitions of which this server has a copy, whether open or not."""
         return self._assignment
 
     @property
@@ -156,18 +157,19 @@ class ReplicaNode:
 
     @property
     def broker_epoch(self) -> int:
-        """Number of this life; -1 before it is registered."""
+        """The broker epoch: number of this incarnation; -1 before it is registered."""
         return self._session.broker_epoch if self._session.registered else -1
 
     @property
     def failed(self) -> bool:
-        """The disk failed: the process is to end, and its next life must not trust what is there."""
+        """Whether the disk failed. The process is to end, and its next incarnation must not trust what is there."""
         return self._effects.stopping
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Effect]:
-        """Begin to live: register. Raises ``ConfigError`` when the data directory is another's, ``OSError``."""
+        """Begin: register at the controller. Raises ``ConfigError`` when the data directory is another's,
+        ``OSError``."""
         self._log_cleaner.start(now)
         self.scrubber.start(now)
         self.disk_space.start(now, partial(self._session.start, now))
@@ -175,7 +177,7 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """The answer of a ``Call``, or why there is none. Raises ``ConfigError`` when the cluster is another."""
+        """A ``Call`` is answered, or has failed. Raises ``ConfigError`` when the cluster is another."""
         done = self._effects.take_call(token)
         if done is not None:
             done(answer, now)
@@ -189,12 +191,12 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_controller_down(self, now: float) -> list[Effect]:
-        """Note that the link to the active controller was lost."""
+        """The link to the active controller was lost."""
         self._session.on_controller_down()
         return self._finish(now)
 
     def on_metadata(self, update: MetadataUpdate, now: float) -> list[Effect]:
-        """News of the cluster, from a watch. Raises ``ProtocolError``."""
+        """An update of the metadata has come, from a watch. Raises ``ProtocolError``."""
         before = self._assignment.image
         self._assignment.on_metadata(update, now)
         self._isolation.on_metadata(before, self._assignment.image, now)
@@ -287,7 +289,7 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Everything that is due. After it, ``deadline`` is None or later than ``now``."""
+        """Call every part whose timer is due. After it, ``deadline`` is None or later than ``now``."""
         for owner in self._timers.take(now):
             owner.on_tick(now)
         return self._finish(now)
@@ -304,20 +306,20 @@ class ReplicaNode:
 
     @property
     def is_drained(self) -> bool:
-        """Nobody who could go on without this server still waits for it."""
+        """Whether no partition that others could serve still depends on this server."""
         return not self._session.registered or not any(p.hands_over for p in self.partitions.values())
 
     def close(self) -> bool:
-        """End in order: nothing is served any more, and no flush or job is under way. Everything is written down and
-        flushed; whether the next life may rely on that. Raises ``OSError``: then it may not."""
+        """End in order: nothing is served any more, and no flush or job is under way. Everything is written and
+        flushed. Return whether the next incarnation may rely on that. Raises ``OSError``: then it may not."""
         whole = self._assignment.all_open
         for partition in self.partitions.values():
             partition.close()
         return self._incarnations.end(whole)
 
     def distrust(self) -> None:
-        """After a ``Stop``: the next life must not take what is on the disk for whole. Already done, unless there was
-        an event ``distrust_failed``. Raises ``OSError``: then the process must not end yet."""
+        """After a ``Stop``: the next incarnation must not take the disk's content for whole. Already done, unless
+        there was an event ``distrust_failed``. Raises ``OSError``: then the process must not end yet."""
         self._incarnations.distrust()
 
     # --- the end of every input --------------------------------------------------------------------------
@@ -344,13 +346,13 @@ class ReplicaNode:
         return effects.drain()
 
     def _touch_failed(self) -> None:
-        """A partition may go offline on behalf of something that no input names, such as the cleaner."""
+        """Touch partitions that went offline for a cause that no input names, such as a failed job of the cleaner."""
         failed, self._effects.failed = self._effects.failed, []
         for key in failed:
             self._touch(key)
 
     def _talk_to_self(self, now: float) -> None:
-        """What this server asks itself, and what it answers."""
+        """Serve the requests of this server to itself, and take its own answers."""
         calls, answers = self._effects.take_own()
         for token, message in calls:
             self._serve(LOOP, token, message, now)

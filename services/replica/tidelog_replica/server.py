@@ -50,7 +50,7 @@ from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
 from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
 from tidelog_replica.maintenance.file_pool import open_files_of
 from tidelog_replica.node import ReplicaNode
-from tidelog_replica.observability.health import why_not_ready
+from tidelog_replica.observability.health import reasons_not_ready
 from tidelog_replica.observability.metrics import metrics_page
 from tidelog_replica.shell import DiskFailed, ReplicaShell
 from tidelog_replica.storage.encryption.files import EncryptedDisk
@@ -123,7 +123,7 @@ async def _run(
                 entrance.open(
                     shell,
                     metrics_page(shell, open_files_of(disk)),
-                    partial(why_not_ready, shell),
+                    partial(reasons_not_ready, shell),
                     unreadable=partial(_unreadable, shell),
                     differing=shell.node.copy_checks.differing,
                 )

@@ -286,7 +286,7 @@ class ReplicaShell:
 
     def close(self) -> None:
         """End in order, when no task of the shell runs any more: flush what waits for it, and have the node write
-        down that all is there. Where the disk fails, that is missing, and the next life is not clean."""
+        down that all is there. Where the disk fails, that is missing, and the next incarnation is not clean."""
         self._closing = True
         while self._flushes:
             key, flush = self._flushes.popleft()
@@ -301,7 +301,7 @@ class ReplicaShell:
             self._tell("closed", clean=clean)
 
     async def wait_distrusted(self) -> None:
-        """After ``DiskFailed``: until it is on the disk that the next life must not trust what is there."""
+        """After ``DiskFailed``: until it is on the disk that the next incarnation must not trust what is there."""
         while True:
             try:
                 self._node.distrust()

@@ -1,21 +1,21 @@
-"""Which partitions this server has, and in which role: the metadata brought down to earth.
+"""Opens, closes, deletes and assigns roles to the partitions of this server as the metadata change.
 
-Updates are kept in an image from the first watch on, but acted on only in a registered life and from the
-registration's own index on: what is older was decided about a former life of this server (also in late answers). A
-partition's state is acted on once, when its epoch is newer than the last; where many change, in shares.
+Updates are kept in an image from the first watch on, but acted on only in a registered incarnation and from the
+registration's own index on: what is older was decided about a former incarnation of this server (also in late
+answers). A partition's state is acted on when its epoch is newer than the last; where many change, in shares.
 
-Data is deleted only when a delta *names* its topic id as deleted, which is final, in every life; or when the state of
-the partition names others, and not this server, as its replicas and learners (also what an earlier life has left). A
-whole image without the topic, however new, only ends the role (``partition_unassigned``): a node never deletes data
-because its metadata looks empty. Topics deleted while this server was away stay on its disk until somebody removes
-them. A partition that returns while its old copy is being deleted begins with an empty one.
+Data is deleted only when a delta *names* its topic id as deleted, which is final, in every incarnation; or when the
+state of the partition names others, and not this server, as its replicas and learners (also what an earlier
+incarnation has left). A whole image without the topic, however new, only ends the role (``partition_unassigned``): a
+node never deletes data because its metadata looks empty. Topics deleted while this server was away stay on its disk
+until somebody removes them. A partition that returns while its old copy is being deleted begins with an empty one.
 
 A partition that *rests* (it is paused) is closed when all of its log is durable, whatever the flush policy, so that
 this server's end in order is one for it too. It is opened again, and recovered, as after a restart.
 
-Partitions whose state in the metadata is news here, a few at a time: where ten thousand change at once (a server
-has failed, or begins a life), heartbeats, fetches and answers go on between. What changes again while it waits keeps
-its place, and is acted on once, as it is then.
+Partitions whose state has changed are acted on a few at a time: where ten thousand change at once (a server
+has failed, or registers), heartbeats, fetches and answers go on between. What changes again while it waits keeps
+its place, and is acted on in its last state.
 """
 
 from __future__ import annotations
@@ -120,13 +120,13 @@ class Assignment:
         """Those of ``_ending`` whose copies stay: they are to rest."""
         self._disk, self._directory = context.disk, context.directory
         self._found: dict[TopicPartition, None] = {}
-        """Copies of earlier lives that are not in use yet."""
+        """Copies of earlier incarnations that are not in use yet."""
         self.counts = context.effects.counts
         self.catching_up: dict[TopicPartition, float] = {}
         """Replicas here that follow and are not in sync, and since when that is known here."""
 
     def start(self) -> None:
-        """Look what earlier lives have left. Raises ``OSError``."""
+        """Find the copies that earlier incarnations have left. Raises ``OSError``."""
         for name in self._disk.listdir(self._directory):
             topic_id, dash, number = name.rpartition("-")
             if dash and number.isdecimal():
@@ -246,7 +246,7 @@ class Assignment:
                 self._touch(partition.key)
 
     def _reconsider(self, now: float) -> None:
-        """A server is back, or in another life: a follower that waits to join an ISR may do so now."""
+        """A server is back, or in another incarnation: a follower that waits to join an ISR may do so now."""
         for partition in self.partitions.values():
             leading = partition.leading
             if leading is not None and len(leading.core.isr) < len(leading.core.replicas):
@@ -264,7 +264,7 @@ class Assignment:
             self._touch(partition.key)
 
     def on_disk_space(self, now: float) -> None:
-        """The disk has become full, or has room again."""
+        """The disk has become full, or has enough space again."""
         if self._effects.full:
             self._fetchers.clear()
         for partition in self.partitions.values():
@@ -273,7 +273,7 @@ class Assignment:
             self._touch(partition.key)
 
     def on_registration_ended(self, reason: str) -> None:
-        """This server's life at the controller is over: no role goes on."""
+        """End every role: this incarnation is over."""
         self._acted_on.clear()
         self._changes.clear()
         self._fetchers.clear()
@@ -459,7 +459,7 @@ class Assignment:
         self._found.pop(key, None)
         self._retiring.pop(key, None)
         partition = self.partitions.get(key)
-        if partition is None:  # not here; or on its way, damaged, left over from an earlier life
+        if partition is None:  # not here; or on its way, damaged, left over from an earlier incarnation
             self.log_repairer.forget(key)
             self.doubtful_tails.forget(key)
             if key not in self._ending:

@@ -1,4 +1,5 @@
-"""What this server has to tell the controller of its partitions, or to ask for them, until it has had its effect.
+"""Reports and requests of this server to the controller about its partitions, repeated until they have had their
+effect.
 
     Seal        a sealed log's end; the partition says it again every heartbeat while the sealing lasts
     HandOver    others must go on without this server, which ends or has a full disk, or leads while its disk stalls;
@@ -9,7 +10,7 @@
                 recorded it, or refuse it for good
 
 All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
-matter: the metadata tells what came of them. Losses are kept until the controller has them, on the disk too, and one
+matter: the metadata show what came of them. Losses are kept until the controller has them, on the disk too, and one
 call is under way at a time. There may be one for each partition of the server, after unclean elections in all of
 them.
 """

@@ -24,7 +24,7 @@ from tidelog_replica.replication.isr import Proposal
 
 AT_ONCE = 64
 NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
-"""Answers that tell nothing of the proposal: another one would get the same."""
+"""Answers that say nothing of the proposal: another one would get the same."""
 
 
 class IsrProposals:
@@ -101,7 +101,7 @@ class IsrProposals:
             pass  # replicas may have come or gone: the metadata says which
         elif isinstance(answer, AlterIsrAnswer) and state is not None and answer.epoch > state.epoch:
             left = tuple(n for n in state.replicas if n in state.isr + state.elr and n not in answer.isr)
-            new = replace(state, epoch=answer.epoch, isr=answer.isr, elr=left)  # at most; the metadata says who
+            new = replace(state, epoch=answer.epoch, isr=answer.isr, elr=left)  # at most; the metadata name them
             partition.on_state(new, self._session.broker_epoch, now)
         elif isinstance(answer, TidelogError) and answer.code in ("NOT_LEADER", "FENCED_LEADER_EPOCH"):
             partition.step_down(answer.message)

@@ -105,7 +105,7 @@ class Leadership:
         return refuse("NOT_LEADER", text, leader="")
 
     def _report(self, key: TopicPartition, leading: LeaderReplica, now: float) -> None:
-        """Log which voters are silent, each once."""
+        """Log which voters are silent, each one time."""
         since = self._refused.get(key)
         if since is None or not leading.core.unconfirmed(since):
             self._refused[key] = now

@@ -38,7 +38,7 @@ from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.replication.odd_copies import Edge, why_kept
+from tidelog_replica.replication.odd_copies import Edge, reason_to_keep
 from tidelog_replica.storage.segment import CorruptLog
 
 AGAIN_S = 30.0
@@ -238,7 +238,7 @@ class CopyChecks:
         """The difference is in the segment that holds ``low``."""
         key, partition, state = check.key, check.partition, _state(check.partition)
         self._differing[key] = replace(self._differing[key], start=low, end=high)
-        kept = why_kept(self._node, state, majority, partition.config.min_insync_replicas)
+        kept = reason_to_keep(self._node, state, majority, partition.config.min_insync_replicas)
         if kept is None and len(self._assignment.log_repairer):
             kept = "another copy of this server is being repaired"
         if kept is None and self._effects.full:
@@ -249,9 +249,9 @@ class CopyChecks:
             self._event("odd_copy_kept", key, reason=kept)
             return
         self._tries[key] = self._tries.get(key, 0) + 1
-        told = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
+        difference = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
         self._event("odd_copy_given_up", key, start=low, end=high, majority=list(majority))
-        partition.meet(CorruptLog(partition.log.segments.segment_at(low).path, told))
+        partition.meet(CorruptLog(partition.log.segments.segment_at(low).path, difference))
         self._touch(partition.key)
 
     # --- what is remembered ------------------------------------------------------------------------------

@@ -347,7 +347,7 @@ class DoubtfulTails:
         self._effects.call(node, message, self._settings.replica_max_leader_timeout_s, done)
 
     def _epoch_of(self, doubt: _Doubt) -> int:
-        """The leader epoch of the batch that is needed, if the log's own epochs tell; else -1."""
+        """The leader epoch of the batch that is needed, if the log's own epochs name it; else -1."""
         return doubt.log.epochs.epoch_at(doubt.needed)
 
     def _on_read(

@@ -2,7 +2,7 @@
 
 After every input this looks, at the cost of two comparisons, whether most of what may be open is unsynced, and then
 has a job sync what was not used for longest. A sync that fails there fails for nobody in particular, so it is here
-that the server's life ends.
+that the process ends.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Making room: retention, compaction and the closing of old segments, for every partition of a server, now and then;
-and what a segment leaves behind when it is full, a snapshot of its log's producers, which is written down soon.
+"""Frees disk space: retention, compaction and the closing of old segments, for every partition of a server, now and
+then; and what a segment leaves behind when it is full, a snapshot of its log's producers, which is written down soon.
 
 Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
 nobody. The leader decides where the log begins; a follower takes over at once what its leader says, but never past
 its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
 ``storage/retention.py`` and ``storage/compaction.py``. A partition with another job under
-way waits for its next turn, and so does a compaction for whose new files the disk has no room. A compaction that has
-ended is followed by another turn at once: retention comes first, then the next pass where one is needed.
+way waits for its next turn, and so does a compaction for whose new files there is no disk space. A compaction that
+has ended is followed by another turn at once: retention comes first, then the next pass where one is needed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LogCleaner:
         self._timers = context.timers
         self._wall_ms = context.wall_ms
         self._waiting: list[TopicPartition] = []
-        """Whose turn is still to come in this round, the next one last."""
+        """Partitions that are still to be cleaned in this round, the next one last."""
         self._pause_s = self._interval_s
         self._due: float | None = None
 
@@ -67,7 +67,7 @@ class LogCleaner:
                 partition.guard(partial(self._clean, partition))
 
     def _clean(self, partition: Partition) -> None:
-        """A partition's turn; nothing where it is not known here which server leads."""
+        """Clean a partition; do nothing where it is not known here which server leads."""
         if partition.role is None:
             return
         log, wall_ms = partition.log, self._wall_ms()
@@ -86,7 +86,7 @@ class LogCleaner:
                 self._run_on(partition, compaction)
 
     def _advance(self, partition: Partition, start: int, cause: str) -> bool:
-        """Let the log begin there. Whether that is news."""
+        """Let the log begin at ``start``. Return whether that moves its start."""
         old = partition.log.start
         advance = partition.log.begin_advance(start)
         if advance is None:
@@ -103,12 +103,12 @@ class LogCleaner:
         return True
 
     def on_disk_space(self, now: float) -> None:
-        """The disk has become full, or has room again: a round begins at once."""
+        """The disk has become full, or has enough space again: a round begins at once."""
         self._waiting, self._due = [], now
         self.on_tick(now)
 
     def on_settled(self, partition: Partition) -> None:
-        """The partition's input is over: it may have filled a segment, or told a follower where the log begins."""
+        """The partition's input is over: it may have filled a segment, or shown a follower where the log begins."""
         key, log, jobs, following = partition.key, partition.log, self._effects.jobs, partition.following
         if log.snapshot_due is not None and (snapshot := log.begin_snapshot()) is not None:
             jobs.start(key, snapshot, partial(self._on_snapshot, partition, snapshot))

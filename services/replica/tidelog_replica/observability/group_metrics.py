@@ -20,7 +20,7 @@ from tidelog_replica.coordinators.groups.group import Group
 from tidelog_replica.node import ReplicaNode
 
 SHOWN = 100
-"""Most groups that are told one by one."""
+"""Most groups that have rows of their own."""
 ASKED_AT_ONCE = 500
 """Most questions to other servers that are under way."""
 ASK_TIMEOUT_S = 5.0
@@ -80,7 +80,7 @@ Ask = Callable[[NodeId, Message, float, Callable[[Message | TidelogError], None]
 
 
 class FarEnds:
-    """High watermarks of partitions that other servers hold, as they were told last."""
+    """High watermarks of partitions that other servers hold, as their leaders reported them last."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -107,18 +107,18 @@ class FarEnds:
                 self._ask(leader, question, ASK_TIMEOUT_S, partial(self._on_answer, key))
 
     def _on_answer(self, key: TopicPartition, answer: Message | TidelogError) -> None:
-        """Whoever cannot tell is asked at the next look; what was known stays."""
+        """A leader that does not answer is asked at the next scrape; what was known stays."""
         self._asking.discard(key)
         if isinstance(answer, OffsetAnswer) and key in self._asked:
             self._known[key] = answer.offset
 
     def get(self, key: TopicPartition) -> int | None:
-        """What was told of a partition."""
+        """Record what a leader has answered about a partition."""
         return self._known.get(key)
 
 
 def samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
-    """All that there is to tell."""
+    """Yield all rows."""
     groups = list(node.groups)
     ends = {key: _end_here(node, key) for group in groups for key in group.offsets}
     leaders = (

@@ -1,4 +1,4 @@
-"""Whether a replica server is ready: it lives in the eyes of the active controller, all its logs are open, and it may
+"""Whether a replica server is ready: it is registered at the active controller, all its logs are open, and it may
 be given leadership."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tidelog_replica.shell import ReplicaShell
 
 
-def why_not_ready(shell: ReplicaShell) -> Sequence[str]:
+def reasons_not_ready(shell: ReplicaShell) -> Sequence[str]:
     """List why this replica server is not ready (``tidelog.runtime.health``)."""
     node, node_id = shell.node, shell.node_id
     reasons = []

@@ -1,7 +1,7 @@
-"""The metrics of a replica server: a table of what there is, and how it is read when somebody looks.
+"""The metrics of a replica server: a table of what there is, and how it is read when they are scraped.
 
 With ten thousand partitions there are no series for each: there are sums, the largest, and counts by state. Only of
-followers that are out of sync the lag is told one by one, of the ``LAGGARDS`` that lag most.
+followers that are out of sync the lag has a row each, of the ``LAGGARDS`` that lag most.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidelog_replica.shell import ReplicaShell
 from tidelog_replica.storage.open_files import OpenFiles
 
 LAGGARDS = 100
-"""Most partitions whose lag is told one by one."""
+"""Most partitions whose lag has a row of its own."""
 
 LAG = Metric(
     "tidelog_replication_lag_records",
@@ -276,8 +276,8 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
     yield LAPSED, (), node.leadership.lapsed_s(shell.now())
     yield UNCONFIRMED, (), node.leadership.refused(shell.now())
     yield from by_label(PATIENCE, shell.peers.patience_s())
-    for who, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
-        yield CONNECTIONS, who, count
+    for peer, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
+        yield CONNECTIONS, peer, count
     yield from by_label(EVENTS, counted(REPLICA, Counter(counts.events) + Counter(shell.events)))
     yield from group_metrics.samples(node, far)
 

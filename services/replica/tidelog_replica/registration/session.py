@@ -1,10 +1,10 @@
-"""This server's life at the controller: registration, broker epoch, heartbeats.
+"""This server's session with the controller: registration, broker epoch, heartbeats.
 
     new          nothing is answered yet: serves nobody, ignores all metadata
     registered   has a broker epoch; heartbeats keep the session
 
-Every process start is a new life with a new broker epoch. A heartbeat answered ``FENCED_BROKER_EPOCH`` means that the
-life is over (a later one registered): the server gives up every role and begins another.
+Every process start is a new incarnation with a new broker epoch. A heartbeat answered ``FENCED_BROKER_EPOCH`` means
+that the incarnation is over (a later one registered): the server gives up every role and begins another.
 
 ``live`` says whether the session may last in the eyes of the controller, counted from when the last answered
 heartbeat was *sent*. A session that has ended in this sense has *lapsed*: the controllers are dead or out of reach.
@@ -13,9 +13,9 @@ confirm it (``assignment/leadership.py``). A successor may be elected before the
 then the old leader may answer with an old HW, and take records that it can never commit.
 
 What the data directory says of itself, and whether anything in it may be lost, goes with the registration
-(``registration/incarnations.py``). A server that registers again without having ended is the same life, and clean.
-Where a registration is refused because the controller has seen a later life of this server (an old message that was
-under way came in between), the life takes another name, or it would be refused for ever.
+(``registration/incarnations.py``). A server that registers again without having ended is the same incarnation, and
+clean. Where a registration is refused because the controller has seen a later incarnation of this server (an old
+message that was under way came in between), the incarnation takes another name, or it would be refused for ever.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Random(Protocol):
 
 
 class BrokerSession:
-    """``on_begin(now)`` is called when a life is registered, ``on_end(reason)`` when one is over."""
+    """``on_begin(now)`` is called when an incarnation is registered, ``on_end(reason)`` when one is over."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class BrokerSession:
         self.registered = False
         self.broker_epoch = -1
         self.index = -1
-        """Metadata older than this Raft index is from before this life."""
+        """Metadata older than this Raft index is from before this incarnation."""
         self._node = context.node
         self._url = url
         self._rack = rack
@@ -79,9 +79,9 @@ class BrokerSession:
         self._beating = False
         self._watching = False
         self._refused = False
-        """An operator has to do something before this server is registered, and was told so."""
+        """Whether a refusal that an operator has to mend was logged."""
         self.lags: Callable[[float], tuple[FollowerLag, ...]] = lambda now: ()
-        """How the followers lag, to be told with heartbeats."""
+        """How the followers lag, which heartbeats report."""
         self._lags_due = -inf
         self.seen: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """The newest metadata that are known here: index and Raft's term."""
@@ -89,7 +89,7 @@ class BrokerSession:
         """The highest producer id in the logs that are open."""
 
     def start(self, now: float) -> None:
-        """Begin a life. Raises ``ConfigError`` when the data directory is not this node's."""
+        """Begin an incarnation. Raises ``ConfigError`` when the data directory is not this node's."""
         self._incarnations.begin(self._new_name())
         self._register(now)
 
@@ -98,7 +98,7 @@ class BrokerSession:
 
     @property
     def began_clean(self) -> bool:
-        """All that was written before this life can be read."""
+        """All that was written before this incarnation can be read."""
         return self._incarnations.began_clean
 
     def live(self, now: float) -> bool:
@@ -176,7 +176,7 @@ class BrokerSession:
             if isinstance(answer, TidelogError) and answer.code == "WRONG_CLUSTER":
                 raise ConfigError(f"{self._incarnations.directory}: {answer.message}")
             self._wake_at(now + self._settings.controller_retry_s * (0.5 + self._rng.random()))
-            self._tell_refusal(answer)
+            self._report_refusal(answer)
             if isinstance(answer, TidelogError) and answer.code == "FENCED_BROKER_EPOCH":
                 self._on_disk(lambda: self._incarnations.rename(self._new_name()))
             return
@@ -200,8 +200,8 @@ class BrokerSession:
         self._watch()
         self._on_begin(now)
 
-    def _tell_refusal(self, answer: Message | TidelogError) -> None:
-        """Say it once that another process has this server's name, or that the metadata have gone back."""
+    def _report_refusal(self, answer: Message | TidelogError) -> None:
+        """Log, one time, that another process has this server's name, or that the metadata have gone back."""
         in_use = isinstance(answer, TidelogError) and answer.code in ("NODE_IN_USE", "METADATA_WENT_BACK")
         if in_use and not self._refused and isinstance(answer, TidelogError):
             self._effects.event("registration_refused", reason=answer.message)
@@ -250,7 +250,7 @@ class BrokerSession:
                 self.resumed_at = now
             self._ends_at = max(self._ends_at, sent + self._timeout_s)
         elif answer.code == "METADATA_WENT_BACK":
-            self._tell_refusal(answer)
+            self._report_refusal(answer)
         elif answer.code == "FENCED_BROKER_EPOCH":
             self.registered = False
             self._effects.event("life_ended", broker_epoch=self.broker_epoch)

@@ -23,13 +23,13 @@ An answer whose HW is not reached yet is kept until it is; later ones are passed
 reached at last.
 
 What lies below the HW is committed, and is cut only where the topic's settings allow that it gets lost: after an
-unclean election, by a replica whose log knows no epoch from that election's on (who does has agreed with its line,
-and can be asked for nothing more); or under commit rule ``leader``, where copies may lag. Then the HW goes back to
-where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4). A log that had lost
-its committed end by itself has nothing to cut there; what the leader's lacks of that is where its line begins, at
-``unclean_epoch``, or where the fetches come to its end (``loss``). Where a cut may be asked for, the HW that this
-replica enters the leader epoch with may be that of a line which is lost: readers get nothing (``agrees``) until a
-fetch has shown that the log is the beginning of the leader's.
+unclean election, by a replica whose log knows no epoch from that election's on (a log that knows one has agreed with
+its history, and can be asked for nothing more); or under commit rule ``leader``, where copies may lag. Then the HW
+goes back to where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4). A log
+that had lost its committed end by itself has nothing to cut there; what the leader's lacks of that is where its
+history begins, at ``unclean_epoch``, or where the fetches come to its end (``loss``). Where a cut may be asked for,
+the HW that this replica enters the leader epoch with may be that of a history which is lost: readers get nothing
+(``agrees``) until a fetch has shown that the log is the beginning of the leader's.
 
 Invariants: the HW is at most the log end and goes back in such a loss only; a batch is taken only at the log end, in
 the expected leader epoch.
@@ -45,12 +45,12 @@ from tidelog.batch.format import BatchHeader
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId
 
-from tidelog_replica.replication.leader_epochs import LeaderEpochCache, epoch_refusal
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache, refuse_leader_epoch
 
 
 @dataclass(slots=True)
 class FollowerState:
-    """Decides with offsets; the log belongs to the caller, who passes its epoch cache and bounds."""
+    """Decides with offsets. The log belongs to the caller, which passes its epoch cache and bounds."""
 
     leader: NodeId
     leader_epoch: int
@@ -64,49 +64,52 @@ class FollowerState:
     unclean_epoch: int = -1
     """Leader epoch that the last unclean election began; -1: there was none."""
     commit_rule: str = "isr"
-    once: int = 0
-    """The HW as it was once, above the log end where the log has lost what lies between."""
+    highest_committed: int = 0
+    """The highest committed offset, above the log end where the log has lost what lies between."""
     agreed: bool = False
     """The last fetch has shown that the own log is the beginning of the leader's."""
-    _may_part: bool = False
+    _may_diverge: bool = False
     """What lay below the HW when this leader epoch was entered may be lost."""
-    _line: int = -1
-    """Leader epoch that begins the line on which that may be missing; -1: none may be."""
+    _lossy_epoch: int = -1
+    """Leader epoch that begins the history in which that may be missing; -1: none may be."""
     _proof: tuple[int, float] | None = None
     """What ``confirmed_at`` becomes (second) when the HW reaches an offset (first)."""
 
     @property
     def knows_end(self) -> bool:
-        """The HW may be told: readers of a follower know that it may be behind."""
+        """Whether readers may see the HW. Always, since readers of a follower know that it may be behind."""
         return True
 
     @property
     def agrees(self) -> bool:
         """Whether this log is known to match the leader's up to the high watermark."""
-        return self.agreed or not self._may_part
+        return self.agreed or not self._may_diverge
 
-    def refusal(self, leader_epoch: int) -> TidelogError | None:
-        """Whether a request that names this leader epoch may be served; -1 names none."""
-        return epoch_refusal(leader_epoch, self.leader_epoch, self.leader)
+    def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
+        """Return why a request that names this leader epoch is not served; -1 names none."""
+        return refuse_leader_epoch(leader_epoch, self.leader_epoch, self.leader)
 
     def begin(self, epochs: LeaderEpochCache) -> None:
         """Enter the leader epoch."""
         latest = epochs.latest()
         self.asking = latest if latest >= 0 else None
-        self._may_part = self.may_lose(latest)
-        if self._may_part:
-            self._line = max(self.unclean_epoch, latest + 1)
+        self._may_diverge = self.may_lose(latest)
+        if self._may_diverge:
+            self._lossy_epoch = max(self.unclean_epoch, latest + 1)
 
     def loss(self, epochs: LeaderEpochCache, log_end: int, *, is_all: bool) -> tuple[int, int] | None:
-        """What was committed once and the leader does not have, where the log had lost it by itself. To be asked when
-        a fetch has shown that the log is the beginning of the leader's, or with ``is_all`` all of it; told once."""
-        if self._line < 0:
+        """Return the range that was committed and that the leader does not have, where the log had lost it by itself.
+        To be asked when a fetch has shown that the log is the beginning of the leader's, or with ``is_all`` all of
+        it. Returned one time."""
+        if self._lossy_epoch < 0:
             return None
-        start = next((start for epoch, start in epochs.entries if epoch >= self._line), log_end if is_all else None)
+        start = next(
+            (start for epoch, start in epochs.entries if epoch >= self._lossy_epoch), log_end if is_all else None
+        )
         if start is None:
             return None
-        self._line = -1
-        return (start, self.once) if start < self.once else None
+        self._lossy_epoch = -1
+        return (start, self.highest_committed) if start < self.highest_committed else None
 
     def on_epoch_end(
         self, asked: int, epoch: int, end: int, epochs: LeaderEpochCache, log_start: int, log_end: int
@@ -133,11 +136,11 @@ class FollowerState:
 
     def on_loss(self, end: int) -> None:
         """What was committed from ``end`` on is lost."""
-        self.high_watermark, self.confirmed_at, self._proof, self._line = end, -inf, None, -1
+        self.high_watermark, self.confirmed_at, self._proof, self._lossy_epoch = end, -inf, None, -1
 
     def start_over(self, start: int) -> None:
         """The own log is empty now and begins at ``start``: so far the leader has committed at least. What else is
-        committed it tells again."""
+        committed the leader says again."""
         self.high_watermark, self.agreed, self.confirmed_at, self._proof = start, False, -inf, None
 
     def on_high_watermark(self, leader_high_watermark: int, log_end: int) -> bool:

@@ -1,4 +1,4 @@
-"""A leader's side of replication, per partition and leader epoch: what is committed, and who is in sync.
+"""A leader's side of replication, per partition and leader epoch: what is committed, and which replicas are in sync.
 
 Everything below the high watermark (HW) is committed. The HW never goes back, and stands still while the committed
 ISR is smaller than ``min_insync_replicas``. By the topic's commit rule it is the largest offset that is durable on
@@ -27,7 +27,7 @@ While the leader's own disk stalls (``stalled``) nobody is removed: leadership i
 A *learner* is a follower like the others, but in no ISR and no rule.
 
 A new leader's HW may be below the true one until it reaches the start of its epoch (``knows_end``): until then
-nothing above it is told to readers, so that they never see the end of the log go back (KIP-207).
+nothing above it is shown to readers, so that they never see the end of the log go back (KIP-207).
 
 Linearizable reads: ``confirmed_at`` is the latest time such that everything committed anywhere until then lies below
 the HW; ``ask_confirmation(now)`` has it brought up to ``now`` (``replication/read_index.py`` has the proof). Every
@@ -47,7 +47,7 @@ from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
 from tidelog_replica.replication.isr import CatchUpBarrier, Proposal, joiners, propose
-from tidelog_replica.replication.leader_epochs import epoch_refusal
+from tidelog_replica.replication.leader_epochs import refuse_leader_epoch
 from tidelog_replica.replication.progress import FollowerProgress, IdleFollower
 from tidelog_replica.replication.read_index import ReadIndex
 
@@ -94,7 +94,8 @@ class LeaderState:
         self._rule = commit_rule
         self._read_index = ReadIndex(patience_s, retry_s)
         self._alone_at = -math.inf
-        """When this leader, without controllers, last found that it knows of nobody else who could be elected."""
+        """When this leader, without controllers, last found that it knows of no other replica that could be
+        elected."""
         self._joining = CatchUpBarrier()
         self._notices: list[IdleFollower] = []
         self.aware_after = self._read_index.last_stamp
@@ -190,21 +191,22 @@ class LeaderState:
 
     @property
     def can_be_spared(self) -> bool:
-        """Commit rule ``quorum``: the others are a majority, and ask; who has no room for an answer does not."""
+        """Commit rule ``quorum``: the others are a majority, and fetch. A server whose disk is full does not
+        fetch."""
         return sum(p.broker_epoch >= 0 for n, p in self.followers.items() if n in self.isr) >= self._majority
 
-    def refusal(self, leader_epoch: int) -> TidelogError | None:
-        """Whether a request that names this leader epoch may be served; -1 names none."""
-        return epoch_refusal(leader_epoch, self.leader_epoch, self.node)
+    def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
+        """Return why a request that names this leader epoch is not served; -1 names none."""
+        return refuse_leader_epoch(leader_epoch, self.leader_epoch, self.node)
 
-    def follower_refusal(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> TidelogError | None:
-        """Whether a fetch or epoch request of ``node`` in that life may be served."""
+    def refuse_follower(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> TidelogError | None:
+        """Return why a fetch or epoch request of that incarnation of ``node`` is not served; None if it is."""
         progress = self.followers.get(node)
         if progress is None:
             return refuse("NOT_REPLICA", f"{node} is no follower of this partition")
         if broker_epoch < progress.broker_epoch:
             return refuse("FENCED_BROKER_EPOCH", f"{node} has fetched in broker epoch {progress.broker_epoch}")
-        return epoch_refusal(leader_epoch, self.leader_epoch, self.node)
+        return self.refuse_epoch(leader_epoch)
 
     # --- the log moves -----------------------------------------------------------------------------------
 
@@ -226,8 +228,8 @@ class LeaderState:
         in this leader epoch."""
         self._read_index.on_fetch(node, stamp)
         progress = self.followers[node]
-        told = durable if stamp > progress.forgotten_at else -1
-        progress.on_fetch(broker_epoch, told, self._log_end, self._max_lag_records, now, stamp)
+        counted = durable if stamp > progress.forgotten_at else -1
+        progress.on_fetch(broker_epoch, counted, self._log_end, self._max_lag_records, now, stamp)
         if node in self._counted:
             self._advance()
         elif node in self.replicas or node in self._joiners:
@@ -238,7 +240,7 @@ class LeaderState:
 
     def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
         """The follower has all there is: notify it over ``source`` when something comes, with ``readers`` also when
-        the HW moves; or at once, where its fetch was sent too early to count, or to confirm what somebody waits
+        the HW moves; or at once, where its fetch was sent too early to count, or to confirm what a request waits
         for."""
         progress, read_index = self.followers[node], self._read_index
         progress.wait(source, self._log_end, self.high_watermark if readers else math.inf)
@@ -250,8 +252,8 @@ class LeaderState:
         if asked or progress.durable < 0 <= progress.forgotten_at:
             self._notify(node)
 
-    def on_news(self) -> None:
-        """HW or log start are others than every message before has told."""
+    def on_unannounced(self) -> None:
+        """HW or log start have moved: no message before names them as they are."""
         self.aware_after = self._read_index.last_stamp
 
     def _notify(self, node: NodeId) -> None:
@@ -261,7 +263,7 @@ class LeaderState:
             progress.waiting = None
 
     def take_notices(self) -> list[IdleFollower]:
-        """The followers to be notified now, each once."""
+        """Return the followers to be notified now, each one time."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -277,9 +279,9 @@ class LeaderState:
             end = min((end, *map(self._durable_of, joining)))
         if end > self.high_watermark:
             self.high_watermark = end
-            self.on_news()
+            self.on_unannounced()
             for node, progress in self.followers.items():
-                if progress.told < end:
+                if progress.notify_above < end:
                     self._notify(node)
 
     def _committed_end(self) -> int:
@@ -378,7 +380,8 @@ class LeaderState:
 
     def on_state(self, state: PartitionState, now: float) -> None:
         """The controller's newer state of the same leader epoch. It settles the proposal in flight. Who is outside
-        the ISR may be on its way out, or have lost what it had: it joins when it has asked again, and is told to."""
+        the ISR may be on its way out, or have lost what it had: it joins when it has fetched again, and is notified
+        to do so."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self._take(state)
         self._update_followers(state, now)
@@ -393,7 +396,7 @@ class LeaderState:
 
     def on_elr(self, eligible: tuple[NodeId, ...]) -> None:
         """Learn which replicas outside the ISR may lead next, in a state whose epoch is known already. The answer to
-        an ISR proposal does not tell that."""
+        an ISR proposal does not name them."""
         self.eligible = eligible
         self._update_voters()
 
@@ -473,8 +476,8 @@ class LeaderState:
 
     def _broker_epoch_of(self, node: NodeId) -> int:
         server = self._servers.get(node)
-        life = server.broker_epoch if server is not None else 0
-        return self._broker_epoch if node == self.node else life
+        known = server.broker_epoch if server is not None else 0
+        return self._broker_epoch if node == self.node else known
 
     def _count(self) -> None:
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)

@@ -59,7 +59,7 @@ POSTPONED_S = 1.0
 SWEEP = "sweep"
 
 READS = (FetchOffsets, ListGroups, DescribeGroup)
-"""They change nothing, and whoever does not lead any more must not answer them."""
+"""Requests that change nothing. A server that does not lead any more must not answer them."""
 WRITES = (JoinGroup, LeaveGroup, CommitOffsets, DeleteGroup)
 KINDS = (*READS, *WRITES, GroupHeartbeat)
 """Those of clients; ``WriteMarker`` comes from the coordinator of a transaction."""
@@ -149,7 +149,7 @@ class Coordinator:
         self._touch(group)
 
     def postpone(self, now: float) -> None:
-        """Nothing can be written now: who would be out has time to be heard again when that is over."""
+        """Nothing can be written now: members that would expire get time to be heard again when that is over."""
         later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
         for key in self._timers.take(now):
             member = self._member_of(key)
@@ -257,7 +257,7 @@ class Coordinator:
         )
 
     def _admit(self, asked: JoinGroup, group: Group | None, now: float) -> None:
-        """Whether there is room for one more member. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
+        """Check that one more member is allowed. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
         limits = self._settings
         if group is None:
             self._check_room(asked.principal)
@@ -275,7 +275,7 @@ class Coordinator:
         self._joins += 1
 
     def _check_room(self, principal: str) -> None:
-        """Whether there is room for one more group. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``."""
+        """Check that one more group is allowed. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``."""
         limits = self._settings
         held, most = self._begun.of(principal), limits.principal_max_groups
         over = why_over(principal, "groups", held, "settings.groups.principal_max_groups", most)
@@ -296,7 +296,7 @@ class Coordinator:
         return GroupHeartbeatAnswer(member.generation, shares_of(member.assigned, self._topics))
 
     def _hear(self, group: Group, member: Member, now: float) -> None:
-        """The member lives."""
+        """The member was heard: its session begins anew."""
         member.expires_at, member.away = now + member.session_ms / 1000, False
         self._timers.set((group.name, member.name), member.deadline)
 

@@ -1,4 +1,4 @@
-"""One consumer group: its members, who owns what, how far it has come (the idea of KIP-848).
+"""One consumer group: its members, their partitions, and how far it has come (the idea of KIP-848).
 
 The *target* says what each member is to have in the end; it is made anew whenever members, subscriptions or topics
 change. Reconciliation moves what the members have towards it, partition by partition:
@@ -131,7 +131,7 @@ class Group:
 
     @property
     def state(self) -> str:
-        """As ``GroupInfo`` tells it."""
+        """The group's state as ``GroupInfo`` has it."""
         if not self.members:
             return "empty"
         moving = any(m.leaving or m.assigned != m.target for m in self.members.values())
@@ -144,7 +144,7 @@ class Group:
 
     @property
     def begins_generation(self) -> bool:
-        """Some member is to be told something new."""
+        """Whether some member has an assignment that it has not heard of."""
         return self._bumped
 
     @property
@@ -215,7 +215,7 @@ class Group:
         self._changed[member.name] = None
 
     def _tell(self, member: Member) -> None:
-        """The member is to be told something new: it is in a new generation."""
+        """The member has a new assignment to hear of: it is in a new generation."""
         self._bump()
         member.generation = self.generation
         self.note(member)
@@ -225,7 +225,7 @@ class Group:
             self._bumped = True
             self.generation += 1
 
-    # --- who has what ------------------------------------------------------------------------------------
+    # --- assignment ---------------------------------------------------------------------------------------
 
     def retarget(self, topics: Topics, now: float) -> None:
         """Members, subscriptions or topics have changed: who is to have what? Then as much of it as goes at once."""

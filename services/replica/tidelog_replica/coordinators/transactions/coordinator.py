@@ -71,7 +71,7 @@ from tidelog_replica.coordinators.transactions.transaction import (
     TransactionMetadata,
     check_begin,
     check_name,
-    tell,
+    describe,
 )
 
 REQUESTS = (
@@ -118,7 +118,7 @@ class Coordinator:
         self._uncommitted: list[TransactionMetadata] = []
         """Their decisions are written, in this order, and not known to be committed."""
         self._telling: dict[tuple[str, str], TransactionMetadata] = {}
-        """Their leaders are to be told now."""
+        """Transactions whose leaders are to get a marker now."""
         self.finished: list[tuple[tuple[str, str], str]] = []
         """What has come to its end since the owner looked, and how."""
 
@@ -178,7 +178,7 @@ class Coordinator:
         self._undecided = []
 
     def on_committed(self, high_watermark: int) -> None:
-        """The log is committed up to there: what is decided may be told."""
+        """The log is committed up to there: decisions below may be sent to the leaders."""
         while self._uncommitted:
             slot = self._uncommitted[0]
             assert slot.decided_at is not None
@@ -192,7 +192,7 @@ class Coordinator:
     # --- markers -----------------------------------------------------------------------------------------
 
     def take_markers(self, now: float) -> list[Marker]:
-        """Who is to be told, and of what; each comes back by ``on_marker``."""
+        """Return the markers to be sent now. Each comes back by ``on_marker``."""
         telling, self._telling = self._telling, {}
         markers: list[Marker] = []
         for slot in telling.values():
@@ -264,7 +264,7 @@ class Coordinator:
         return self._timers.deadline()
 
     def _sweep(self, wall_ms: int) -> None:
-        """Forget who has done nothing for long."""
+        """Forget transactional ids that have done nothing for long."""
         before = wall_ms - self._settings.retention_ms
         for slot in [slot for slot in self.slots.values() if slot.state in ("committed", "aborted")]:
             if slot.until_ms < before:
@@ -310,7 +310,7 @@ class Coordinator:
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
         """The answer to a request of ``KINDS``, for when what was written is committed."""
         if isinstance(message, ListTransactions):
-            return tell(message, self.slots.values(), self.apps, self._settings.staged_timeout_ms)
+            return describe(message, self.slots.values(), self.apps, self._settings.staged_timeout_ms)
         try:
             check_name(getattr(message, "app", ""))
             match message:
@@ -370,7 +370,7 @@ class Coordinator:
         return TransactionBegun(id, epoch)
 
     def _check_room(self, app: str, principal: str) -> None:
-        """Whether there is room for one more record of the application. Raises ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
+        """Check that one more record of the application is allowed. Raises ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
         if app not in self._applications:
             held, most = self._applications.tally.of(principal), self._settings.principal_max_applications
             over = why_over(principal, "applications", held, "settings.transactions.principal_max_applications", most)

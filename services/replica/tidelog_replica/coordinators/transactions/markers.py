@@ -122,12 +122,12 @@ class TransactionMarkers:
             del self.marked[partition.key]
 
     def on_source_closed(self, source: int) -> None:
-        """Nobody waits at the other end of this link any more."""
+        """Forget the requests that came over a link, which is closed."""
         for marked in self.marked.values():
             marked.waiting.drop(source)
 
     def on_tick(self, now: float) -> None:
-        """Give up what takes too long: it will be told again."""
+        """Refuse markers that take too long: the coordinator sends them again."""
         for marked in self.marked.values():
             for waiting in marked.waiting.expire(now):
                 text = "the marker is not committed yet"

@@ -1,5 +1,5 @@
 """The transactions whose partition of ``__transactions`` this server leads: ``core/transactions`` on
-``coordinators/runtime.py``; and the leaders, who are told how they have ended until they have it in their logs.
+``coordinators/runtime.py``; and the leaders, which get markers until they have them in their logs.
 
 A partition is enrolled only when the metadata here have its topic. Whoever coordinates after this server has been
 elected later, and so knows at least as much: a topic that it does not know is deleted, and needs no marker."""
@@ -140,7 +140,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             self._effects.answer(source, id, _level_too_low(self._assignment.image.level))
         elif isinstance(message, BeginTransaction) and self._must_wait(message, now):
             key = (message.app, message.staged)
-            self._dismiss(key)  # one at a time: who was before is fenced in any case
+            self._dismiss(key)  # one at a time: the one before is fenced in any case
             self._begins[key] = _Begin(source, id, message, now + self._settings.ack_timeout_s)
             self._set_timer(now)
         else:
@@ -236,12 +236,12 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         before = core.deadline()
         core.on_committed(led.leading.high_watermark)
         for marker in core.take_markers(now):
-            self._tell(led, core, marker, now)
+            self._send_marker(led, core, marker, now)
         self._release(now)
         if core.deadline() != before:
             self._set_timer(now)
 
-    def _tell(
+    def _send_marker(
         self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, marker: Marker, now: float
     ) -> None:
         topic_id, number = marker.partition
@@ -251,10 +251,10 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             self._on_marker(core, marker, topic is None, now)
             return
         message = WriteMarker(self._node, topic_id, number, marker.producer_id, marker.epoch, marker.commit)
-        done = partial(self._on_told, led, core, marker)
+        done = partial(self._on_marker_answer, led, core, marker)
         self._effects.call(leader, message, self._settings.ack_timeout_s, done)
 
-    def _on_told(
+    def _on_marker_answer(
         self,
         led: CoordinatorShard[Coordinator, Stored],
         core: Coordinator,
