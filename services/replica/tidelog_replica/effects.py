@@ -28,7 +28,7 @@ ACKS_AT_ONCE = 4096
 """Most acks in one message, well below what a header may hold."""
 
 NOTICE_MAX_BYTES = 1 << 20
-"""Most bytes of batches in one notice, which nobody has asked for."""
+"""Most bytes of batches in one notice, which no fetch has asked for."""
 
 OnAnswer = Callable[[Message | TidelogError, float], None]
 """Takes the answer of a call, or its failure, and ``now``."""

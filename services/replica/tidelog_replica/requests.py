@@ -1,7 +1,8 @@
 """Requests of other servers to this one: followers of what it leads, and clients through a gateway.
 
-Followers are served as long as this incarnation is registered. Clients of a leader are served only while nobody else
-can lead, too: a leader that is cut off must not serve beside its successor for ever (``assignment/leadership.py``).
+Followers are served as long as this incarnation is registered. Clients of a leader are served only while no other
+server can lead, too: a leader that is cut off must not serve beside its successor for ever
+(``assignment/leadership.py``).
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class RequestHandler:
         self._touch = context.touch
 
     def _find(self, topic_id: str, number: int) -> Partition | TidelogError:
-        """Return the partition, which is settled at the end of this input; or why it serves nobody here."""
+        """Return the partition, which is settled at the end of this input; or the error for requests to it."""
         key = TopicPartition(topic_id, number)
         partition = self._assignment.partitions.get(key)
         if not self._session.registered or partition is None:

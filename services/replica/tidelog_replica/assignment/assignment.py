@@ -8,9 +8,9 @@ Data is deleted only when a delta *names* its topic id as deleted, which is fina
 state of the partition names others, and not this server, as its replicas and learners (also what an earlier
 incarnation has left). A whole image without the topic, however new, only ends the role (``partition_unassigned``): a
 node never deletes data because its metadata looks empty. Topics deleted while this server was away stay on its disk
-until somebody removes them. A partition that returns while its old copy is being deleted begins with an empty one.
+until an operator removes them. A partition that returns while its old copy is being deleted begins with an empty one.
 
-A partition that *rests* (it is paused) is closed when all of its log is durable, whatever the flush policy, so that
+A partition that is *paused* is closed when all of its log is durable, whatever the flush policy, so that
 this server's end in order is one for it too. It is opened again, and recovered, as after a restart.
 
 Partitions whose state has changed are acted on a few at a time: where ten thousand change at once (a server
@@ -133,7 +133,7 @@ class Assignment:
                 self._found[TopicPartition(topic_id, int(number))] = None
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Why a partition that is not open here serves nobody."""
+        """Return the error for a request to a partition that is not open here."""
         if key in self.log_repairer:
             return self.log_repairer.refusal(key)
         if key in self.doubtful_tails:

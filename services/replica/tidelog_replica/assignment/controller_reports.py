@@ -1,7 +1,7 @@
 """Reports and requests of this server to the controller about its partitions, repeated until they have had their
 effect.
 
-    Seal        a sealed log's end; the partition says it again every heartbeat while the sealing lasts
+    Seal        a sealed log's end; repeated every heartbeat while the sealing lasts
     HandOver    others must go on without this server, which ends or has a full disk, or leads while its disk stalls;
                 until they do.
                 A leader that ends takes no more batches and waits for what it has to be committed, but not for long.

@@ -1,4 +1,4 @@
-"""What the leaders here ask the controller one by one: another ISR, and whether they still lead.
+"""Requests of the leaders here to the controller, one by one: another ISR, or a proof that they still lead.
 
 When a server fails, every leader that it followed has a proposal. Only some of them are on their way at a time, so
 that neither heartbeats nor the controller suffer from them. Where no controller answers, the rest waits until one is

@@ -8,7 +8,7 @@ A leader serves its clients while one of these holds:
                 (``replication/read_index.py``)
 
 The voters are the maximal ISR and the ELR; all replicas where unclean election is on; with commit rule ``quorum`` a
-majority of the replicas, this leader included. A leader that is the only voter needs nobody. So the loss of the
+majority of the replicas, this leader included. A leader that is the only voter needs no other. So the loss of the
 controllers stops no leader that reaches its voters. A leader that is cut off from one voter stops, whether the
 controllers are dead or elect that voter at this moment. ``docs/decisions/0026-leaders-without-controllers.md`` says
 what this promises and what it does not.

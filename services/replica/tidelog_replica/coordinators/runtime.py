@@ -74,7 +74,7 @@ S = TypeVar("S", bound=Store)
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An answer that waits: for what is written, and (``came``) for the proof that nobody else led then."""
+    """An answer that waits: for what is written, and (``came``) for the proof that no other replica led then."""
 
     end: int
     deadline: float
@@ -93,7 +93,7 @@ class CoordinatorShard(Generic[C, S]):
     read_to: int
     """The log is known up to here."""
     written: int
-    """Nobody is answered before the log is committed up to here."""
+    """No request is answered before the log is committed up to here."""
     stored: S
     core: C | None = None
     """None: the log is not read yet."""

@@ -61,7 +61,7 @@ class CopyReads:
         self._go_on(now)
 
     def on_source_closed(self, source: int) -> None:
-        """Nobody waits at the other end of this link any more."""
+        """Forget the requests that came over a link, which is closed."""
         self._waiting = deque(waiting for waiting in self._waiting if waiting.source != source)
 
     def _go_on(self, now: float) -> None:

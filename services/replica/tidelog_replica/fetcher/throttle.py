@@ -1,6 +1,6 @@
-"""How fast this server may copy what it is behind with: a token bucket (``sansio.token_bucket``).
+"""How fast the partitions that catch up may fetch: a token bucket (``sansio.token_bucket``).
 
-A replica that is not in sync is of no use to anybody yet; the disks, processors and links that it copies with are the
+A replica that is not in sync is of no use yet; the disks, processors and links that it copies with are the
 same that carry the live traffic. So what it fetches is paid for in tokens, one a byte, which come in at a fixed rate
 and pile up for ``BURST_S`` at most. The bucket may go into debt by a batch or so: the size of an answer is
 not known when it is asked for.
@@ -14,7 +14,8 @@ BURST_S = 0.05
 PAUSE_MIN_S = 0.001
 FETCH_MIN_BYTES = 64 << 10
 CATCH_UP_FETCH_BYTES = 512 << 10
-"""What is fetched at a time of partitions that are behind, where there are others too: some ms of a link."""
+"""Size of a fetch of partitions that catch up, so that those in sync do not wait behind a large answer: some ms of a
+link."""
 
 
 class Throttle:

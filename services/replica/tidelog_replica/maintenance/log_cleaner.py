@@ -2,8 +2,8 @@
 then; and what a segment leaves behind when it is full, a snapshot of its log's producers, which is written down soon.
 
 Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
-nobody. The leader decides where the log begins; a follower takes over at once what its leader says, but never past
-its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
+no request. The leader decides where the log begins; a follower takes over at once what its leader says, but never
+past its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
 ``storage/retention.py`` and ``storage/compaction.py``. A partition with another job under
 way waits for its next turn, and so does a compaction for whose new files there is no disk space. A compaction that
 has ended is followed by another turn at once: retention comes first, then the next pass where one is needed.

@@ -9,7 +9,7 @@
                fails in writing, the process ends instead: only the next incarnation knows what is there
 
 While a log is on its way the controller's states for it are kept, the newest only; the owner acts on it when the log
-is open. A log that nobody wants any more before its job began is not opened at all; one whose topic is deleted
+is open. A log that is not wanted any more before its job began is not opened at all; one whose topic is deleted
 meanwhile is closed again, and then its data goes. A deletion that fails is tried again after a pause that doubles,
 unless this server has a part in the partition again.
 """
@@ -201,7 +201,7 @@ class LogOpener:
         return sum(1 for wanted in self._wanted.values() if wanted.reason)
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Why the partition serves nobody."""
+        """Return the error for a request to a partition that is being opened."""
         reason = self._wanted[key].reason
         if reason:
             return refuse("OFFLINE", f"the partition is offline on {self._node}: its log cannot be opened: {reason}")

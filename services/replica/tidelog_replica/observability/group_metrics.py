@@ -1,8 +1,8 @@
 """The metrics of the consumer groups that are coordinated here, and how far these lag.
 
 A group's positions are here, but its partitions are anywhere: of those that this server holds it knows how far they
-are committed (a follower a moment later than the leader); of the others it asks the leaders, when somebody looks, and
-tells at the next look what they said. Nobody looks: nobody is asked.
+are committed (a follower a moment later than the leader); of the others it asks the leaders at each scrape, and
+shows their answers at the next one. Without scrapes no leader is asked.
 """
 
 from __future__ import annotations

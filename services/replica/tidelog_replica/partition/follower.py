@@ -149,8 +149,8 @@ class FollowerReplica:
 
     @property
     def may_report_progress(self) -> bool:
-        """The leader need not answer when it hears how far the log goes: it is not likely to have more, nobody reads
-        here, and nothing else is open between the two."""
+        """The leader need not answer when it hears how far the log goes: it is not likely to have more, no client
+        reads here, and nothing else is open between the two."""
         core = self.core
         is_idle = core.asking is None and core.agreed and self._rebuild is None
         return is_idle and self._is_sparse and not self.reading.waits_for_records
@@ -237,14 +237,14 @@ class FollowerReplica:
         return FetchOutcome.FETCH_AGAIN
 
     def _continues(self, data: memoryview) -> bool:
-        """Whether batches that nobody asked for begin where the log ends."""
+        """Whether batches that came with a notice begin where the log ends."""
         try:
             return read_header(data).base_offset == self._log.end
         except CorruptBatch:
             return True  # it is for others to say so loudly
 
     def latest_request(self) -> ListOffset | None:
-        """The question that makes the proof that readers wait for; None where nobody does, or it is on its way."""
+        """The request for the proof that readers wait for; None where none wait, or it is on its way."""
         if self._asking_latest or not self.core.is_asked:
             return None
         self._asking_latest = True

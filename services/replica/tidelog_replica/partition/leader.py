@@ -2,8 +2,9 @@
 ``partition/reads.py``).
 
 ``replication/leader.py`` decides what is committed; this class moves the bytes and keeps the requests that wait.
-Every input is followed by one ``settle``, which takes the log's new durable offset into account and wakes, in bulk,
-whom the HW has reached. Any ``OSError`` is the caller's: the partition goes offline and nobody is acked.
+Every input is followed by one ``settle``, which takes the log's new durable offset into account and completes, in
+bulk, the requests that the HW has reached. Any ``OSError`` is the caller's: the partition goes offline, and no batch
+is acknowledged.
 """
 
 from __future__ import annotations
@@ -219,8 +220,8 @@ class LeaderReplica:
     def _refuse(self, source: int, part: ProducePart, refused: SequenceRefusal) -> None:
         """A batch out of its producer's sequence. A gap is certain only when nothing of the epochs before is left in
         doubt: until then another replica may hold what is missing here, and lead next. Where records may be lost, it
-        tells of this log only (``lossy``): the batch may have been in another, where readers saw it, or may come back
-        with one."""
+        speaks of this log only (``lossy``): the batch may have been in another, where readers saw it, or may come
+        back with one."""
         gap = refused.code == "OUT_OF_ORDER_SEQUENCE"
         unknown = gap and not (self.core.knows_end if self._is_lossy else self.core.settles_older_epochs)
         detail = {"lossy": 1} if gap and not unknown and self._is_lossy else {}

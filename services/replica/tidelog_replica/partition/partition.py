@@ -11,8 +11,9 @@
 A leader whose flush takes longer than ``disk_stall_s`` is *stalled*: it takes no more batches and asks the controller
 to let another lead (KIP-501), again and again until one does or the disk answers.
 
-Every input ends with ``settle``. An ``OSError`` of the log at any point takes the partition offline and acks nobody:
-after a failed write or flush nobody can say what is on the disk (a second flush may succeed with the data gone).
+Every input ends with ``settle``. An ``OSError`` of the log at any point takes the partition offline and
+acknowledges no batch: after a failed write or flush it is not known what is on the disk (a second flush may succeed
+with the data gone).
 """
 
 from __future__ import annotations

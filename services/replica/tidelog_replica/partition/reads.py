@@ -70,7 +70,7 @@ class CommittedView(Protocol):
         may take its own word (decision 26)."""
 
     def ask_confirmation(self, now: float) -> None:
-        """Somebody waits for ``confirmed_at`` or ``fresh_at`` to reach ``now``."""
+        """A request waits for ``confirmed_at`` or ``fresh_at`` to reach ``now``."""
 
     def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
         """Whether a request that names this leader epoch may be served; -1 names none."""
@@ -143,7 +143,7 @@ class PendingReads:
         self._step(_Reader(source, id, read, now, records_until, until), now)
 
     def list_offset(self, source: int, id: int | None, asked: ListOffset, now: float) -> None:
-        """Answer with an offset by name or by time; the HW only when nobody else can have led until now."""
+        """Answer with an offset by name or by time; the HW only when no other replica can have led until now."""
         refusal = self._core.refuse_epoch(asked.leader_epoch)
         if refusal is None and asked.at not in ("earliest", "latest", "timestamp"):
             refusal = refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")

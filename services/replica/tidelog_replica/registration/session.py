@@ -1,6 +1,6 @@
 """This server's session with the controller: registration, broker epoch, heartbeats.
 
-    new          nothing is answered yet: serves nobody, ignores all metadata
+    new          nothing is answered yet: serves no request, ignores all metadata
     registered   has a broker epoch; heartbeats keep the session
 
 Every process start is a new incarnation with a new broker epoch. A heartbeat answered ``FENCED_BROKER_EPOCH`` means

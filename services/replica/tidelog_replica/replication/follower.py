@@ -7,7 +7,7 @@ Every new leader epoch begins with the dialogue (an empty epoch cache has nothin
 for its latest epoch; the leader answers the largest epoch that it knows at or below the one asked, and where that
 ends. If the follower knows that epoch too, both logs agree up to the smaller of the two ends, and the rest is cut.
 If not, everything of its own above it is wrong, and it asks again for the next older epoch of its own (KIP-279: an
-answer without an epoch would leave a diverged batch). The log is cut once, when the answer is known; each round
+answer without an epoch would leave a diverged batch). The log is cut when the answer is known; each round
 asks for an older epoch, so there are at most as many rounds as epochs. No answer means waiting: the high watermark
 is never a reason to truncate (KIP-101).
 
@@ -15,8 +15,8 @@ A fetch answer may say the same ("diverging epoch"), for logs that part ways lat
 
 Freshness, for readers who bound it. The follower asks its leader at its own time ``s``, by a fetch or for the
 latest offset; the leader takes it up at some moment ``m`` >= ``s`` and answers a high watermark ``h`` and how long
-before ``m`` its leadership was last proved, ``c``. Until ``m - c`` nobody else committed anything, and what it had
-committed itself lies below ``h``; so does, since ``s - c`` <= ``m - c``, everything that anybody committed until
+before ``m`` its leadership was last proved, ``c``. Until ``m - c`` no other replica committed anything, and what it
+had committed itself lies below ``h``; so does, since ``s - c`` <= ``m - c``, everything that anybody committed until
 ``s - c``. When the own HW has reached ``h``, nothing committed until ``s - c`` is missing here: that is
 ``confirmed_at``. Each of the two times is measured by one clock, so clocks need not agree, only run at the same rate.
 An answer whose HW is not reached yet is kept until it is; later ones are passed over meanwhile, so that one is
@@ -60,7 +60,7 @@ class FollowerState:
     confirmed_at: float = -inf
     """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
     asked_at: float = -inf
-    """Somebody waits for ``confirmed_at`` to reach this."""
+    """A request waits for ``confirmed_at`` to reach this."""
     unclean_epoch: int = -1
     """Leader epoch that the last unclean election began; -1: there was none."""
     commit_rule: str = "isr"
@@ -166,7 +166,7 @@ class FollowerState:
         return self.confirmed_at
 
     def ask_confirmation(self, now: float) -> None:
-        """Somebody waits for ``confirmed_at`` to reach ``now``."""
+        """A request waits for ``confirmed_at`` to reach ``now``."""
         self.asked_at = now
 
     @property

@@ -8,15 +8,16 @@
 Each is proposed when nothing before it is due. Under commit rule ``quorum`` one learner joins, or one replica goes,
 at a time: any majority before then meets any majority after. That alone lets two steps lose what no majority between
 them had, so a replica goes only when a majority of the present replicas has all that is committed, the start of this
-leader epoch included: what every step of Raft shows by committing its own entry (dissertation, 4.1). Who joins has it
-all itself.
+leader epoch included: what every step of Raft shows by committing its own entry (dissertation, 4.1). A replica that
+joins has all of it.
 
 Catch-up barrier: followers that the high watermark waits for though they are not in the ISR yet.
 
-Who joins has reached the HW (``leader.py``). A leader that is alone in its ISR commits what it has flushed itself;
-under a steady load that is always a round trip ahead of what a fetch can show, and nobody would ever join. So the HW
-waits for a follower that *keeps up*: all that was in the log ``PATIENCE`` of ``max_lag_s`` ago it has. Its next fetch
-shows that it has reached the HW, and it is proposed. Where it falls silent instead, or behind, nobody waits longer.
+A follower that joins has reached the HW (``leader.py``). A leader that is alone in its ISR commits what it has
+flushed itself; under a steady load that is always a round trip ahead of what a fetch can show, and none would ever
+join. So the HW waits for a follower that *keeps up*: all that was in the log ``PATIENCE`` of ``max_lag_s`` ago it
+has. Its next fetch shows that it has reached the HW, and it is proposed. Where it falls silent instead, or behind,
+the HW waits no longer.
 
 With commit rule ``leader`` a copy may lag: a follower that keeps up joins at once. With ``quorum`` the HW waits for
 no follower: it is no further than a majority is, which a follower overtakes as often as not.

@@ -7,7 +7,7 @@ ISR is smaller than ``min_insync_replicas``. By the topic's commit rule it is th
     leader   the leader
     quorum   a majority of the replicas, counting members of the committed ISR only (their promises hold), once that
              is past the start of this leader epoch (Raft 5.4.2; a control batch stands there, so it gets there).
-             A slow replica delays nobody, so the ISR never shrinks here
+             A slow replica delays no commit, so the ISR never shrinks here
 
 The *maximal ISR* is the ISR that the controller committed plus every member of the proposal in flight (KIP-497): the
 controller may have committed an addition that the leader has not heard of, and may elect the added one. So an
@@ -18,12 +18,12 @@ refusing answer clears it: a delayed copy could still be committed.
 A follower counts for nothing until it has fetched in this leader epoch, and again when it has left the ISR, perhaps
 because what it had is lost; what counts is its *flushed* end.
 
-    in sync    not overdue (``progress.py``); judged by the leader's own timer, also when nobody fetches
+    in sync    not overdue (``progress.py``); judged by the leader's own timer, also when no follower fetches
     may join   fetched in this epoch and since it left the ISR, durable at or past the HW *and* the start of this
                epoch, in the broker epoch that the metadata knows, not fenced (with the HW alone, three leader changes
                lose data); the HW waits for one that keeps up (``replication/isr.py``)
 
-While the leader's own disk stalls (``stalled``) nobody is removed: leadership is handed over first (KIP-501).
+While the leader's own disk stalls (``stalled``) no member is removed: leadership is handed over first (KIP-501).
 A *learner* is a follower like the others, but in no ISR and no rule.
 
 A new leader's HW may be below the true one until it reaches the start of its epoch (``knows_end``): until then
@@ -359,7 +359,7 @@ class LeaderState:
             self._notify(node)
 
     def ask_confirmation(self, now: float) -> None:
-        """Somebody waits for ``confirmed_at`` to reach ``now``. (Also one that comes to nothing is asked once.)"""
+        """A request waits for ``confirmed_at`` to reach ``now``. (Followers are asked at least one time.)"""
         self._read_index.ask(now, alone=not self.needs_voters)
         for node in self._witnesses:
             self._notify(node)
@@ -379,9 +379,9 @@ class LeaderState:
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
     def on_state(self, state: PartitionState, now: float) -> None:
-        """The controller's newer state of the same leader epoch. It settles the proposal in flight. Who is outside
-        the ISR may be on its way out, or have lost what it had: it joins when it has fetched again, and is notified
-        to do so."""
+        """The controller's newer state of the same leader epoch. It settles the proposal in flight. A follower
+        outside the ISR may be on its way out, or have lost what it had: it joins when it has fetched again, and is
+        notified to do so."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self._take(state)
         self._update_followers(state, now)

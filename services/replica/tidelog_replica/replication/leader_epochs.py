@@ -33,7 +33,7 @@ ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 class LeaderEpochCache:
     """Entries (epoch, start offset), oldest first. A method never raises but for our own bugs. ``seed`` begins the
-    CRCs of the file: it tells one log's file from another's."""
+    CRCs of the file: it distinguishes one log's file from another's."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = (), seed: int = 0) -> None:
         self._seed = seed

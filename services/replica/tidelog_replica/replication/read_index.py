@@ -1,5 +1,5 @@
-"""When it was last certain that nobody else led: the proof behind linearizable reads, and behind leaders that go on
-without controllers (``assignment/leadership.py``).
+"""When it was last certain that no other replica led: the proof behind linearizable reads, and behind leaders that go
+on without controllers (``assignment/leadership.py``).
 
 Everything here is about one leader epoch *e* and one replica, its leader. ``confirmed_at`` is a time T of which it is
 proved that no leader of a newer epoch had begun before T. Whatever had been committed by then is therefore in this
@@ -25,7 +25,7 @@ stamp that is not remembered any more proves nothing, which is safe.
 
 A follower that idles is notified when a confirmation is wanted, and again at once where it turns out that the fetch
 which arrives was sent before: an ask costs at most two rounds. Where the electors do not all answer within
-``patience_s``, or there are none, the controller is asked. Nobody is asked for longer than ``ASKED_S``.
+``patience_s``, or there are none, the controller is asked, but not for longer than ``ASKED_S``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from tidelog.types import NodeId
 
 ASKED_S = 30.0
-"""Nobody waits for a confirmation longer than this."""
+"""No request waits for a confirmation longer than this."""
 _REMEMBERED = 8
 
 

@@ -122,8 +122,8 @@ class TransactionIndex:
         return self._aborted[first:] + [one for one in self._ended if one.end > offset and not one.committed]
 
     def without_aborted(self, batches: Sequence[Buffer], offset: int) -> list[Buffer]:
-        """The batches of a read from ``offset`` on, all below the last stable offset, as who reads what is committed
-        gets them."""
+        """The batches of a read from ``offset`` on, all below the last stable offset, as a reader of committed
+        records gets them."""
         aborted = self.aborted_from(offset)
         if not aborted:
             return list(batches)

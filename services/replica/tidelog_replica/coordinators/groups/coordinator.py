@@ -1,18 +1,18 @@
 """The coordinator of the consumer groups of one partition of ``__groups``, for one leader epoch of it.
 
 Everything that it knows is in the log: what an input changes comes out of ``take_entries`` as records, and the caller
-answers nobody before these are committed (also a refusal, and also an answer that changes nothing, may tell of what
-was written just before). So what anybody was ever told is in the log that the next coordinator reads, and a
-coordinator that is none any more, but does not know it yet, can tell nothing new.
+answers no request before these are committed (also a refusal, or an answer that changes nothing, may depend on what
+was written just before). So all that was ever answered is in the log that the next coordinator reads, and a
+coordinator that is none any more, but does not know it yet, can say nothing new.
 
-    begin      with what the log says; every member gets a full session timeout, since nobody knows when its last
+    begin      with what the log says; every member gets a full session timeout, since it is not known when its last
                heartbeat was
     handle     a request: the answer, or the refusal, which changes nothing
     on_topics  topics came, grew or went: targets move, positions in what is gone are forgotten
-    on_tick    members that were silent, or did not give up what they had to, are out; groups that nobody has used
+    on_tick    members that were silent, or did not give up what they had to, are out; groups that were not used
                for ``offsets_retention_ms`` are forgotten
 
-Nobody is put out while nothing can be written (``postpone``).
+No member is put out while nothing can be written (``postpone``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tidelog_replica.coordinators.tally import Tally
 from tidelog_replica.counters import Counts
 
 SWEEP_S = 60.0
-"""Pause between two looks for groups that nobody uses."""
+"""Pause between two searches for groups that are not used."""
 POSTPONED_S = 1.0
 SWEEP = "sweep"
 

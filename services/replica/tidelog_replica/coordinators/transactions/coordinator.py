@@ -16,12 +16,12 @@ transaction, as KIP-890 has it, so that nothing late of one can be taken for par
     (markers)   committing -> committed                      when every leader has the marker in its committed log
                 aborting -> aborted                          a staged one is forgotten then
 
-Everything that it knows is in the log, as with groups: nobody is answered before what was written is committed, and
-no leader is told of an end that is not (``on_committed``). So whoever coordinates next finds every decision that
-anybody has heard of, and does what is left of it: markers may be told twice. No coordinator that is none any more can
-tell a marker that the next one would not.
+Everything that it knows is in the log, as with groups: no request is answered before what was written is committed,
+and no marker is sent for an end that is not (``on_committed``). So the next coordinator finds every decision that was
+ever heard of, and does what is left of it: markers may be sent twice. A coordinator that is none any more can send no
+marker that the next one would not.
 
-Invariants: an epoch ends in one way; a marker is told only of what is decided; a transaction ends only when all its
+Invariants: an epoch ends in one way; a marker is sent only for what is decided; a transaction ends only when all its
 partitions have the marker, so that no two of one producer are in one log; per application a batch is committed once.
 """
 
@@ -91,7 +91,7 @@ SOON_S = 0.001
 """The end of a transaction that another one waits for is written so soon after, with all that has ended by then."""
 LATER_S = 0.1
 """Every other end waits so long, or for the begin of the next transaction of its application: both are one write
-then. The end of a staged transaction does not wait. A new coordinator that finds no end in the log tells the markers
+then. The end of a staged transaction does not wait. A new coordinator that finds no end in the log sends the markers
 again, which changes nothing."""
 POSTPONED_S = 1.0
 SWEEP = "sweep"
@@ -205,8 +205,8 @@ class Coordinator:
         return markers
 
     def on_marker(self, marker: Marker, done: bool, now: float, *, awaited: bool = False) -> None:
-        """The leader has it in its committed log; or it did not say so, and is told again. ``awaited``: somebody
-        waits for the end of the transaction."""
+        """The leader has a marker in its committed log (``done``); or it did not say so, and the marker is sent
+        again. ``awaited``: a request waits for the end of the transaction."""
         slot = self.slots.get((marker.app, marker.staged))
         if slot is None or (slot.producer_id, slot.epoch) != (marker.producer_id, marker.epoch):
             return

@@ -125,7 +125,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return self._topics.get(topic_id)
 
     def coordinator_of(self, app: str) -> str | None:
-        """Who coordinates an application, as far as it is known here."""
+        """The server that coordinates an application, as far as it is known here."""
         topic = self.topic(self.topic_id)
         if topic is None:
             return None
@@ -192,14 +192,14 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return slot is not None and slot.state in ENDING and not slot.is_over
 
     def _dismiss(self, key: tuple[str, str]) -> None:
-        """Who waits there does not get its turn; it may ask again."""
+        """Refuse a transaction that waits for the end of the one before. Its writer may ask again."""
         begin = self._begins.pop(key, None)
         if begin is not None:
             text = f"the transaction of {key[0]} before is not at its end yet"
             self._effects.answer(begin.source, begin.id, refuse("TRANSACTION_ENDING", text))
 
     def on_source_closed(self, source: int) -> None:
-        """Nobody waits at the other end of this link any more."""
+        """Forget the requests that came over a link, which is closed."""
         super().on_source_closed(source)
         self._begins = {key: begin for key, begin in self._begins.items() if begin.source != source}
         self._commits = [commit for commit in self._commits if commit.waiting.source != source]

@@ -64,7 +64,7 @@ class TransactionMetadata:
     is_decided: bool = False
     """The decision is known to be committed."""
     principal: str = ""
-    """Who has begun it."""
+    """The principal that began it."""
 
     @property
     def key(self) -> tuple[str, str]:
