@@ -47,14 +47,14 @@ class Isolation:
         new = {topic.topic_id: topic for topic in after.topics}
         for key, (partition, start) in list(self._taken.items()):
             if key.topic_id not in new:
-                self._report("topic_deleted_meanwhile", partition, start)
+                self._event("topic_deleted_meanwhile", partition, start)
                 del self._taken[key]
             elif key.topic_id in old:
                 changes = _changes(old[key.topic_id], new[key.topic_id], key.partition)
                 if changes:
-                    self._report("settings_changed_meanwhile", partition, start, changes=changes)
+                    self._event("settings_changed_meanwhile", partition, start, changes=changes)
 
-    def _report(self, event: str, partition: Partition, start: int, **fields: str) -> None:
+    def _event(self, event: str, partition: Partition, start: int, **fields: str) -> None:
         if partition.high_watermark <= start:
             return
         where = {"topic_id": partition.key.topic_id, "partition": partition.key.partition}
