@@ -11,7 +11,8 @@ it had vouched for is gone: it ended in order or the operating system has run on
 policy is ``fsync``. Every server that registers leaves each ISR in which another can vouch; one that is safe may go
 to the ELR, or stay alone and lead on; one that is not leaves both, even where that leaves nobody.
 
-Invariants, for every partition after every command (``tests/unit/test_metadata.py`` throws random logs at them):
+Invariants, for every partition after every command (``tests/unit/controller/metadata/test_application.py`` throws
+random logs at them):
 
 - ISR and ELR are disjoint subsets of the replicas, in replica order; the ELR is empty while the ISR holds
   ``min_insync_replicas``; learners are no replicas;
