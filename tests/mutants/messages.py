@@ -106,7 +106,7 @@ def take_notices_of_any_epoch(patch: Patch) -> None:
 def believe_others_about_the_epoch(patch: Patch) -> None:
     """A leader that is asked in a newer leader epoch leads in that one; a follower that is notified in one follows in
     it."""
-    refusal, on_notified = LeaderState.refusal, FollowerReplica.on_notified
+    refusal, on_notified = LeaderState.refuse_epoch, FollowerReplica.on_notified
 
     def raise_own(self, leader_epoch):
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
@@ -116,7 +116,7 @@ def believe_others_about_the_epoch(patch: Patch) -> None:
         self.core.leader_epoch = max(self.core.leader_epoch, part.leader_epoch)
         return on_notified(self, part, data)
 
-    patch.setattr(LeaderState, "refusal", raise_own)
+    patch.setattr(LeaderState, "refuse_epoch", raise_own)
     patch.setattr(FollowerReplica, "on_notified", raise_and_take)
 
 

@@ -131,11 +131,7 @@ def believe_what_was_under_way(patch: Patch) -> None:
 @breaks("R11", "An idle follower has shown that it knows the present HW.")
 def take_an_answer_for_read(patch: Patch) -> None:
     """A follower that was answered at the log end is owed nothing, whatever has moved since or got lost."""
-
-    def unaware(self):
-        return [node for node, progress in self.followers.items() if progress.waiting is None]
-
-    patch.setattr(LeaderState, "unaware", property(unaware))
+    patch.setattr(LeaderState, "aware_after", property(lambda self: -1, lambda self, stamp: None), raising=False)
 
 
 @breaks("R4", "Committed is what every ISR member has flushed.")
@@ -200,7 +196,7 @@ def count_diverged_followers(patch: Patch) -> None:
     record_position = LeaderReplica._record_position
 
     def record(self, node, broker_epoch, part, now):
-        if self.core.follower_refusal(node, broker_epoch, part.leader_epoch) is None:
+        if self.core.refuse_follower(node, broker_epoch, part.leader_epoch) is None:
             self.core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now)
         return record_position(self, node, broker_epoch, part, now)
 
@@ -211,7 +207,7 @@ def count_diverged_followers(patch: Patch) -> None:
 @breaks("rule 8", "A leader refuses every request that names another leader epoch.")
 def serve_any_leader_epoch(patch: Patch) -> None:
     """Fetches and dialogues of older and newer leader epochs are served."""
-    patch.setattr(LeaderState, "refusal", lambda self, leader_epoch: None)
+    patch.setattr(LeaderState, "refuse_epoch", lambda self, leader_epoch: None)
 
 
 @breaks("rule 8", "A follower takes an answer only from the leader of its epoch, for its log end.")

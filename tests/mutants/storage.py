@@ -315,7 +315,7 @@ def believe_any_other_copy(patch: Patch) -> None:
 )
 def give_up_what_is_needed(patch: Patch) -> None:
     """It is given up, whichever others are in sync."""
-    patch.setattr(copy_checks, "why_kept", lambda *_: None)
+    patch.setattr(copy_checks, "reason_to_keep", lambda *_: None)
 
 
 @breaks(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from simulation.world.disk import SimDisk
 from tidelog.runtime.disk import Disk
+from tidelog.sansio.timers import Timers
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.context import NodeContext
 from tidelog_replica.effects import Effects
 from tidelog_replica.replication.idle_followers import IdleFollowers
-from tidelog_replica.timers import Timers
 
 
 def node_context(

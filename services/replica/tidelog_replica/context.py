@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidelog.runtime.disk import Disk
+from tidelog.sansio.timers import TimerOwner, Timers
 from tidelog.types import NodeId, TopicPartition
 
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import Effects
 from tidelog_replica.replication.idle_followers import IdleFollowers
-from tidelog_replica.timers import Timers
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class NodeContext:
     directory: str
     """The data directory."""
     effects: Effects
-    timers: Timers
+    timers: Timers[TimerOwner]
     idle_followers: IdleFollowers
     wall_ms: Callable[[], int]
     """The wall clock, by which records age: ms since 1970."""

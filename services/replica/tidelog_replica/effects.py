@@ -28,7 +28,7 @@ ACKS_AT_ONCE = 4096
 """Most acks in one message, well below what a header may hold."""
 
 NOTICE_MAX_BYTES = 1 << 20
-"""Most bytes of batches in one notice, which nobody has asked for."""
+"""Most bytes of batches in one notice, which no fetch has asked for."""
 
 OnAnswer = Callable[[Message | TidelogError, float], None]
 """Takes the answer of a call, or its failure, and ``now``."""
@@ -36,7 +36,7 @@ OnAnswer = Callable[[Message | TidelogError, float], None]
 
 @dataclass(frozen=True, slots=True)
 class StartFlush:
-    """Run ``flush.run()`` in a thread, then tell the node by ``on_flushed(key, flush, error, now)``."""
+    """Run ``flush.run()`` in a thread, then call the node's ``on_flushed(key, flush, error, now)``."""
 
     key: TopicPartition
     flush: Flush
@@ -44,7 +44,7 @@ class StartFlush:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Run ``job.run()`` in a thread, then tell the node by ``on_job(key, job, result, now)``; an ``OSError`` that it
+    """Run ``job.run()`` in a thread, then call the node's ``on_job(key, job, result, now)``; an ``OSError`` that it
     raises is its result. Flushes must not wait for jobs."""
 
     key: TopicPartition
@@ -53,7 +53,7 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The disk failed: end the process. What is started next is another, unclean life, which reads what is there."""
+    """The disk failed: end the process. The next start is another, unclean incarnation, which reads what is there."""
 
     reason: str
 
@@ -63,7 +63,7 @@ Effect = Answer | Call | Event | Post | Send | StartFlush | StartJob | Stop
 
 @dataclass(slots=True)
 class _Notices:
-    """What one link is to be told."""
+    """The notices for one link."""
 
     parts: list[NotifyPart] = field(default_factory=list)
     batches: list[Buffer] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Effects:
         self.stopping = False
         """The process is to end."""
         self.full = ""
-        """Why nothing may be appended for want of room (``maintenance/disk_space.py``); "": it may."""
+        """Why nothing may be appended for want of disk space (``maintenance/disk_space.py``); "": it may."""
         self.jobs = Jobs(lambda key, job: self._effects.append(StartJob(key, job)))
         """Long disk work in threads: ``effects.jobs.start(key, job, done)``."""
 
@@ -103,14 +103,14 @@ class Effects:
             self._effects.append(Answer(source, id, message))
 
     def ack(self, source: int, ack: ProduceAck) -> None:
-        """Tell a producer the fate of a batch."""
+        """Answer a producer about one batch."""
         self._acks.setdefault(source, []).append(ack)
         if ack.error is not None:
             count(self.counts.produce_refusals, ack.error.code)
 
     def notify(self, node: NodeId, source: int, part: NotifyPart, batches: Sequence[Buffer] = ()) -> None:
-        """Tell the idle follower ``node`` that a partition has news; with them, as far as they find room
-        in the message."""
+        """Notify the idle follower ``node`` of a partition, with the batches that it lacks where the message can hold
+        them."""
         notices = self._notices.setdefault(source, _Notices())
         if part.size and notices.size + part.size > NOTICE_MAX_BYTES:
             part, batches = replace(part, size=0), ()
@@ -130,17 +130,18 @@ class Effects:
         self._effects.append(Call(to, self._tokens, message, timeout_s))
 
     def take_own(self) -> tuple[list[tuple[int, Message]], list[tuple[OnAnswer, Message | TidelogError]]]:
-        """What this server has asked itself, and what it has answered itself, with who asked."""
+        """Take the calls of this server to itself, and its own answers to such calls, each with the function that
+        takes it."""
         calls, self.to_self = self.to_self, []
         answers, self.from_self = self.from_self, []
         return calls, [(self._calls.pop(token), answer) for token, answer in answers if token in self._calls]
 
     def take_call(self, token: int) -> OnAnswer | None:
-        """Who waits for the answer to this call; None: it was answered before."""
+        """Take the function that waits for the answer to a call; None: it was answered before."""
         return self._calls.pop(token, None)
 
     def send(self, to: NodeId, message: Message) -> None:
-        """Tell another server something that needs no answer."""
+        """Send another server a message that needs no answer."""
         self._effects.append(Send(to, message))
 
     def start_flush(self, key: TopicPartition, flush: Flush) -> None:

@@ -6,27 +6,28 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Assignment                    metadata to partitions and their roles      ``assignment/assignment.py``
     Partition                     one log, its producers and its role         ``partition/partition.py``
     Fetchers                      the fetch loops to the leaders' servers     ``fetcher/fetchers.py``
-    LogRepairer                   logs that are damaged                       ``maintenance/log_repairer.py``
-    RequestHandler                what followers and clients ask              ``requests.py``
+    LogRepairer                   repair of damaged logs                      ``maintenance/log_repairer.py``
+    RequestHandler                requests of followers and clients           ``requests.py``
     Leadership                    whether leaders here may serve clients      ``assignment/leadership.py``
-    Isolation                     what they took without controllers          ``assignment/isolation.py``
+    Isolation                     batches taken without controllers           ``assignment/isolation.py``
     Effects                       effects and unanswered calls                ``effects.py``
-    ControllerReports             what the controller is asked for partitions ``assignment/controller_reports.py``
-    IsrProposals                  what a leader asks the controller           ``assignment/isr_proposals.py``
+    ControllerReports             reports on partitions to the controller     ``assignment/controller_reports.py``
+    IsrProposals                  ISR proposals of leaders to the controller  ``assignment/isr_proposals.py``
     GroupCoordinatorService       consumer groups                             ``coordinators/groups/service.py``
     TransactionCoordinatorService transactions                                ``coordinators/transactions/service.py``
-    TransactionMarkers            their part at the leaders                   ``coordinators/transactions/markers.py``
-    HighWatermarkCheckpointer     high watermarks on their way to the disk    ``maintenance/checkpointer.py``
+    TransactionMarkers            transactions at the leaders of partitions   ``coordinators/transactions/markers.py``
+    HighWatermarkCheckpointer     checkpoints of high watermarks on the disk  ``maintenance/checkpointer.py``
     Jobs                          long disk work in threads                   ``jobs.py``
     LogCleaner                    retention, compaction                       ``maintenance/log_cleaner.py``
-    Scrubber                      segments are read again                     ``maintenance/scrubber.py``
+    Scrubber                      segments are read and checked again         ``maintenance/scrubber.py``
     CopyChecks                    copies are compared with the other replicas' ``copies/checks.py``
     CopyReads                     copies are read for a client's comparison   ``copies/reads.py``
     FilePoolFlusher               files that are never flushed are            ``maintenance/file_pool.py``
-    DiskSpace                     what becomes of a full disk                 ``maintenance/disk_space.py``
+    DiskSpace                     the reserve, and a full disk                ``maintenance/disk_space.py``
 
-Every input that may have moved a partition touches it; when the input is over each touched partition is settled
-once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set.
+Every input that may have moved a partition touches it. At the end of the input each touched partition is settled one
+time: its flush begins, requests that the log has reached are completed in bulk, a due ISR proposal is sent, its timer
+is set. Every part that waits for a time sets a timer for itself, and ``on_tick`` calls it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from math import inf
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.runtime.disk import Disk
+from tidelog.sansio.timers import TimerOwner, Timers
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import (
     Digest,
@@ -57,51 +59,34 @@ from tidelog.wire.messages import (
     WriteMarker,
 )
 
-from tidelog_replica.assignment.assignment import TIMER as CHANGES_TIMER
 from tidelog_replica.assignment.assignment import Assignment
-from tidelog_replica.assignment.controller_reports import TIMER as REPORTS_TIMER
 from tidelog_replica.assignment.controller_reports import ControllerReports
 from tidelog_replica.assignment.isolation import Isolation
-from tidelog_replica.assignment.isr_proposals import TIMER as PROPOSALS_TIMER
 from tidelog_replica.assignment.isr_proposals import IsrProposals
-from tidelog_replica.assignment.leadership import TIMER as LEADERSHIP_TIMER
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.groups.group import Group
 from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
 from tidelog_replica.coordinators.groups.service import GroupCoordinatorService
-from tidelog_replica.coordinators.transactions.markers import TIMER as MARKERS_TIMER
 from tidelog_replica.coordinators.transactions.markers import TransactionMarkers
 from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
-from tidelog_replica.copies.checks import TIMER as COPY_CHECKS_TIMER
 from tidelog_replica.copies.checks import CopyChecks
 from tidelog_replica.copies.reads import CopyReads
 from tidelog_replica.effects import LOOP, Effect, Effects, StartFlush, StartJob
-from tidelog_replica.fetcher.fetcher import TIMER as LEADER_TIMER
 from tidelog_replica.fetcher.fetchers import Fetchers
 from tidelog_replica.jobs import Job
-from tidelog_replica.maintenance.checkpointer import TIMER as CHECKPOINT_TIMER
 from tidelog_replica.maintenance.checkpointer import HighWatermarkCheckpointer
-from tidelog_replica.maintenance.disk_space import TIMER as DISK_SPACE_TIMER
 from tidelog_replica.maintenance.disk_space import DiskSpace
-from tidelog_replica.maintenance.doubtful_tails import TIMER as DOUBTFUL_TAILS_TIMER
 from tidelog_replica.maintenance.file_pool import FilePoolFlusher
-from tidelog_replica.maintenance.log_cleaner import TIMER as LOG_CLEANER_TIMER
 from tidelog_replica.maintenance.log_cleaner import LogCleaner
-from tidelog_replica.maintenance.log_opener import TIMER as LOG_OPENER_TIMER
-from tidelog_replica.maintenance.log_repairer import TIMER as LOG_REPAIRER_TIMER
-from tidelog_replica.maintenance.scrubber import TIMER as SCRUBBER_TIMER
 from tidelog_replica.maintenance.scrubber import Scrubber
-from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Incarnations
-from tidelog_replica.registration.session import TIMER as SESSION_TIMER
 from tidelog_replica.registration.session import BrokerSession, Random
 from tidelog_replica.replication.idle_followers import IdleFollowers
 from tidelog_replica.requests import RequestHandler
 from tidelog_replica.storage.log import Flush
-from tidelog_replica.timers import Timers
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
@@ -109,7 +94,7 @@ __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 class ReplicaNode:
     """A replica server as one state machine. ``cluster`` "": the one that the data directory or the first
     registration names. ``boot``: the run of the operating system, "" where it is not known. ``wall_ms``: the wall
-    clock, by which records age, ms since 1970. ``rack``: what fails together."""
+    clock, by which records age, ms since 1970. ``rack``: servers of one rack fail together."""
 
     def __init__(
         self,
@@ -127,7 +112,7 @@ class ReplicaNode:
     ) -> None:
         self.node_id = node_id
         self._effects = Effects(node_id)
-        self._timers = Timers()
+        self._timers: Timers[TimerOwner] = Timers()
         self.idle_followers = IdleFollowers()
         self._touched: dict[TopicPartition, None] = {}
         context = NodeContext(
@@ -139,7 +124,8 @@ class ReplicaNode:
         )
         self._fetchers = Fetchers(context, session)
         self._assignment = assignment = Assignment(context, session, self._fetchers)
-        partitions = assignment.partitions
+        self.partitions = partitions = assignment.partitions
+        """All partitions that are open here."""
         self._checkpointer = HighWatermarkCheckpointer(context, partitions)
         self.copy_checks = CopyChecks(context, assignment)
         self._copy_reads = CopyReads(context, assignment)
@@ -155,30 +141,13 @@ class ReplicaNode:
         self.transactions = TransactionCoordinatorService(context, assignment, leadership)
         self._groups = GroupCoordinatorService(context, assignment, leadership, self.transactions)
         self._markers = TransactionMarkers(context, assignment, leadership, self.transactions)
-        self._by_timer: dict[str, GroupCoordinatorService | TransactionCoordinatorService | TransactionMarkers] = {
-            GroupCoordinatorService.TIMER: self._groups
-        }
-        self._by_timer |= {TransactionCoordinatorService.TIMER: self.transactions, MARKERS_TIMER: self._markers}
-        self._by_key = {CHANGES_TIMER: self._assignment.go_on, CHECKPOINT_TIMER: self._checkpointer.on_tick}
-        self._by_key |= {PROPOSALS_TIMER: self._isr_proposals.on_tick, LEADERSHIP_TIMER: leadership.on_tick}
-        self._periodic: dict[tuple[str, str], BrokerSession | LogCleaner | Scrubber | CopyChecks] = {
-            SESSION_TIMER: self._session,
-            LOG_CLEANER_TIMER: self._log_cleaner,
-            SCRUBBER_TIMER: self.scrubber,
-            COPY_CHECKS_TIMER: self.copy_checks,
-        }
         self._coordinating: dict[
             str, GroupCoordinatorService | TransactionCoordinatorService
         ] = {}  # by the id of their topic
 
     @property
-    def partitions(self) -> dict[TopicPartition, Partition]:
-        """All partitions that are open here."""
-        return self._assignment.partitions
-
-    @property
     def assignment(self) -> Assignment:
-        """What this server has a part in, whether open or not."""
+        """The partitions of which this server has a copy, whether open or not."""
         return self._assignment
 
     @property
@@ -188,18 +157,19 @@ class ReplicaNode:
 
     @property
     def broker_epoch(self) -> int:
-        """Number of this life; -1 before it is registered."""
+        """The broker epoch: number of this incarnation; -1 before it is registered."""
         return self._session.broker_epoch if self._session.registered else -1
 
     @property
     def failed(self) -> bool:
-        """The disk failed: the process is to end, and its next life must not trust what is there."""
+        """Whether the disk failed. The process is to end, and its next incarnation must not trust what is there."""
         return self._effects.stopping
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Effect]:
-        """Begin to live: register. Raises ``ConfigError`` when the data directory is another's, ``OSError``."""
+        """Begin: register at the controller. Raises ``ConfigError`` when the data directory is another's,
+        ``OSError``."""
         self._log_cleaner.start(now)
         self.scrubber.start(now)
         self.disk_space.start(now, partial(self._session.start, now))
@@ -207,7 +177,7 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """The answer of a ``Call``, or why there is none. Raises ``ConfigError`` when the cluster is another."""
+        """A ``Call`` is answered, or has failed. Raises ``ConfigError`` when the cluster is another."""
         done = self._effects.take_call(token)
         if done is not None:
             done(answer, now)
@@ -221,12 +191,12 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_controller_down(self, now: float) -> list[Effect]:
-        """Note that the link to the active controller was lost."""
+        """The link to the active controller was lost."""
         self._session.on_controller_down()
         return self._finish(now)
 
     def on_metadata(self, update: MetadataUpdate, now: float) -> list[Effect]:
-        """News of the cluster, from a watch. Raises ``ProtocolError``."""
+        """An update of the metadata has come, from a watch. Raises ``ProtocolError``."""
         before = self._assignment.image
         self._assignment.on_metadata(update, now)
         self._isolation.on_metadata(before, self._assignment.image, now)
@@ -290,7 +260,7 @@ class ReplicaNode:
         """An accepted link is gone."""
         for partition in self.partitions.values():
             partition.on_source_closed(source)
-        for part in self._by_timer.values():
+        for part in (self._groups, self.transactions, self._markers):
             part.on_source_closed(source)
         self._copy_reads.on_source_closed(source)
         return self._finish(now)
@@ -319,34 +289,9 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Everything that is due. After it, ``deadline`` is None or later than ``now``."""
-        for key in self._timers.take(now):
-            if isinstance(key, TopicPartition):
-                partition = self.partitions.get(key)
-                if partition is not None:
-                    partition.on_tick(now)
-                    self._touch(partition.key)
-                continue
-            assert isinstance(key, tuple)
-            kind, name = key
-            if kind in (REPORTS_TIMER, DISK_SPACE_TIMER):
-                continue  # the end of every input does what is due
-            if (periodic := self._periodic.get(key)) is not None:
-                periodic.on_tick(now)
-                self._timers.set(key, periodic.deadline())
-                continue
-            if kind in self._by_timer:
-                self._by_timer[kind].on_tick(now)
-            elif kind == LEADER_TIMER:
-                self._fetchers.on_tick(name, now)
-            elif key in self._by_key:
-                self._by_key[key](now)
-            elif kind == LOG_OPENER_TIMER:
-                self._assignment.log_opener.on_tick(name)
-            elif kind == LOG_REPAIRER_TIMER:
-                self._assignment.log_repairer.on_tick(name, now)
-            elif kind == DOUBTFUL_TAILS_TIMER:
-                self._assignment.doubtful_tails.on_tick(name, now)
+        """Call every part whose timer is due. After it, ``deadline`` is None or later than ``now``."""
+        for owner in self._timers.take(now):
+            owner.on_tick(now)
         return self._finish(now)
 
     def deadline(self) -> float | None:
@@ -361,20 +306,20 @@ class ReplicaNode:
 
     @property
     def is_drained(self) -> bool:
-        """Nobody who could go on without this server still waits for it."""
+        """Whether no partition that others could serve still depends on this server."""
         return not self._session.registered or not any(p.hands_over for p in self.partitions.values())
 
     def close(self) -> bool:
-        """End in order: nothing is served any more, and no flush or job is under way. Everything is written down and
-        flushed; whether the next life may rely on that. Raises ``OSError``: then it may not."""
+        """End in order: nothing is served any more, and no flush or job is under way. Everything is written and
+        flushed. Return whether the next incarnation may rely on that. Raises ``OSError``: then it may not."""
         whole = self._assignment.all_open
         for partition in self.partitions.values():
             partition.close()
         return self._incarnations.end(whole)
 
     def distrust(self) -> None:
-        """After a ``Stop``: the next life must not take what is on the disk for whole. Already done, unless there was
-        an event ``distrust_failed``. Raises ``OSError``: then the process must not end yet."""
+        """After a ``Stop``: the next incarnation must not take the disk's content for whole. Already done, unless
+        there was an event ``distrust_failed``. Raises ``OSError``: then the process must not end yet."""
         self._incarnations.distrust()
 
     # --- the end of every input --------------------------------------------------------------------------
@@ -393,20 +338,21 @@ class ReplicaNode:
             self._touch_failed()
             self._talk_to_self(now)
             self._settle(now)
-        self._reports.send(now)
+        if self._reports.are_waiting:
+            self._reports.send(now)
         self._file_pool_flusher.on_input_over()
         if effects.stopping and not self._incarnations.distrusted:
             self._distrust()
         return effects.drain()
 
     def _touch_failed(self) -> None:
-        """A partition may go offline on behalf of something that no input names, such as the cleaner."""
+        """Touch partitions that went offline for a cause that no input names, such as a failed job of the cleaner."""
         failed, self._effects.failed = self._effects.failed, []
         for key in failed:
             self._touch(key)
 
     def _talk_to_self(self, now: float) -> None:
-        """What this server asks itself, and what it answers."""
+        """Serve the requests of this server to itself, and take its own answers."""
         calls, answers = self._effects.take_own()
         for token, message in calls:
             self._serve(LOOP, token, message, now)
@@ -417,9 +363,9 @@ class ReplicaNode:
         touched, self._touched = self._touched, {}
         if not touched:
             return
-        is_live, partitions, marked = self._session.live(now), self._assignment.partitions, self._markers.marked
+        is_live, marked = self._session.live(now), self._markers.marked
         for key in touched:
-            if (partition := partitions.get(key)) is None:
+            if (partition := self.partitions.get(key)) is None:
                 continue  # deleted
             if not is_live:
                 self.leadership.confirm_alone(partition, now)
@@ -441,12 +387,12 @@ class ReplicaNode:
                 self._fetchers.unassign(key)
             elif following is not None and following.reading.is_waited_for:
                 self._fetchers.confirm(partition, now)
-            if partition.may_report or partition.unreported_losses:
+            if (may_report := partition.may_report) or partition.unreported_losses:
                 self._reports.gather(partition, now)
             if key not in self._checkpointer.queued and partition.checkpoint_due:
                 self._checkpointer.add(partition, now)
-            if (due := partition.deadline()) < inf:
-                self._timers.set(key, due)
+            if (due := partition.deadline(may_report)) < inf:
+                self._timers.set(partition, due)
 
     def _distrust(self) -> None:
         try:

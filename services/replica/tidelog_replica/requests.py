@@ -1,7 +1,8 @@
-"""What others ask of this server: followers of its leaderships, and clients through a gateway.
+"""Requests of other servers to this one: followers of what it leads, and clients through a gateway.
 
-Followers are served as long as this life is registered. Clients of a leader are served only while nobody else can
-lead, too: a leader that is cut off must not serve beside its successor for ever (``assignment/leadership.py``).
+Followers are served as long as this incarnation is registered. Clients of a leader are served only while no other
+server can lead, too: a leader that is cut off must not serve beside its successor for ever
+(``assignment/leadership.py``).
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
 SHARE_MIN_BYTES = 64 << 10
-"""A fetch answer gives a partition this much at least, while there is room at all."""
+"""A fetch answer gives a partition this much at least, until the answer is full."""
 
-NEWS_MAX = 10_000
-"""Where a follower has to ask for more partitions than this, it may as well ask for all."""
+UNAWARE_MAX = 10_000
+"""A follower that would have to ask for more partitions than this asks for all."""
 
 DIGEST_MAX_OFFSETS = 64
 """Asked for at a time: each may cost a read of a few KiB."""
 DIGEST_MAX_EPOCHS = 64
-"""Leader epochs that are told, the last ones."""
+"""Most leader epochs in a digest, the last ones."""
 
 TAIL_BYTES = 1 << 20
 """A replica with a doubtful tail gets about as much at a time."""
@@ -90,7 +91,7 @@ class RequestHandler:
         self._touch = context.touch
 
     def _find(self, topic_id: str, number: int) -> Partition | TidelogError:
-        """Return the partition, which is settled at the end of this input; or why it serves nobody here."""
+        """Return the partition, which is settled at the end of this input; or the error for requests to it."""
         key = TopicPartition(topic_id, number)
         partition = self._assignment.partitions.get(key)
         if not self._session.registered or partition is None:
@@ -102,29 +103,30 @@ class RequestHandler:
 
     def fetch(self, source: int, id: int | None, fetch: Fetch, now: float) -> None:
         """One answer for all parts, of at most ``max_bytes`` and a batch: each part may take an equal share of what
-        the parts before it left. A part that finds no room is notified, so that its follower asks again. Where some
-        of the parts are in sync the others get a bite only: those must not wait for a large answer."""
+        the parts before it left. A part that the answer cannot hold is notified, so that its follower asks again.
+        Where some parts are in sync the others get ``CATCH_UP_FETCH_BYTES`` only: those in sync must not wait for a
+        large answer."""
         if self._is_fenced(source, id, fetch.node, fetch.broker_epoch):
             return
-        room = min(fetch.max_bytes, self._settings.fetch_max_bytes)
+        budget = min(fetch.max_bytes, self._settings.fetch_max_bytes)
         parts: list[FetchedPart] = []
         payload: list[Buffer] = []
-        live = [self._is_live(fetch.node, part) for part in fetch.parts]
-        catch_up_bytes = min(room, CATCH_UP_FETCH_BYTES) if any(live) else room
+        in_sync = [self._is_in_sync(fetch.node, part) for part in fetch.parts]
+        catch_up_bytes = min(budget, CATCH_UP_FETCH_BYTES) if any(in_sync) else budget
         for number, part in enumerate(fetch.parts):
-            left = room if live[number] else min(room, catch_up_bytes)
+            left = budget if in_sync[number] else min(budget, catch_up_bytes)
             share = min(left, max(left // (len(fetch.parts) - number), SHARE_MIN_BYTES))
             fetched, batches = self._fetch_part(source, fetch, part, share, now)
             parts.append(fetched)
             payload += batches
-            room -= fetched.size
-            catch_up_bytes -= 0 if live[number] else fetched.size
+            budget -= fetched.size
+            catch_up_bytes -= 0 if in_sync[number] else fetched.size
             count(self._effects.counts.fetched_bytes, fetch.node, fetched.size)
         count(self._effects.counts.fetches, fetch.node)
-        self._effects.answer(source, id, FetchAnswer(tuple(parts), self._news(fetch), payload or b""))
+        self._effects.answer(source, id, FetchAnswer(tuple(parts), self._unaware(fetch), payload or b""))
 
     def progress(self, source: int, message: Progress, now: float) -> None:
-        """How far a follower has come; it waits for no answer."""
+        """Record how far a follower has come. It waits for no answer."""
         node, broker_epoch = message.node, message.broker_epoch
         if self._is_fenced(source, None, node, broker_epoch):
             return
@@ -134,13 +136,13 @@ class RequestHandler:
             if isinstance(partition, TidelogError) or not partition.progress(node, broker_epoch, source, part, now):
                 self._effects.notify(node, source, NotifyPart(part.topic_id, part.partition, part.leader_epoch))
 
-    def _news(self, fetch: Fetch) -> tuple[NewsPart, ...] | None:
+    def _unaware(self, fetch: Fetch) -> tuple[NewsPart, ...] | None:
         unaware = self._idle_followers.of(fetch.node) if fetch.news else ()
-        if not fetch.news or not self._session.registered or len(unaware) > NEWS_MAX:
+        if not fetch.news or not self._session.registered or len(unaware) > UNAWARE_MAX:
             return None
         return tuple(NewsPart(*key) for key in unaware)
 
-    def _is_live(self, node: NodeId, part: FetchPart) -> bool:
+    def _is_in_sync(self, node: NodeId, part: FetchPart) -> bool:
         partition = self._assignment.partitions.get(TopicPartition(part.topic_id, part.partition))
         leading = None if partition is None else partition.leading
         return leading is not None and node in leading.core.isr
@@ -160,7 +162,7 @@ class RequestHandler:
         return result
 
     def epoch_offset(self, source: int, id: int | None, asked: EpochOffset) -> None:
-        """Where the followers' epochs end in the logs led here."""
+        """Answer with the offsets at which the follower's leader epochs end in the logs that are led here."""
         if not self._is_fenced(source, id, asked.node, asked.broker_epoch):
             parts = tuple(self._epoch_end(asked, part) for part in asked.parts)
             self._effects.answer(source, id, EpochOffsetAnswer(parts))
@@ -177,7 +179,7 @@ class RequestHandler:
         return result
 
     def log_snapshot(self, source: int, id: int | None, asked: LogSnapshot) -> None:
-        """How a follower whose copy was overtaken by retention starts over."""
+        """Answer with what a follower needs to start its copy over, since retention has overtaken it."""
         node, broker_epoch = asked.node, asked.broker_epoch
         if not self._is_fenced(source, id, node, broker_epoch):
             partition = self._find(asked.topic_id, asked.partition)
@@ -189,7 +191,7 @@ class RequestHandler:
             self._effects.answer(source, id, answer)
 
     def read_tail(self, source: int, id: int | None, asked: ReadTail) -> None:
-        """A batch for a replica whose log has a doubtful tail, from the copy here, in whatever role."""
+        """Answer a replica whose log has a doubtful tail with a batch of the copy here, in whatever role that is."""
         if self._is_fenced(source, id, asked.node, asked.broker_epoch):
             return
         key = TopicPartition(asked.topic_id, asked.partition)
@@ -206,8 +208,8 @@ class RequestHandler:
         self._effects.answer(source, id, found[0] if found else partition.refusal())
 
     def _is_fenced(self, source: int, id: int | None, node: NodeId, broker_epoch: int) -> bool:
-        """Refuse a message of a replica server's earlier life. A later life than is known here is news that the
-        metadata will bring."""
+        """Refuse a message of an earlier incarnation of a replica server. A later one than is known here is served:
+        the metadata will name it."""
         known = self._assignment.servers.get(node)
         if known is None or broker_epoch >= known.broker_epoch:
             return False
@@ -218,7 +220,7 @@ class RequestHandler:
     # --- clients -----------------------------------------------------------------------------------------
 
     def produce(self, source: int, produce: Produce, now: float) -> None:
-        """Append batches; each is acked by its own id, now or later."""
+        """Append batches. Each is acknowledged by its own id, now or later."""
         live = self._session.live(now)
         data, position = payload_view(produce.payload), 0
         for part in produce.parts:
@@ -252,7 +254,7 @@ class RequestHandler:
             self._effects.answer(source, id, refused)
 
     def digest(self, source: int, id: int | None, asked: Digest) -> None:
-        """The hash chain of the log here, in whatever role."""
+        """Answer with the hash chain of the log here, in whatever role."""
         key = TopicPartition(asked.topic_id, asked.partition)
         partition = self._assignment.partitions.get(key)
         if asked.node != self._node:

@@ -1,1 +1,1 @@
-"""Small pure things that cores of several services use: effects, counters, token buckets, majorities of copies."""
+"""Small things that cores of several services use: effects, counters, timers, token buckets, majorities. Pure."""

@@ -1,12 +1,12 @@
-"""The timers of a replica server: ``timers.py``."""
+"""Timers of a replica server's parts: ``sansio/timers.py``."""
 
 from __future__ import annotations
 
-from tidelog_replica.timers import Timers
+from tidelog.sansio.timers import Timers
 
 
 def test_a_turn_before_its_own_cannot_set_an_owner_to_what_is_over() -> None:
-    timers = Timers()
+    timers: Timers[str] = Timers()
     timers.set("first", 1.0)
     timers.set("second", 2.0)
     asked = []
@@ -20,7 +20,7 @@ def test_a_turn_before_its_own_cannot_set_an_owner_to_what_is_over() -> None:
 
 
 def test_an_owner_that_is_due_at_once_again_waits_for_the_next_call() -> None:
-    timers = Timers()
+    timers: Timers[str] = Timers()
     timers.set("hasty", 1.0)
     asked = []
     for key in timers.take(1.0):

@@ -47,6 +47,7 @@ from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.feature_levels import VALIDATION
 from tidelog.sansio.counters import count
 from tidelog.sansio.effects import Event, Post, Send
+from tidelog.sansio.timers import TimerWheel
 from tidelog.types import INTERNAL_PREFIX, PRODUCER_WINDOW, Acks, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
 
@@ -55,7 +56,6 @@ from tidelog_gateway.counters import RouterCounts
 from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.server_limits import ServerLimit, Tenant
 from tidelog_gateway.produce.accumulators import AckAccumulator, ProduceAccumulator
-from tidelog_gateway.produce.deadlines import TimerWheel
 from tidelog_gateway.produce.queues import ProduceQueue, QueuedBatch, QueueState, ServerWindow
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
 from tidelog_gateway.settings import RouterSettings

@@ -1,21 +1,21 @@
-"""Which partitions this server has, and in which role: the metadata brought down to earth.
+"""Opens, closes, deletes and assigns roles to the partitions of this server as the metadata change.
 
-Updates are kept in an image from the first watch on, but acted on only in a registered life and from the
-registration's own index on: what is older was decided about a former life of this server (also in late answers). A
-partition's state is acted on once, when its epoch is newer than the last; where many change, in shares.
+Updates are kept in an image from the first watch on, but acted on only in a registered incarnation and from the
+registration's own index on: what is older was decided about a former incarnation of this server (also in late
+answers). A partition's state is acted on when its epoch is newer than the last; where many change, in shares.
 
-Data is deleted only when a delta *names* its topic id as deleted, which is final, in every life; or when the state of
-the partition names others, and not this server, as its replicas and learners (also what an earlier life has left). A
-whole image without the topic, however new, only ends the role (``partition_unassigned``): a node never deletes data
-because its metadata looks empty. Topics deleted while this server was away stay on its disk until somebody removes
-them. A partition that returns while its old copy is being deleted begins with an empty one.
+Data is deleted only when a delta *names* its topic id as deleted, which is final, in every incarnation; or when the
+state of the partition names others, and not this server, as its replicas and learners (also what an earlier
+incarnation has left). A whole image without the topic, however new, only ends the role (``partition_unassigned``): a
+node never deletes data because its metadata looks empty. Topics deleted while this server was away stay on its disk
+until an operator removes them. A partition that returns while its old copy is being deleted begins with an empty one.
 
-A partition that *rests* (it is paused) is closed when all of its log is durable, whatever the flush policy, so that
+A partition that is *paused* is closed when all of its log is durable, whatever the flush policy, so that
 this server's end in order is one for it too. It is opened again, and recovered, as after a restart.
 
-Partitions whose state in the metadata is news here, a few at a time: where ten thousand change at once (a server
-has failed, or begins a life), heartbeats, fetches and answers go on between. What changes again while it waits keeps
-its place, and is acted on once, as it is then.
+Partitions whose state has changed are acted on a few at a time: where ten thousand change at once (a server
+has failed, or registers), heartbeats, fetches and answers go on between. What changes again while it waits keeps
+its place, and is acted on in its last state.
 """
 
 from __future__ import annotations
@@ -50,18 +50,15 @@ from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import LogTailCache
 
-TIMER = ("changes", "")
 PAUSE_S = 0.001
 """Between two shares: time for whatever else is ready."""
 
 
 class PendingChanges:
-    """Partitions whose state has changed. The owner asks for the next share, of at most ``changes_at_once``
-    partitions, when ``TIMER`` is due."""
+    """Partitions whose state has changed."""
 
-    def __init__(self, context: NodeContext) -> None:
-        self._at_once = context.settings.changes_at_once
-        self._timers = context.timers
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
         self._waiting: dict[TopicPartition, None] = {}
 
     def __len__(self) -> int:
@@ -72,12 +69,11 @@ class PendingChanges:
         for number in changed_partitions(before, after):
             self._waiting[TopicPartition(after.topic_id, number)] = None
 
-    def take(self, now: float) -> list[TopicPartition]:
-        """The next share."""
+    def take(self) -> list[TopicPartition]:
+        """Return the next share, of at most ``at_once`` partitions."""
         share = list(islice(self._waiting, self._at_once))
         for key in share:
             del self._waiting[key]
-        self._timers.set(TIMER, now + PAUSE_S if self._waiting else None)
         return share
 
     def clear(self) -> None:
@@ -108,13 +104,14 @@ class Assignment:
         self._fetchers = fetchers
         self._settings = context.settings
         self._effects = context.effects
+        self._timers = context.timers
         self._touch = context.touch
         self._image = ClusterImage()
         self._term = 0
         """Raft's, of the image."""
         self._acted_on: dict[str, TopicState] = {}
         """Topics as the partitions here know them, but for what is in ``_changes``."""
-        self._changes = PendingChanges(context)
+        self._changes = PendingChanges(context.settings.changes_at_once)
         self._ending: dict[TopicPartition, Partition] = {}
         """Deleted or damaged, with a flush under way in a thread."""
         self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}
@@ -123,20 +120,20 @@ class Assignment:
         """Those of ``_ending`` whose copies stay: they are to rest."""
         self._disk, self._directory = context.disk, context.directory
         self._found: dict[TopicPartition, None] = {}
-        """Copies of earlier lives that are not in use yet."""
+        """Copies of earlier incarnations that are not in use yet."""
         self.counts = context.effects.counts
         self.catching_up: dict[TopicPartition, float] = {}
         """Replicas here that follow and are not in sync, and since when that is known here."""
 
     def start(self) -> None:
-        """Look what earlier lives have left. Raises ``OSError``."""
+        """Find the copies that earlier incarnations have left. Raises ``OSError``."""
         for name in self._disk.listdir(self._directory):
             topic_id, dash, number = name.rpartition("-")
             if dash and number.isdecimal():
                 self._found[TopicPartition(topic_id, int(number))] = None
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Why a partition that is not open here serves nobody."""
+        """Return the error for a request to a partition that is not open here."""
         if key in self.log_repairer:
             return self.log_repairer.refusal(key)
         if key in self.doubtful_tails:
@@ -229,11 +226,14 @@ class Assignment:
             if known is None or known.config != topic.config:
                 self._configure(topic, now)
             self._changes.add(known, topic)
-        self.go_on(now)
+        self.on_tick(now)
 
-    def go_on(self, now: float) -> None:
-        """The next share of what has changed."""
-        for key in self._changes.take(now):
+    def on_tick(self, now: float) -> None:
+        """Act on the next share of what has changed."""
+        share = self._changes.take()
+        if self._changes:
+            self._timers.set(self, now + PAUSE_S)
+        for key in share:
             if (topic := self._acted_on.get(key.topic_id)) is not None:
                 self._assign(topic, key, topic.partitions[key.partition], now)
         self.log_opener.begin()
@@ -246,7 +246,7 @@ class Assignment:
                 self._touch(partition.key)
 
     def _reconsider(self, now: float) -> None:
-        """A server is back, or in another life: a follower that waits to join an ISR may do so now."""
+        """A server is back, or in another incarnation: a follower that waits to join an ISR may do so now."""
         for partition in self.partitions.values():
             leading = partition.leading
             if leading is not None and len(leading.core.isr) < len(leading.core.replicas):
@@ -264,7 +264,7 @@ class Assignment:
             self._touch(partition.key)
 
     def on_disk_space(self, now: float) -> None:
-        """The disk has become full, or has room again."""
+        """The disk has become full, or has enough space again."""
         if self._effects.full:
             self._fetchers.clear()
         for partition in self.partitions.values():
@@ -273,7 +273,7 @@ class Assignment:
             self._touch(partition.key)
 
     def on_registration_ended(self, reason: str) -> None:
-        """This server's life at the controller is over: no role goes on."""
+        """End every role: this incarnation is over."""
         self._acted_on.clear()
         self._changes.clear()
         self._fetchers.clear()
@@ -459,7 +459,7 @@ class Assignment:
         self._found.pop(key, None)
         self._retiring.pop(key, None)
         partition = self.partitions.get(key)
-        if partition is None:  # not here; or on its way, damaged, left over from an earlier life
+        if partition is None:  # not here; or on its way, damaged, left over from an earlier incarnation
             self.log_repairer.forget(key)
             self.doubtful_tails.forget(key)
             if key not in self._ending:

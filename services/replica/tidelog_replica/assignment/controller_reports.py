@@ -1,6 +1,7 @@
-"""What this server has to tell the controller of its partitions, or to ask for them, until it has had its effect.
+"""Reports and requests of this server to the controller about its partitions, repeated until they have had their
+effect.
 
-    Seal        a sealed log's end; the partition says it again every heartbeat while the sealing lasts
+    Seal        a sealed log's end; repeated every heartbeat while the sealing lasts
     HandOver    others must go on without this server, which ends or has a full disk, or leads while its disk stalls;
                 until they do.
                 A leader that ends takes no more batches and waits for what it has to be committed, but not for long.
@@ -9,7 +10,7 @@
                 recorded it, or refuse it for good
 
 All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
-matter: the metadata tells what came of them. Losses are kept until the controller has them, on the disk too, and one
+matter: the metadata show what came of them. Losses are kept until the controller has them, on the disk too, and one
 call is under way at a time. There may be one for each partition of the server, after unclean elections in all of
 them.
 """
@@ -31,8 +32,6 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.recovery.pending_losses import LostRange
 
-TIMER = "reports"
-"""First part of the timer key."""
 TRANSFER = "transfer"
 """Reason of those that are ``ready``."""
 FINAL = ("UNKNOWN_TOPIC", "NOT_REPLICA", "MALFORMED")
@@ -61,9 +60,12 @@ class ControllerReports:
         self._losses: deque[Loss] = deque()
         self._reporting = False
         self._report_at = 0.0
+        self.are_waiting = False
+        """Whether ``send`` may have something to send."""
 
     def gather(self, partition: Partition, now: float) -> None:
         """What is due of a partition."""
+        self.are_waiting = True
         if partition.may_report:
             self._gather(partition, now)
         if partition.unreported_losses:
@@ -104,7 +106,11 @@ class ControllerReports:
             if now >= self._report_at:
                 self._report(self._losses[0], broker_epoch)
             else:
-                self._timers.set((TIMER, ""), self._report_at)
+                self._timers.set(self, self._report_at)
+        self.are_waiting = bool(self._losses)
+
+    def on_tick(self, now: float) -> None:
+        """Do nothing: the end of every input calls ``send``."""
 
     def _call(self, message: Message) -> None:
         timeout_s = self._settings.controller_timeout_s

@@ -19,7 +19,7 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
-NEWS_S = 30.0
+CHANGES_S = 30.0
 """Seconds after the session was resumed from which on newer metadata are taken for changes that were made since."""
 
 
@@ -40,21 +40,21 @@ class Isolation:
         """The metadata are newer."""
         if not self._taken or before is after:
             return
-        if self._session.live(now) and now >= self._session.resumed_at + NEWS_S:
+        if self._session.live(now) and now >= self._session.resumed_at + CHANGES_S:
             self._taken.clear()
             return
         old = {topic.topic_id: topic for topic in before.topics}
         new = {topic.topic_id: topic for topic in after.topics}
         for key, (partition, start) in list(self._taken.items()):
             if key.topic_id not in new:
-                self._tell("topic_deleted_meanwhile", partition, start)
+                self._event("topic_deleted_meanwhile", partition, start)
                 del self._taken[key]
             elif key.topic_id in old:
                 changes = _changes(old[key.topic_id], new[key.topic_id], key.partition)
                 if changes:
-                    self._tell("settings_changed_meanwhile", partition, start, changes=changes)
+                    self._event("settings_changed_meanwhile", partition, start, changes=changes)
 
-    def _tell(self, event: str, partition: Partition, start: int, **fields: str) -> None:
+    def _event(self, event: str, partition: Partition, start: int, **fields: str) -> None:
         if partition.high_watermark <= start:
             return
         where = {"topic_id": partition.key.topic_id, "partition": partition.key.partition}

@@ -1,4 +1,4 @@
-"""What the leaders here ask the controller one by one: another ISR, and whether they still lead.
+"""Requests of the leaders here to the controller, one by one: another ISR, or a proof that they still lead.
 
 When a server fails, every leader that it followed has a proposal. Only some of them are on their way at a time, so
 that neither heartbeats nor the controller suffer from them. Where no controller answers, the rest waits until one is
@@ -23,13 +23,12 @@ from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.isr import Proposal
 
 AT_ONCE = 64
-TIMER = ("proposals", "")
 NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
-"""Answers that tell nothing of the proposal: another one would get the same."""
+"""Answers that say nothing of the proposal: another one would get the same."""
 
 
 class IsrProposals:
-    """Puts ISR proposals to the controller. The owner calls ``on_tick`` when ``TIMER`` is due."""
+    """Puts ISR proposals to the controller."""
 
     def __init__(self, context: NodeContext, session: BrokerSession) -> None:
         self._node = context.node
@@ -61,7 +60,7 @@ class IsrProposals:
     def on_tick(self, now: float) -> None:
         """Send those whose turn it is."""
         if now < self._held_until:
-            self._timers.set(TIMER, self._held_until)
+            self._timers.set(self, self._held_until)
             return
         while self._waiting and self._unanswered < AT_ONCE:
             partition, leading, proposal = self._waiting.popleft()
@@ -102,7 +101,7 @@ class IsrProposals:
             pass  # replicas may have come or gone: the metadata says which
         elif isinstance(answer, AlterIsrAnswer) and state is not None and answer.epoch > state.epoch:
             left = tuple(n for n in state.replicas if n in state.isr + state.elr and n not in answer.isr)
-            new = replace(state, epoch=answer.epoch, isr=answer.isr, elr=left)  # at most; the metadata says who
+            new = replace(state, epoch=answer.epoch, isr=answer.isr, elr=left)  # at most; the metadata name them
             partition.on_state(new, self._session.broker_epoch, now)
         elif isinstance(answer, TidelogError) and answer.code in ("NOT_LEADER", "FENCED_LEADER_EPOCH"):
             partition.step_down(answer.message)

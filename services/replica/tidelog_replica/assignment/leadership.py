@@ -8,7 +8,7 @@ A leader serves its clients while one of these holds:
                 (``replication/read_index.py``)
 
 The voters are the maximal ISR and the ELR; all replicas where unclean election is on; with commit rule ``quorum`` a
-majority of the replicas, this leader included. A leader that is the only voter needs nobody. So the loss of the
+majority of the replicas, this leader included. A leader that is the only voter needs no other. So the loss of the
 controllers stops no leader that reaches its voters. A leader that is cut off from one voter stops, whether the
 controllers are dead or elect that voter at this moment. ``docs/decisions/0026-leaders-without-controllers.md`` says
 what this promises and what it does not.
@@ -35,7 +35,6 @@ from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
-TIMER = ("leadership", "")
 ROUND_S = 0.1
 """Least pause between two rounds of notices to voters."""
 SILENT_S = 1.0
@@ -43,7 +42,7 @@ SILENT_S = 1.0
 
 
 class Leadership:
-    """Decides whether leaders here may serve clients. The owner calls ``on_tick`` when ``TIMER`` is due."""
+    """Decides whether leaders here may serve clients."""
 
     def __init__(self, context: NodeContext, assignment: Assignment, session: BrokerSession) -> None:
         self._node = context.node
@@ -106,7 +105,7 @@ class Leadership:
         return refuse("NOT_LEADER", text, leader="")
 
     def _report(self, key: TopicPartition, leading: LeaderReplica, now: float) -> None:
-        """Log which voters are silent, each once."""
+        """Log which voters are silent, each one time."""
         since = self._refused.get(key)
         if since is None or not leading.core.unconfirmed(since):
             self._refused[key] = now
@@ -131,7 +130,7 @@ class Leadership:
         """Ask the voters of a partition, now or in the next round."""
         self._in_demand[partition.key] = partition
         if now < self._round_at:
-            self._timers.set(TIMER, self._round_at)
+            self._timers.set(self, self._round_at)
         else:
             self.on_tick(now)
 

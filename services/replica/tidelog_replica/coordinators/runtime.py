@@ -1,13 +1,13 @@
 """Coordinators on the partitions of an internal topic that this server leads: a state machine meets its log.
 
-    reading   a new leader reads its log from the begin to where its leader epoch begins, a bite at a time, so that
+    reading   a new leader reads its log from the begin to where its leader epoch begins, a share at a time, so that
               others are served in between; requests are refused with ``NOT_COORDINATOR`` until then
     serving   a request changes the core, what it changed is appended as records, and the answer waits until the log
-              is committed up to there: also that of a request which changed nothing, since it may tell of records
+              is committed up to there: also that of a request which changed nothing, since it may depend on records
               that are not committed yet. Answers that only a leader may give wait besides for the proof that nobody
               else led when the requests came
 
-A role that ends takes its coordinator with it: who waits for an answer hears ``NOT_COORDINATOR`` with an unknown
+A role that ends takes its coordinator with it: requests that wait are answered ``NOT_COORDINATOR`` with an unknown
 outcome. All requests may be repeated.
 
 Nothing is appended while the leader would take no produce (too few in sync, handing over, a full or stalled disk):
@@ -33,7 +33,7 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Purgatory
 
 CATCH_UP_FETCH_BYTES = 256 << 10
-BITE_PAUSE_S = 0.001
+READ_PAUSE_S = 0.001
 UNREADY_PAUSE_S = 0.05
 """A coordinator that could begin, but for what a produce would be refused for, looks again after so long."""
 BATCH_BYTES = 256 << 10
@@ -74,7 +74,7 @@ S = TypeVar("S", bound=Store)
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An answer that waits: for what is written, and (``came``) for the proof that nobody else led then."""
+    """An answer that waits: for what is written, and (``came``) for the proof that no other replica led then."""
 
     end: int
     deadline: float
@@ -93,7 +93,7 @@ class CoordinatorShard(Generic[C, S]):
     read_to: int
     """The log is known up to here."""
     written: int
-    """Nobody is answered before the log is committed up to here."""
+    """No request is answered before the log is committed up to here."""
     stored: S
     core: C | None = None
     """None: the log is not read yet."""
@@ -112,7 +112,6 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     """The coordinators of one internal topic on this server: one for each partition that is led here."""
 
     TOPIC: ClassVar[str]
-    TIMER: ClassVar[str]
 
     def __init__(self, context: NodeContext, assignment: Assignment, leadership: Leadership) -> None:
         self._node = context.node
@@ -155,7 +154,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         """The request may change something."""
 
     def _needs_proof(self, message: Message, wrote: bool) -> bool:
-        """Only who leads may answer it, and what it wrote does not prove that."""
+        """Whether only the leader may answer it, and what it wrote does not prove that this server leads."""
         return not self._changes(message)
 
     def _holds_back(self, led: CoordinatorShard[C, S], message: Message, waiting: Waiting, now: float) -> bool:
@@ -198,7 +197,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
             leading = partition.leading
             end = leading.core.epoch_start
             self._led[partition.key] = CoordinatorShard(partition, leading, partition.log.start, end, self._store())
-            self._timers.set((self.TIMER, ""), now + BITE_PAUSE_S)
+            self._timers.set(self, now + READ_PAUSE_S)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
         """A request for a coordinator."""
@@ -221,7 +220,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._set_timer(now)
 
     def on_source_closed(self, source: int) -> None:
-        """Nobody waits at the other end of this link any more."""
+        """Forget the requests that came over a link, which is closed."""
         for led in self._led.values():
             led.waiting.drop(source)
             led.unproved = [waiting for waiting in led.unproved if waiting.source != source]
@@ -235,7 +234,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
             self._expire(led, now)
             if led.core is None:
                 self._read(led, now)
-            elif self._refusal(led) is not None:
+            elif self._refuse_write(led) is not None:
                 led.core.postpone(now)
             else:
                 self._on_due(led, led.core, now)
@@ -250,10 +249,10 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
             if led.core is not None:
                 due.append(led.core.deadline())
             elif not led.broken:
-                due.append(now + (BITE_PAUSE_S if led.read_to < led.written else UNREADY_PAUSE_S))
-        self._timers.set((self.TIMER, ""), min((when for when in due if when not in (None, inf)), default=None))
+                due.append(now + (READ_PAUSE_S if led.read_to < led.written else UNREADY_PAUSE_S))
+        self._timers.set(self, min((when for when in due if when not in (None, inf)), default=None))
 
-    # --- who is asked ------------------------------------------------------------------------------------
+    # --- the coordinator that is asked --------------------------------------------------------------------
 
     def _find(self, message: Message, now: float) -> CoordinatorShard[C, S] | TidelogError:
         """The coordinator that is asked, if it may take the request on now."""
@@ -268,10 +267,10 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         if led.core is None:
             why = led.broken or "it has not read its log yet"
             return refuse("NOT_COORDINATOR", f"{self._node} leads {self.TOPIC}/{number}, but {why}")
-        refusal = self._refusal(led) if self._changes(message) else None
+        refusal = self._refuse_write(led) if self._changes(message) else None
         return refusal or led
 
-    def _refusal(self, led: CoordinatorShard[C, S]) -> TidelogError | None:
+    def _refuse_write(self, led: CoordinatorShard[C, S]) -> TidelogError | None:
         """Why nothing can be written now."""
         try:
             led.leading.admit()
@@ -282,13 +281,13 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     # --- the log -----------------------------------------------------------------------------------------
 
     def _read(self, led: CoordinatorShard[C, S], now: float) -> None:
-        """One more bite of the log; after the last one the coordinator begins."""
+        """Read the next share of the log. After the last one the coordinator begins."""
         end = led.leading.core.epoch_start
         if led.broken:
             return
         if led.read_to < end:
             led.partition.guard(self._take, led)
-        if led.read_to < end or led.broken or self._refusal(led) is not None:
+        if led.read_to < end or led.broken or self._refuse_write(led) is not None:
             return
         led.core = self._make(led, now)
         led.stored = self._store()
@@ -326,7 +325,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     # --- answers -----------------------------------------------------------------------------------------
 
     def _wake(self, led: CoordinatorShard[C, S]) -> None:
-        """Answer those whose records are committed, and for whom it is proved that nobody else led."""
+        """Answer the requests whose records are committed and for which it is proved that no other replica led."""
         leader = led.leading.core
         ready = [*led.unproved, *led.waiting.complete(leader.high_watermark)]
         led.unproved = []

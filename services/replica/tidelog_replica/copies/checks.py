@@ -38,10 +38,9 @@ from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.replication.odd_copies import Edge, why_kept
+from tidelog_replica.replication.odd_copies import Edge, reason_to_keep
 from tidelog_replica.storage.segment import CorruptLog
 
-TIMER = ("copy checks", "")
 AGAIN_S = 30.0
 """Copies that differ are compared again so often."""
 MOST_TRIES = 2
@@ -99,10 +98,6 @@ class CopyChecks:
         """A comparison is under way."""
         return self._check is not None
 
-    def deadline(self) -> float | None:
-        """When ``on_tick`` is wanted."""
-        return min(self._again_at.values()) if self._again_at else None
-
     def on_tick(self, now: float) -> None:
         """Compare again the copies that differed, where that is due. A log that is closed has its turn when it is
         open again."""
@@ -112,6 +107,7 @@ class CopyChecks:
                 self.want(key, now)
             else:
                 self._forget(key)
+        self._timers.set(self, min(self._again_at.values(), default=None))
 
     def differing(self) -> tuple[DifferingCopies, ...]:
         """The partitions whose copies were last seen to differ."""
@@ -242,7 +238,7 @@ class CopyChecks:
         """The difference is in the segment that holds ``low``."""
         key, partition, state = check.key, check.partition, _state(check.partition)
         self._differing[key] = replace(self._differing[key], start=low, end=high)
-        kept = why_kept(self._node, state, majority, partition.config.min_insync_replicas)
+        kept = reason_to_keep(self._node, state, majority, partition.config.min_insync_replicas)
         if kept is None and len(self._assignment.log_repairer):
             kept = "another copy of this server is being repaired"
         if kept is None and self._effects.full:
@@ -253,9 +249,9 @@ class CopyChecks:
             self._event("odd_copy_kept", key, reason=kept)
             return
         self._tries[key] = self._tries.get(key, 0) + 1
-        told = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
+        difference = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
         self._event("odd_copy_given_up", key, start=low, end=high, majority=list(majority))
-        partition.meet(CorruptLog(partition.log.segments.segment_at(low).path, told))
+        partition.meet(CorruptLog(partition.log.segments.segment_at(low).path, difference))
         self._touch(partition.key)
 
     # --- what is remembered ------------------------------------------------------------------------------
@@ -266,7 +262,7 @@ class CopyChecks:
         if known is None or (known.odd, known.compared) != (found.odd, found.compared):
             self._event("copies_differ", key, odd=list(found.odd), compared=list(found.compared))
         self._differing[key] = found
-        self._timers.set(TIMER, self._again_at.setdefault(key, now + AGAIN_S))
+        self._timers.set(self, self._again_at.setdefault(key, now + AGAIN_S))
 
     def _on_agreement(self, check: _Check, compared: set[NodeId]) -> None:
         """These copies agree. A known difference is over if every copy that had a part in it is among them, or no

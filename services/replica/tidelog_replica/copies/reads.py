@@ -52,7 +52,7 @@ class CopyReads:
         self._waiting: deque[_Waiting] = deque()
 
     def read(self, source: int, id: int | None, asked: ReadCopy, now: float) -> None:
-        """Answer with fingerprints of the batches that are on the disk, once a job has read them."""
+        """Answer with fingerprints of the batches that are on the disk, when a job has read them."""
         if len(self._waiting) >= MOST_WAITING:
             text = f"{MOST_WAITING} reads of copies wait on {self._node}"
             self._effects.answer(source, id, refuse("OVERLOADED", text))
@@ -61,7 +61,7 @@ class CopyReads:
         self._go_on(now)
 
     def on_source_closed(self, source: int) -> None:
-        """Nobody waits at the other end of this link any more."""
+        """Forget the requests that came over a link, which is closed."""
         self._waiting = deque(waiting for waiting in self._waiting if waiting.source != source)
 
     def _go_on(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What a follower thinks of a leader server, and tells the controller.
+"""Decides whether a leader server is suspected, and reports that to the controller.
 
 A server that does not answer at all is suspected as a whole: reported at once, and again every
 ``leader_report_interval_s`` until it answers. A partition that it does not serve, though it should, is reported by
@@ -49,7 +49,7 @@ class LeaderFailureDetector:
         self.report(self._followed, reason, now)
 
     def report(self, keys: Iterable[TopicPartition], reason: str, now: float) -> None:
-        """Tell the controller, unless it was told a moment ago."""
+        """Report the leader to the controller, unless that was done a moment ago."""
         if now < self._report_at:
             return
         suspects = []

@@ -2,20 +2,21 @@
 
 One call is in flight at a time, an epoch dialogue or a fetch, over all *active* partitions:
 
-    active    has something to ask (it is new here, made progress, was named by a notify) or to tell (wrote, flushed)
+    active    has something to ask (it is new here, made progress, was named by a notify) or to report (wrote,
+              flushed)
     idle      has everything the leader has, which has promised to notify it
     paused    its last answer was an error of that partition: active again after ``fetch_backoff_s``
 
 Every ``replica_max_idle_wait_s`` one fetch, an empty one where nothing is active, also asks which of the idle ones
 have to be asked for (``replication/idle_followers.py``): a lost notify costs no more than that, nor does a leader
-that has fallen silent. Where all that is active has only something to tell, that goes one way, and is no call
+that has fallen silent. Where all that is active has only something to report, that goes one way, and is no call
 (``progress``).
 
 So a busy partition does not carry the idle ones along, and an idle server asks one small thing per idle wait. A
 failed call pauses the whole loop, for longer each time; the next ``add`` or answer ends that.
 
-Partitions in whose ISR this server is come first in a fetch. The others are *behind*: asked for as the throttle
-(``fetcher/throttle.py``) allows, where live ones are followed too in small bites: no live one waits for a large
+Partitions in whose ISR this server is come first in a fetch. The others are *catching up*: asked for as the throttle
+(``fetcher/throttle.py``) allows, by small fetches where some here are in sync: no such one waits for a large
 answer.
 
 The leader is reported to the controller (``fetcher/failure_detector.py``) when it does not answer; or, per partition,
@@ -55,13 +56,13 @@ from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.producer_snapshots import ReadProducers
 
 Questions = dict[TopicPartition, FetchPart]
-TIMER = "leader"
 """First part of a fetcher's timer key; the second is the leader's name."""
 PARTS = 250
 """Partitions of a call: few enough that neither side is busy with it for long."""
 PATIENCE = 4
-"""Who is silent for ``replica_max_leader_timeout_s`` loses the link. Who is heard and does not answer has much to do,
-which asking anew would make more: it gets so many times as long; less than the lag time, by default."""
+"""A server that is silent for ``replica_max_leader_timeout_s`` loses the link. One that is heard and does not answer
+has much to do, and a repeated question would add to that. It gets so many times as long. That is less than the lag
+time, by default."""
 UNANSWERED = ("UNREACHABLE", "REQUEST_TIMED_OUT")
 """Codes of calls that the other server may never have seen."""
 
@@ -79,17 +80,17 @@ class Fetcher:
         self._touch = context.touch
         self._throttle = throttle
         self._open_at = now
-        """Until then nothing is asked for what is behind."""
-        self._live_at = -inf
-        """When something live was asked for last."""
+        """Partitions that catch up are not fetched before."""
+        self._in_sync_at = -inf
+        """When a partition in whose ISR this server is was last fetched here."""
         self._followed: dict[TopicPartition, Partition] = {}
         self._leader_epochs: dict[TopicPartition, int] = {}
         self._active: dict[TopicPartition, bool] = {}  # whether it has a question
         self._paused: dict[TopicPartition, float] = {}
         self._failing_since: dict[TopicPartition, float] = {}
         self._in_flight = False
-        self._news_at = now + context.settings.replica_max_idle_wait_s
-        """When the next fetch is to ask for news."""
+        self._ask_unaware_at = now + context.settings.replica_max_idle_wait_s
+        """When the next fetch is to ask which partitions here may have missed an update."""
         self._pause_until: float | None = None
         self._pause_s = context.settings.fetch_backoff_s
         self._patience_s = PATIENCE * context.settings.replica_max_leader_timeout_s
@@ -116,10 +117,11 @@ class Fetcher:
         for table in (self._followed, self._leader_epochs, self._active, self._paused, self._failing_since):
             table.pop(key, None)
 
-    def activate(self, key: TopicPartition, tells: bool = False) -> None:
-        """The partition has something to ask, or only to tell; unless it is paused."""
+    def activate(self, key: TopicPartition, only_reports: bool = False) -> None:
+        """The partition has something to ask or, with ``only_reports``, only progress to report; unless it is
+        paused."""
         if key in self._followed and key not in self._paused:
-            self._active[key] = not tells or self._active.get(key, False)
+            self._active[key] = not only_reports or self._active.get(key, False)
 
     def close(self) -> None:
         """Answers that are still on their way come too late."""
@@ -132,16 +134,16 @@ class Fetcher:
     def poll(self, now: float) -> None:
         """Ask, where something is to be asked and nothing is in flight. The end of every input here."""
         self._ask(now)
-        self._timers.set((TIMER, self._leader), self._deadline())
+        self._timers.set(self, self._deadline())
 
     def _ask(self, now: float) -> None:
-        if self._in_flight or self._closed or not (self._active or self._wants_news(now)):
+        if self._in_flight or not self._followed or not (self._active or self._ask_unaware_at <= now):
             return
         if self._pause_until is not None and now < self._pause_until:
             return
         dialogues: dict[TopicPartition, EpochPart] = {}
-        live: Questions = {}
-        behind: Questions = {}
+        in_sync: Questions = {}
+        catching_up: Questions = {}
         for key in list(self._active):
             partition = self._followed[key]
             role = partition.following
@@ -150,8 +152,8 @@ class Fetcher:
             elif (question := role.epoch_request()) is not None:
                 dialogues[key] = question
             elif not dialogues:
-                (live if self._is_live(partition) else behind)[key] = role.fetch_request()
-            if len(dialogues) == PARTS or len(live) == PARTS:
+                (in_sync if self._is_in_sync(partition) else catching_up)[key] = role.fetch_request()
+            if len(dialogues) == PARTS or len(in_sync) == PARTS:
                 break
         if dialogues:
             for key in dialogues:
@@ -159,31 +161,29 @@ class Fetcher:
             message = EpochOffset(self._node, self._broker_epoch, tuple(dialogues.values()))
             self._call(message, partial(self._on_epoch_ends, dialogues))
         else:
-            self._fetch(live, behind, now)
+            self._fetch(in_sync, catching_up, now)
 
-    def _fetch(self, live: Questions, behind: Questions, now: float) -> None:
-        """Ask for the live ones, and for those behind if it is time; who is not asked for stays active."""
-        self._open_at = self._throttle.open_at(now) if behind else now
-        asked = dict(islice((live | behind if self._open_at <= now else live).items(), PARTS))
-        wants_news = self._wants_news(now)
+    def _fetch(self, in_sync: Questions, catching_up: Questions, now: float) -> None:
+        """Fetch partitions that are in sync, and those that catch up if the throttle allows. The others stay
+        active."""
+        self._open_at = self._throttle.open_at(now) if catching_up else now
+        asked = dict(islice((in_sync | catching_up if self._open_at <= now else in_sync).items(), PARTS))
+        asks_unaware = self._ask_unaware_at <= now
         asks = any([self._active.pop(key) for key in asked])
-        self._live_at = now if live else self._live_at
-        if asked and not (wants_news or behind or asks):
+        self._in_sync_at = now if in_sync else self._in_sync_at
+        if asked and not (asks_unaware or catching_up or asks):
             self._effects.send(self._leader, Progress(self._node, self._broker_epoch, tuple(asked.values())))
-        elif asked or wants_news:
+        elif asked or asks_unaware:
             size = self._settings.fetch_max_bytes
-            if asked and not live:
-                lonely = now >= self._live_at + 2 * self._settings.replica_max_idle_wait_s
+            if asked and not in_sync:
+                lonely = now >= self._in_sync_at + 2 * self._settings.replica_max_idle_wait_s
                 size = self._throttle.limit(size if lonely else min(size, CATCH_UP_FETCH_BYTES))
-            if wants_news:
-                self._news_at = now + self._settings.replica_max_idle_wait_s
-            message = Fetch(self._node, self._broker_epoch, size, tuple(asked.values()), wants_news)
-            self._call(message, partial(self._on_fetched, asked, wants_news, now))
+            if asks_unaware:
+                self._ask_unaware_at = now + self._settings.replica_max_idle_wait_s
+            message = Fetch(self._node, self._broker_epoch, size, tuple(asked.values()), asks_unaware)
+            self._call(message, partial(self._on_fetched, asked, asks_unaware, now))
 
-    def _wants_news(self, now: float) -> bool:
-        return self._news_at <= now and len(self._followed) > 0
-
-    def _is_live(self, partition: Partition) -> bool:
+    def _is_in_sync(self, partition: Partition) -> bool:
         return partition.state is not None and self._node in partition.state.isr
 
     def _call(self, message: Message, done: Callable[[Message | TidelogError, float], None]) -> None:
@@ -209,7 +209,7 @@ class Fetcher:
         self, asked: Questions, wanted_news: bool, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
         if wanted_news and not isinstance(answer, FetchAnswer):
-            self._news_at = now  # with the next fetch
+            self._ask_unaware_at = now  # with the next fetch
         if not self._answered(list(asked), answer, now):
             return
         if not isinstance(answer, FetchAnswer) or len(answer.parts) != len(asked):
@@ -217,25 +217,25 @@ class Fetcher:
             return
         self._effects.counts.fetch_times.observe(now - sent)
         if wanted_news:
-            self._on_news(answer.news, now)
+            self._on_unaware(answer.news, now)
         data, position = payload_view(answer.payload), 0
         for (key, question), part in zip(asked.items(), answer.parts, strict=True):
             partition = self._followed.get(key)
             batches = data[position : position + part.size]
             position += part.size
             if partition is not None and (part.topic_id, part.partition) == key:
-                if len(batches) and not self._is_live(partition):
+                if len(batches) and not self._is_in_sync(partition):
                     self._throttle.spend(len(batches), now)
                 outcome = partition.on_fetched(question, part, batches, sent)
                 self._continue(partition, outcome, now)
         self.poll(now)
 
-    def _on_news(self, news: tuple[NewsPart, ...] | None, now: float) -> None:
+    def _on_unaware(self, unaware: tuple[NewsPart, ...] | None, now: float) -> None:
         """These partitions have to be asked for, whatever is thought of them here; None: all."""
-        for key in self._followed if news is None else (TopicPartition(p.topic_id, p.partition) for p in news):
+        for key in self._followed if unaware is None else (TopicPartition(p.topic_id, p.partition) for p in unaware):
             self.activate(key)
-        if any(map(self._is_live, self._followed.values())):
-            self._live_at = now
+        if any(map(self._is_in_sync, self._followed.values())):
+            self._in_sync_at = now
 
     def _continue(self, partition: Partition, outcome: Outcome, now: float) -> None:
         """What becomes of a partition after its answer. Those that got data queue up behind the others: the leader
@@ -351,8 +351,8 @@ class Fetcher:
     # --- reports -----------------------------------------------------------------------------------------
 
     def on_down(self, now: float) -> None:
-        """The link to the leader's server broke, or cannot be opened. The leader has forgotten whom it promised to
-        notify: all is asked again, soon, which also shows whether it lives."""
+        """The link to the leader's server broke, or cannot be opened. The leader no longer knows which
+        followers idle: all is asked again, soon, which also shows whether it answers."""
         self._failure_detector.suspect("unreachable", now)
         for key in self._followed:
             self.activate(key)
@@ -368,7 +368,9 @@ class Fetcher:
     # --- time --------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float) -> None:
-        """Pauses that are over, news, repeated reports."""
+        """End pauses that are over, repeat reports, and ask for what is due."""
+        if self._closed:
+            return
         if self._pause_until is not None and self._pause_until <= now:
             self._pause_until = None
         for key in [key for key, until in self._paused.items() if until <= now]:
@@ -381,7 +383,7 @@ class Fetcher:
         """When ``on_tick`` has something to do; None while nothing is followed here."""
         if not self._followed:
             return None
-        due = inf if self._in_flight else self._news_at
+        due = inf if self._in_flight else self._ask_unaware_at
         if self._pause_until is not None:
             due = self._pause_until
         if self._paused:

@@ -1,4 +1,4 @@
-"""All leader servers that are followed here, and who follows whom."""
+"""The fetchers of this server, one for each leader server, and which partition is followed at which."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Fetchers:
         self._session = session
         self._settings = context.settings
         self._effects = context.effects
-        self._timers = context.timers
         self._touch = context.touch
         self._bucket: Throttle | None = None
         self._fetchers: dict[NodeId, Fetcher] = {}
@@ -36,13 +35,13 @@ class Fetchers:
         """The cluster's feature level."""
 
     def leave(self) -> None:
-        """The server is about to end: nothing is asked any more, so that no leader waits for it."""
+        """Follow nobody any more, since the server is about to end: no leader must wait for it."""
         self.clear()
         self._left = True
 
     def assign(self, partition: Partition, now: float) -> None:
-        """Ask the leader that the partition's role names, and no other; nobody, where it has no such role, or
-        there is no room for an answer."""
+        """Follow a partition at the leader that its role names, and at no other. A partition without such a role, or
+        on a full disk, follows nobody."""
         following, key = partition.following, partition.key
         if self._left or self._effects.full:
             return
@@ -74,7 +73,7 @@ class Fetchers:
             self._fetchers[leader].remove(key)
 
     def confirm(self, partition: Partition, now: float) -> None:
-        """Readers may wait for a proof of the partition's leader."""
+        """Ask the partition's leader for the proof that readers wait for, if some do."""
         leader = self._follows.get(partition.key)
         if leader is not None:
             self._fetchers[leader].confirm(partition, now)
@@ -84,23 +83,23 @@ class Fetchers:
         self._poll([(key, False)], now)
 
     def on_flushed(self, partition: Partition, now: float) -> None:
-        """The leader that it follows, if it follows one, is to know."""
+        """The partition's log is flushed: report that to the leader that it follows, if there is one."""
         self._poll(
             [(partition.key, partition.following is not None and partition.following.may_report_progress)], now
         )
 
     def _poll(self, named: Sequence[tuple[TopicPartition, bool]], now: float) -> None:
         leaders: dict[NodeId, None] = {}
-        for key, tells in named:
+        for key, only_reports in named:
             leader = self._follows.get(key)
             if leader is not None:
-                self._fetchers[leader].activate(key, tells and self.level >= PROGRESS)
+                self._fetchers[leader].activate(key, only_reports and self.level >= PROGRESS)
                 leaders[leader] = None
         for leader in leaders:
             self._fetchers[leader].poll(now)
 
     def on_notify(self, notify: Notify, partitions: Mapping[TopicPartition, Partition], now: float) -> None:
-        """Take what came with it, then ask or tell once for all of it."""
+        """Append the batches of a notice, then ask, or report progress, by one message to each leader."""
         data, position = payload_view(notify.payload), 0
         named = []
         for part in notify.parts:
@@ -125,14 +124,8 @@ class Fetchers:
         for fetcher in self._fetchers.values():
             fetcher.report_again(now)
 
-    def on_tick(self, leader: NodeId, now: float) -> None:
-        """The timer of this name, a leader's, is due."""
-        fetcher = self._fetchers.get(leader)
-        if fetcher is not None:
-            fetcher.on_tick(now)
-
     def clear(self) -> None:
-        """Follow nobody: this server's life is over, or its disk is full."""
+        """Follow nobody: this incarnation is over, or the disk is full."""
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()

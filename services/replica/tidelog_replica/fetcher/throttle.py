@@ -1,9 +1,9 @@
-"""How fast this server may copy what it is behind with: a token bucket (``sansio.token_bucket``).
+"""How fast the partitions that catch up may fetch: a token bucket (``sansio.token_bucket``).
 
-A replica that is not in sync is of no use to anybody yet; the disks, processors and links that it copies with are the
+A replica that is not in sync is of no use yet; the disks, processors and links that it copies with are the
 same that carry the live traffic. So what it fetches is paid for in tokens, one a byte, which come in at a fixed rate
-and pile up for ``BURST_S`` at most. The bucket may go into debt by a batch or so: who asks does not know how much
-comes.
+and pile up for ``BURST_S`` at most. The bucket may go into debt by a batch or so: the size of an answer is
+not known when it is asked for.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from tidelog.sansio.token_bucket import TokenBucket
 
 BURST_S = 0.05
 PAUSE_MIN_S = 0.001
-BITE_MIN_BYTES = 64 << 10
+FETCH_MIN_BYTES = 64 << 10
 CATCH_UP_FETCH_BYTES = 512 << 10
-"""What is fetched at a time of partitions that are behind, where there are others too: some ms of a link."""
+"""Size of a fetch of partitions that catch up, so that those in sync do not wait behind a large answer: some ms of a
+link."""
 
 
 class Throttle:
@@ -25,7 +26,7 @@ class Throttle:
         self._bucket = TokenBucket(rate, BURST_S, now)
 
     def open_at(self, now: float) -> float:
-        """From when on more may be asked for; not later than ``now``: at once."""
+        """When more may be asked for; ``now`` or earlier: at once."""
         self._bucket.fill(now)
         if not self._rate or self._bucket.tokens > 0:
             return now
@@ -33,9 +34,9 @@ class Throttle:
 
     def limit(self, size: int) -> int:
         """How much of ``size`` bytes may be asked for, where it is open at all."""
-        return min(size, max(BITE_MIN_BYTES, int(self._bucket.tokens))) if self._rate else size
+        return min(size, max(FETCH_MIN_BYTES, int(self._bucket.tokens))) if self._rate else size
 
     def spend(self, size: int, now: float) -> None:
-        """So many bytes have come."""
+        """Pay for ``size`` bytes that have come."""
         if self._rate:
             self._bucket.spend(size, now)

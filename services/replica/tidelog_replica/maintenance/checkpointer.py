@@ -10,7 +10,6 @@ from tidelog.types import TopicPartition
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 
-TIMER = ("checkpoint", "")
 AT_ONCE = 8
 """Opening a file may wait for the disk, where it has much to write."""
 PAUSE_S = 0.002
@@ -18,7 +17,7 @@ PAUSE_S = 0.002
 
 
 class HighWatermarkCheckpointer:
-    """``partitions``: all that are open, a live view. The owner calls ``on_tick`` when ``TIMER`` is due."""
+    """``partitions``: all that are open, a live view."""
 
     def __init__(self, context: NodeContext, partitions: Mapping[TopicPartition, Partition]) -> None:
         self._partitions = partitions
@@ -34,7 +33,7 @@ class HighWatermarkCheckpointer:
         """Queue a partition that is not ``queued``: its high watermark has moved."""
         self.queued[partition.key] = partition
         if not self._round:
-            self._timers.set(TIMER, now + self._interval_s)
+            self._timers.set(self, now + self._interval_s)
 
     def on_tick(self, now: float) -> None:
         """Write the next share of the round, or begin the next round."""
@@ -47,6 +46,6 @@ class HighWatermarkCheckpointer:
                 partition.checkpoint()
                 self._touch(key)
         if self._round:
-            self._timers.set(TIMER, now + PAUSE_S)
+            self._timers.set(self, now + PAUSE_S)
         elif self.queued:
-            self._timers.set(TIMER, now + self._interval_s)
+            self._timers.set(self, now + self._interval_s)

@@ -1,21 +1,22 @@
-"""Room on the disk: a reserve that is given up when the disk is full, so that what makes room again can go on.
+"""Disk space: a reserve that is given up when the disk is full, so that retention and deletion can go on.
 
 A full disk takes nothing, not even the few bytes that a server must write to start, to lead, or to let retention
-delete what has had its time. So a file of ``reserve_bytes`` stands in the data directory while there is plenty of
-room. Every ``CHECK_S``, and whenever half of the reserve was appended since, the server looks how much is free:
+delete what has had its time. So a file of ``reserve_bytes`` stands in the data directory while there is enough
+disk space. Every ``CHECK_S``, and whenever half of the reserve was appended since, the server checks how much is
+free:
 
-    roomy   the reserve is made where, besides it, twice its size stays free
+    enough  the reserve is made where, besides it, twice its size stays free
     full    less than its size was free: the reserve is gone. Nothing is appended: producers are refused
             (``DISK_FULL``), leaders are not asked for more, nothing is compacted or repaired. Where others are in
             sync this server leaves them the partition; with commit rule ``quorum`` only what it leads, and only if
-            a majority of them asks for more: so nobody who is full, too, is elected again and again. Reads go on,
-            and so do deletions and retention, which is looked at often now; a follower, which hears nothing of its
-            leader, goes by the topic's itself
-    roomy   again where three times its size was free, and the reserve could be made
+            a majority of them asks for more: so a server that is full, too, is not elected again and again. Reads go
+            on, and so do deletions and retention, which is looked at often now; a follower, which hears nothing of
+            its leader, goes by the topic's itself
+    enough  again, when three times its size was free, and the reserve could be made
 
-The same look comes before a life writes its first byte; and where that finds no room all the same (a quota, no more
-inodes) the reserve goes, too, and it is tried once more. A write that meets a full disk in spite of all that, since
-others fill it faster, ends the process like any other that fails.
+The same check comes before an incarnation writes its first byte. Where that write fails all the same (a quota, no
+more inodes) the reserve goes, too, and the write is tried one more time. A write that meets a full disk in spite of
+all that, since others fill it faster, ends the process like any other that fails.
 """
 
 from __future__ import annotations
@@ -31,13 +32,12 @@ from tidelog_replica.storage.compaction import NO_ROOM
 
 KEY = TopicPartition("", -3)
 """Of the job: it works on no partition."""
-TIMER = ("room", "")
 NAME = "reserve"
 """Of the file, in the data directory."""
 CHECK_S = 1.0
-"""Pause between two looks."""
+"""Pause between two checks."""
 RETRY_S = 60.0
-"""Pause before a reserve for which there was no room is tried again."""
+"""Pause before a reserve for which there was no disk space is tried again."""
 ERROR_RETRY_S = 5.0
 """Pause before a reserve is tried again that could not be made for another reason: the disk may be fine by now, and
 a server whose disk was full takes no records until the reserve is there."""
@@ -45,7 +45,7 @@ a server whose disk was full takes no records until the reserve is there."""
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Make the reserve. No result; where there is no room for it after all, none is left."""
+    """Make the reserve. No result. Where the disk cannot hold it after all, no part of it is left."""
 
     disk: Disk
     path: str
@@ -75,18 +75,18 @@ class DiskSpace:
 
     def __init__(self, context: NodeContext) -> None:
         self.free_bytes = 0
-        """As far as was looked."""
+        """Free bytes at the last check."""
         self._disk = context.disk
         self._directory = context.directory
         self._path = f"{context.directory}/{NAME}"
         self._reserve_bytes = context.settings.reserve_bytes
         self._effects = context.effects
         self._timers = context.timers
-        self._there = False
-        self._told = False
-        """Whether the owner knows the disk to be full."""
+        self._has_reserve = False
+        self._known_full = False
+        """Whether the rest of the server was last notified of a full disk."""
         self._appended = 0
-        """When it was last looked."""
+        """Bytes that were appended until the last check."""
         self._make_at = 0.0
         self._due: float | None = None
 
@@ -96,12 +96,12 @@ class DiskSpace:
         return bool(self._effects.full)
 
     def start(self, now: float, begin: Callable[[], None]) -> None:
-        """Do what the life begins with. Raises ``OSError``."""
+        """Begin the incarnation by ``begin``, after a check of the disk. Raises ``OSError``."""
         if self._reserve_bytes:
             self._disk.mkdir(self._directory)
-            self._there = NAME in self._disk.listdir(self._directory)
+            self._has_reserve = NAME in self._disk.listdir(self._directory)
             self._due = now
-            self._look()
+            self._check()
         try:
             begin()
         except OSError as error:
@@ -112,12 +112,12 @@ class DiskSpace:
                 self._make_at = now + RETRY_S
             begin()
 
-    def deadline(self) -> float | None:
-        """When ``on_input_over`` is wanted."""
-        return self._due
+    def on_tick(self, now: float) -> None:
+        """Do nothing: the end of every input calls ``on_input_over``."""
 
     def on_input_over(self, now: float) -> bool:
-        """Look, if it is time, or much was appended. Whether the disk has become full, or roomy again."""
+        """Check the disk, if it is time or much was appended. Return whether it has become full, or has enough space
+        again."""
         if self._due is None:
             return False
         counts = self._effects.counts
@@ -125,16 +125,16 @@ class DiskSpace:
         is_due = now >= self._due
         if is_due:
             self._due = now + CHECK_S
-            self._timers.set(TIMER, self._due)
+            self._timers.set(self, self._due)
         if is_due or appended >= self._reserve_bytes // 2:
-            self._look()
+            self._check()
             size, jobs = self._reserve_bytes, self._effects.jobs
-            if not self._there and self.free_bytes >= 3 * size and now >= self._make_at and not jobs.busy(KEY):
+            if not self._has_reserve and self.free_bytes >= 3 * size and now >= self._make_at and not jobs.busy(KEY):
                 jobs.start(KEY, Allocate(self._disk, self._path, size), self._on_allocated)
-        told, self._told = self._told, bool(self._effects.full)
-        return told != self._told
+        known, self._known_full = self._known_full, bool(self._effects.full)
+        return known != self._known_full
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         counts = self._effects.counts
         self._appended = counts.produced_bytes + counts.replicated_bytes
         self.free_bytes = self._disk.free(self._directory)
@@ -148,7 +148,7 @@ class DiskSpace:
         self._effects.full = f"{self.free_bytes} bytes are free in {self._directory}"
 
     def _give_up(self) -> bool:
-        self._there = False
+        self._has_reserve = False
         return give_up(self._disk, self._path)
 
     def _on_allocated(self, result: object, now: float) -> None:
@@ -156,8 +156,8 @@ class DiskSpace:
             self._make_at = now + (RETRY_S if result.errno in NO_ROOM else ERROR_RETRY_S)
             self._effects.event("reserve_failed", reason=str(result))
             return
-        self._there = True
-        self._look()
-        if self._there and self._effects.full:
+        self._has_reserve = True
+        self._check()
+        if self._has_reserve and self._effects.full:
             self._effects.full = ""
             self._effects.event("disk_roomy", free_bytes=self.free_bytes)

@@ -42,6 +42,7 @@ from tidelog.batch.format import check_batch, split
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.sansio.effects import CONTROLLER
+from tidelog.sansio.timers import KeyTimer
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
@@ -59,7 +60,6 @@ from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, ReadPlace, StoredBatch, WriteTail
 from tidelog_replica.storage.segment import CorruptLog
 
-TIMER = "doubts"
 """First part of a doubt's timer key; the second is the partition."""
 OTHERS_WAIT_S = 5.0
 """A replica that is no member of ISR or ELR is waited for at most so long …"""
@@ -225,7 +225,7 @@ class DoubtfulTails:
         if doubt.busy or state is None:
             return
         if now < doubt.pause_until:
-            self._timers.set((TIMER, key), doubt.pause_until)
+            self._timers.set(KeyTimer(self, key), doubt.pause_until)
             return
         members = {*state.isr, *state.elr}
         phase = self._phase(doubt, state, members)
@@ -335,7 +335,7 @@ class DoubtfulTails:
     def _pause(self, key: TopicPartition, doubt: _Doubt, now: float) -> None:
         doubt.silent.clear()
         doubt.pause_until = now + self._settings.isr_retry_s
-        self._timers.set((TIMER, key), doubt.pause_until)
+        self._timers.set(KeyTimer(self, key), doubt.pause_until)
 
     # --- other replicas ----------------------------------------------------------------------------------
 
@@ -347,7 +347,7 @@ class DoubtfulTails:
         self._effects.call(node, message, self._settings.replica_max_leader_timeout_s, done)
 
     def _epoch_of(self, doubt: _Doubt) -> int:
-        """The leader epoch of the batch that is needed, if the log's own epochs tell; else -1."""
+        """The leader epoch of the batch that is needed, if the log's own epochs name it; else -1."""
         return doubt.log.epochs.epoch_at(doubt.needed)
 
     def _on_read(

@@ -1,8 +1,8 @@
 """Keeping the open files of a server bounded though some are never flushed: see ``storage/open_files.py``.
 
 After every input this looks, at the cost of two comparisons, whether most of what may be open is unsynced, and then
-has a job sync what was not used for longest. A sync that fails there fails for nobody in particular, so it is here
-that the server's life ends.
+has a job sync what was not used for longest. A sync that fails there belongs to no partition, so it is here
+that the process ends.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Making room: retention, compaction and the closing of old segments, for every partition of a server, now and then;
-and what a segment leaves behind when it is full, a snapshot of its log's producers, which is written down soon.
+"""Frees disk space: retention, compaction and the closing of old segments, for every partition of a server, now and
+then; and what a segment leaves behind when it is full, a snapshot of its log's producers, which is written down soon.
 
 Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
-nobody. The leader decides where the log begins; a follower takes over at once what its leader says, but never past
-its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
+no request. The leader decides where the log begins; a follower takes over at once what its leader says, but never
+past its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
 ``storage/retention.py`` and ``storage/compaction.py``. A partition with another job under
-way waits for its next turn, and so does a compaction for whose new files the disk has no room. A compaction that has
-ended is followed by another turn at once: retention comes first, then the next pass where one is needed.
+way waits for its next turn, and so does a compaction for whose new files there is no disk space. A compaction that
+has ended is followed by another turn at once: retention comes first, then the next pass where one is needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tidelog_replica.storage.compaction import NO_ROOM, Cleaned, Compaction
 from tidelog_replica.storage.producer_snapshots import WriteProducerSnapshot
 from tidelog_replica.storage.retention import DeleteSegments, log_start
 
-TIMER = ("cleaning", "")
 FULL_INTERVAL_S = 5.0
 """Pause between rounds at most, while the disk is full."""
 TURNS_AT_ONCE = 64
@@ -40,23 +39,22 @@ class LogCleaner:
         self._timers = context.timers
         self._wall_ms = context.wall_ms
         self._waiting: list[TopicPartition] = []
-        """Whose turn is still to come in this round, the next one last."""
+        """Partitions that are still to be cleaned in this round, the next one last."""
         self._pause_s = self._interval_s
         self._due: float | None = None
 
     def start(self, now: float) -> None:
         """The first round begins after one interval."""
         self._due = now + self._interval_s
-        self._timers.set(TIMER, self._due)
-
-    def deadline(self) -> float | None:
-        """When ``on_tick`` is wanted."""
-        return self._due
+        self._timers.set(self, self._due)
 
     def on_tick(self, now: float) -> None:
-        """The next turns, if it is time."""
-        if self._due is None or now < self._due:
-            return
+        """Clean the next partitions, if it is time."""
+        if self._due is not None and self._due <= now:
+            self._clean_next(now)
+        self._timers.set(self, self._due)
+
+    def _clean_next(self, now: float) -> None:
         if not self._waiting:
             self._waiting = list(self._partitions)[::-1]
             turns = -(-len(self._waiting) // TURNS_AT_ONCE)
@@ -69,7 +67,7 @@ class LogCleaner:
                 partition.guard(partial(self._clean, partition))
 
     def _clean(self, partition: Partition) -> None:
-        """A partition's turn; nothing where it is not known here which server leads."""
+        """Clean a partition; do nothing where it is not known here which server leads."""
         if partition.role is None:
             return
         log, wall_ms = partition.log, self._wall_ms()
@@ -88,7 +86,7 @@ class LogCleaner:
                 self._run_on(partition, compaction)
 
     def _advance(self, partition: Partition, start: int, cause: str) -> bool:
-        """Let the log begin there. Whether that is news."""
+        """Let the log begin at ``start``. Return whether that moves its start."""
         old = partition.log.start
         advance = partition.log.begin_advance(start)
         if advance is None:
@@ -105,17 +103,16 @@ class LogCleaner:
         return True
 
     def on_disk_space(self, now: float) -> None:
-        """The disk has become full, or has room again: a round begins at once."""
+        """The disk has become full, or has enough space again: a round begins at once."""
         self._waiting, self._due = [], now
         self.on_tick(now)
-        self._timers.set(TIMER, self._due)
 
     def on_settled(self, partition: Partition) -> None:
-        """The partition's input is over: it may have filled a segment, or told a follower where the log begins."""
-        key, log, jobs = partition.key, partition.log, self._effects.jobs
+        """The partition's input is over: it may have filled a segment, or shown a follower where the log begins."""
+        key, log, jobs, following = partition.key, partition.log, self._effects.jobs, partition.following
         if log.snapshot_due is not None and (snapshot := log.begin_snapshot()) is not None:
             jobs.start(key, snapshot, partial(self._on_snapshot, partition, snapshot))
-        elif partition.following is not None:
+        elif following is not None and following.leader_start > log.start:
             start = _leaders_start(partition)
             if start > log.start and not jobs.busy(key):
                 partition.guard(partial(self._follow, partition, start))

@@ -3,13 +3,13 @@
     waiting    nothing is done yet; by need: what this server leads first, then what it is in sync for, then the rest
     opening    the job runs: recovery, and the producers' state from the log
     open       the owner has the log; this module has forgotten it
-    held back  it could not be opened, for a reason that tells nothing of what is there: a directory that cannot be
+    held back  it could not be opened, for a reason that says nothing of its content: a directory that cannot be
                read, missing rights, no descriptors. It is never taken for empty, nothing of it is touched, and it is
-               tried again after a pause that doubles, or when there is news of the partition. Where the disk fails in
-               writing, the process ends instead: what it has is known to its next life only
+               tried again after a pause that doubles, or when the state of the partition changes. Where the disk
+               fails in writing, the process ends instead: only the next incarnation knows what is there
 
 While a log is on its way the controller's states for it are kept, the newest only; the owner acts on it when the log
-is open. A log that nobody wants any more before its job began is not opened at all; one whose topic is deleted
+is open. A log that is not wanted any more before its job began is not opened at all; one whose topic is deleted
 meanwhile is closed again, and then its data goes. A deletion that fails is tried again after a pause that doubles,
 unless this server has a part in the partition again.
 """
@@ -24,6 +24,7 @@ from functools import partial
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.runtime.disk import Disk
+from tidelog.sansio.timers import KeyTimer
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 
 from tidelog_replica.context import NodeContext
@@ -40,7 +41,6 @@ from tidelog_replica.storage.tail_cache import LogTailCache
 AT_ONCE = 32
 """Openings that threads are given together: enough to keep them busy, few enough for the need to count."""
 NEEDS = 3
-TIMER = "opening"
 """First part of the timer key of a log that is held back; the second is the partition."""
 RETRY_S = 1.0
 """First pause of a log that is held back …"""
@@ -52,7 +52,7 @@ DELETING = "deleting"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A log, and its producers as it tells them."""
+    """A log, and the producers whose batches it holds."""
 
     log: Log
     producers: ProducerState
@@ -63,7 +63,7 @@ class CannotOpenYet(OSError):
 
 
 _HOLDING_BACK = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOTDIR, errno.EISDIR)
-"""Errors that tell nothing of the medium."""
+"""Errors that say nothing of the medium."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class OpenLog:
     """Both as for ``Log.open``."""
 
     def run(self) -> Opened:
-        """Open the log, with recovery; see ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has
-        left, ``DoubtfulLog``, and ``CannotOpenYet``."""
+        """Open the log, with recovery; see ``Job``. Raises ``CorruptLog`` also for a hole that an earlier incarnation
+        has left, ``DoubtfulLog``, and ``CannotOpenYet``."""
         try:
             hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
             if hole is not None:
@@ -201,7 +201,7 @@ class LogOpener:
         return sum(1 for wanted in self._wanted.values() if wanted.reason)
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Why the partition serves nobody."""
+        """Return the error for a request to a partition that is being opened."""
         reason = self._wanted[key].reason
         if reason:
             return refuse("OFFLINE", f"the partition is offline on {self._node}: its log cannot be opened: {reason}")
@@ -237,11 +237,11 @@ class LogOpener:
             del self._wanted[key]
 
     def unwant_all(self) -> None:
-        """This server's life is over."""
+        """Stop opening logs: this incarnation is over."""
         for key in list(self._wanted):
             self.unwant(key)
 
-    def on_tick(self, key: TopicPartition) -> None:
+    def on_tick(self, key: TopicPartition, now: float) -> None:
         """A pause is over."""
         if key in self._undeleted:
             self._start_deletion(key)
@@ -252,7 +252,7 @@ class LogOpener:
             self.begin()
 
     def begin(self) -> None:
-        """Give threads what they have room for."""
+        """Have threads open as many logs as they can."""
         for waiting in self._waiting:
             while waiting and self._running < AT_ONCE:
                 key = next(iter(waiting))
@@ -280,7 +280,7 @@ class LogOpener:
                 self.delete(key, result.log)
                 self._want_again(key, wanted)
             else:
-                self._tell_missing(key, result.log)
+                self._report_missing(key, result.log)
                 self._on_open(key, result, wanted.config, wanted.state, now)
         else:
             assert isinstance(result, OSError)
@@ -296,10 +296,10 @@ class LogOpener:
             self._effects.event("logs_opened", count=self._opened)
             self._opened = 0
 
-    def _tell_missing(self, key: TopicPartition, log: Log) -> None:
-        if log.end < (once := log.written_high_watermark):
+    def _report_missing(self, key: TopicPartition, log: Log) -> None:
+        if log.end < (committed := log.written_high_watermark):
             where = {"topic_id": key.topic_id, "partition": key.partition}
-            self._effects.event("committed_records_missing", **where, start=log.end, end=once)
+            self._effects.event("committed_records_missing", **where, start=log.end, end=committed)
 
     def _hold_back(self, key: TopicPartition, wanted: _Wanted, error: OSError, now: float) -> None:
         if wanted.state is None and isinstance(error, CannotOpenYet):
@@ -312,7 +312,7 @@ class LogOpener:
             self._effects.stop(f"{self.path(key)}: {error}")
             return
         wanted.begun = False
-        self._timers.set((TIMER, key), now + wanted.pause_s)
+        self._timers.set(KeyTimer(self, key), now + wanted.pause_s)
         wanted.pause_s = min(2 * wanted.pause_s, RETRY_MAX_S)
 
     def _want_again(self, key: TopicPartition, wanted: _Wanted) -> None:
@@ -347,7 +347,7 @@ class LogOpener:
             self._event("delete_failed", key, reason=str(result))
             if key not in self._wanted:
                 self._undeleted[key] = min(2 * pause_s, RETRY_MAX_S)
-                self._timers.set((TIMER, key), now + pause_s)
+                self._timers.set(KeyTimer(self, key), now + pause_s)
         elif result:
             self._event("partition_deleted", key)
 

@@ -36,6 +36,7 @@ from functools import partial
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.sansio.effects import CONTROLLER
+from tidelog.sansio.timers import KeyTimer
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import HandOver, LogSnapshot, LogSnapshotAnswer, Message, Read, ReadAnswer, SuspectPart
@@ -57,7 +58,6 @@ from tidelog_replica.storage.recovery.damage import (
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tombstones import Compacted
 
-TIMER = "repair"
 """First part of a repair's timer key; the second is the partition."""
 REASON = "corrupt_log"
 STALLED_S = 10.0
@@ -201,7 +201,7 @@ class LogRepairer:
         if repair.busy or state is None:
             return
         if now < repair.pause_until:
-            self._timers.set((TIMER, key), repair.pause_until)
+            self._timers.set(KeyTimer(self, key), repair.pause_until)
             return
         if repair.phase is RepairPhase.HANDING_OVER:
             self._hand_over(key, repair, state, now)
@@ -228,7 +228,7 @@ class LogRepairer:
 
     def _pause(self, key: TopicPartition, repair: _Repair, pause_s: float, now: float) -> None:
         repair.pause_until = now + pause_s
-        self._timers.set((TIMER, key), repair.pause_until)
+        self._timers.set(KeyTimer(self, key), repair.pause_until)
 
     def _hand_over(self, key: TopicPartition, repair: _Repair, state: PartitionState, now: float) -> None:
         repair.busy = True

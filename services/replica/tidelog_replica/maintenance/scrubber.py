@@ -28,7 +28,6 @@ from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.segment_scrub import Checked, Scrub, ScrubPosition, ScrubTarget, Unreadable
 
-TIMER = ("scrubbing", "")
 PIECE_BYTES = 1 << 20
 """Read by one job; a batch may go beyond that."""
 MOST_PLACES = 5
@@ -100,12 +99,12 @@ class Scrubber:
         """The server begins to live."""
         if self._by_itself:
             self._due = self._round_due = now + self._interval_s / 24
-            self._timers.set(TIMER, self._due)
+            self._timers.set(self, self._due)
 
     def begin_round(self, now: float) -> None:
         """Begin a round of all partitions now. A round that is under way is given up."""
         self._begin_round(now)
-        self._timers.set(TIMER, self.deadline())
+        self._set_timer()
 
     def _begin_round(self, now: float) -> None:
         self._rounds += 1
@@ -121,14 +120,17 @@ class Scrubber:
         left = len(self._round) + (self._partition is not None)
         return ScrubStatus(self._rounds, self._running, left, self._segments, self._bytes)
 
-    def deadline(self) -> float | None:
-        """When ``on_tick`` is wanted; None while a job runs, or for ever."""
-        return None if self._busy else self._due
-
     def on_tick(self, now: float) -> None:
-        """The next piece, or the next round, if it is time."""
-        if self._busy or self._due is None or now < self._due:
-            return
+        """Check the next piece, or begin the next round, if it is time."""
+        if not self._busy and self._due is not None and self._due <= now:
+            self._check_next(now)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        """While a job runs nothing is due."""
+        self._timers.set(self, None if self._busy else self._due)
+
+    def _check_next(self, now: float) -> None:
         if not self._running:
             self._begin_round(now)
         if self._place is None or not self._is_there():
@@ -199,7 +201,7 @@ class Scrubber:
         self._busy = False
         self._due = now
         self._take(begun, target, result, now)
-        self._timers.set(TIMER, self._due)
+        self._timers.set(self, self._due)
 
     def _take(self, begun: float, target: ScrubTarget, result: object, now: float) -> None:
         partition, place = self._partition, self._place

@@ -1,4 +1,4 @@
-"""Whether a replica server is ready: it lives in the eyes of the active controller, all its logs are open, and it may
+"""Whether a replica server is ready: it is registered at the active controller, all its logs are open, and it may
 be given leadership."""
 
 from __future__ import annotations

@@ -97,20 +97,20 @@ class FollowerReplica:
         self._effects = context.effects
         self._guard = guard
         self._on_loss = on_loss
-        self._recall: RebuildProducerState | None = None
+        self._rebuild: RebuildProducerState | None = None
         self._stamp = 0
-        """The greatest that the leader has sent in this leader epoch."""
-        self._parted = False
-        """Nothing of the own log is known to be in the leader's, and may be lost: the copy is to start over."""
+        """The greatest stamp that the leader has sent in this leader epoch."""
+        self._has_diverged = False
+        """The copy is to start over: nothing of its log is known to be in the leader's, and all of it may be lost."""
         self._restart_at = 0
         """Where the leader's log begins, by the answer that says that the copy is to start over."""
         self._asking_latest = False
         self._readers = False
-        """What the last fetch said of readers."""
-        self._noticed = False
-        """The last that came was a notice, with data, and the leader was asked whether there is more."""
+        """Whether the last fetch said that readers wait."""
+        self._was_notified = False
+        """Whether the last message was a notice with data, after which the leader was asked for more."""
         self._is_sparse = False
-        """There was no more then. So next time it is told, not asked."""
+        """There was no more then. So the next notice is followed by a report of progress, not by a fetch."""
         self.leader_start = 0
         """Where the leader's log begins, as it said last."""
         core.begin(log.epochs)
@@ -124,11 +124,11 @@ class FollowerReplica:
     def is_working(self) -> bool:
         """The log is about to be cut, and a job finds out what must be known for that: until it ends nothing is asked
         for, and what the leader says is passed over."""
-        return self._recall is not None
+        return self._rebuild is not None
 
     def resign(self, code: str, message: str) -> None:
-        """The role is over: who waits here is told why, and the log is another's to change."""
-        self._recall = None
+        """End the role: readers that wait are refused, and a job that is under way changes the log no more."""
+        self._rebuild = None
         self.reading.resign(code, message)
 
     def epoch_request(self) -> EpochPart | None:
@@ -142,31 +142,31 @@ class FollowerReplica:
         assert self.core.asking is None
         log = self._log
         last_epoch = log.epoch_at(log.end)
-        self._readers = self.reading.waits_for_news
+        self._readers = self.reading.waits_for_records
         return FetchPart(
             *self._key, self.core.leader_epoch, log.end, last_epoch, log.durable, self._stamp, self._readers
         )
 
     @property
     def may_report_progress(self) -> bool:
-        """The leader need not answer when it hears how far the log goes: it is not likely to have more, nobody reads
-        here, and nothing else is open between the two."""
+        """The leader need not answer when it hears how far the log goes: it is not likely to have more, no client
+        reads here, and nothing else is open between the two."""
         core = self.core
-        is_idle = core.asking is None and core.agreed and not self.is_working
-        return is_idle and self._is_sparse and not self.reading.waits_for_news
+        is_idle = core.asking is None and core.agreed and self._rebuild is None
+        return is_idle and self._is_sparse and not self.reading.waits_for_records
 
     @property
     def must_report_progress(self) -> bool:
         """Readers wait here, and the leader does not know."""
-        return self.reading.waits_for_news and not self._readers
+        return self.reading.waits_for_records and not self._readers
 
     def on_stamp(self, stamp: int) -> None:
-        """The leader has sent this with an answer or notice; the next fetch tells it so."""
+        """The leader has sent this stamp with an answer or notice. The next fetch shows it."""
         self._stamp = max(self._stamp, stamp)
 
     def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
         """The leader's answer in the dialogue. Raises ``TruncationRefused``."""
-        if asked.leader_epoch != self.core.leader_epoch or self.is_working:
+        if asked.leader_epoch != self.core.leader_epoch or self._rebuild is not None:
             return FetchOutcome.FETCH_AGAIN
         if part.error is not None:
             return _failed(part.error)
@@ -182,11 +182,11 @@ class FollowerReplica:
         log, core = self._log, self.core
         if asked.leader_epoch != core.leader_epoch:
             return FetchOutcome.FETCH_AGAIN
-        self._is_sparse = (self._is_sparse or self._noticed) and not len(data)
-        self._noticed = False
+        self._is_sparse = (self._is_sparse or self._was_notified) and not len(data)
+        self._was_notified = False
         if part.leader_epoch == core.leader_epoch:
             self.on_stamp(part.stamp)
-        if asked.offset != log.end or core.asking is not None or self.is_working:
+        if asked.offset != log.end or core.asking is not None or self._rebuild is not None:
             return FetchOutcome.FETCH_AGAIN
         if part.error is not None:
             if part.error.code == "OFFSET_OUT_OF_RANGE":
@@ -226,25 +226,25 @@ class FollowerReplica:
         if part.leader_epoch != core.leader_epoch:
             return FetchOutcome.WAIT_FOR_NOTIFY
         self.on_stamp(part.stamp)
-        self._noticed = False
-        if core.asking is None and core.agreed and not self.is_working:
+        self._was_notified = False
+        if core.asking is None and core.agreed and self._rebuild is None:
             if len(data) and self._continues(data) and not self._effects.full:
-                self._noticed = self._append(data)
+                self._was_notified = self._append(data)
             core.on_high_watermark(part.high_watermark, log.end)
-        self._is_sparse = self._is_sparse and self._noticed
-        if self._noticed and self.may_report_progress:
+        self._is_sparse = self._is_sparse and self._was_notified
+        if self._was_notified and self.may_report_progress:
             return FetchOutcome.REPORT_PROGRESS
         return FetchOutcome.FETCH_AGAIN
 
     def _continues(self, data: memoryview) -> bool:
-        """Whether batches that nobody asked for begin where the log ends."""
+        """Whether batches that came with a notice begin where the log ends."""
         try:
             return read_header(data).base_offset == self._log.end
         except CorruptBatch:
             return True  # it is for others to say so loudly
 
     def latest_request(self) -> ListOffset | None:
-        """The question that makes the proof that readers wait for; None where nobody does, or it is on its way."""
+        """The request for the proof that readers wait for; None where none wait, or it is on its way."""
         if self._asking_latest or not self.core.is_asked:
             return None
         self._asking_latest = True
@@ -291,7 +291,7 @@ class FollowerReplica:
         holds may be lost, then nothing of it is known to be the leader's: the copy starts over."""
         log = self._log
         if (0 <= leader_end < leader_start or end < log.start) and self.core.may_lose(log.epochs.latest()):
-            self._parted, self._restart_at = True, leader_start
+            self._has_diverged, self._restart_at = True, leader_start
             return FetchOutcome.RESTART_COPY
         end, _ = log.chain_at(max(end, log.start))  # a leader whose log is trimmed can name a place within a batch
         if not self.core.may_cut(end, log.epochs.latest()):
@@ -299,26 +299,26 @@ class FollowerReplica:
                 f"leader {self.core.leader} of epoch {self.core.leader_epoch} asks to cut the log at {end}, below"
                 f" the high watermark {self.core.high_watermark}: committed records would be lost"
             )
-        recall = log.begin_rebuild(end)
-        if recall is None:
+        rebuild = log.begin_rebuild(end)
+        if rebuild is None:
             self._cut(end)
             return FetchOutcome.FETCH_AGAIN
         if self._effects.jobs.busy(self._key):
             return RetryLater(BUSY)  # the next fetch brings the same answer
-        self._recall = recall
-        self._effects.jobs.start(self._key, recall, partial(self._on_recalled, recall))
+        self._rebuild = rebuild
+        self._effects.jobs.start(self._key, rebuild, partial(self._on_rebuilt, rebuild))
         return FetchOutcome.JOB_RUNNING
 
-    def _on_recalled(self, recall: RebuildProducerState, result: object, now: float) -> None:
-        if self._recall is recall:
-            self._recall = None
-            self._guard(partial(self._cut_as_recalled, recall, result))
+    def _on_rebuilt(self, rebuild: RebuildProducerState, result: object, now: float) -> None:
+        if self._rebuild is rebuild:
+            self._rebuild = None
+            self._guard(partial(self._cut_as_rebuilt, rebuild, result))
 
-    def _cut_as_recalled(self, recall: RebuildProducerState, result: object) -> None:
+    def _cut_as_rebuilt(self, rebuild: RebuildProducerState, result: object) -> None:
         if isinstance(result, OSError):
             raise result
         assert isinstance(result, ProducerState)
-        self._cut(recall.end, result)
+        self._cut(rebuild.end, result)
 
     def _cut(self, end: int, rebuilt: ProducerState | None = None) -> None:
         """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where records
@@ -348,9 +348,9 @@ class FollowerReplica:
         log, start, end = self._log, answer.log_start, self._log.end
         if start < self._restart_at:
             return RetryLater(BUSY)  # its log begins later, and is about to on its disk: ask again
-        if self._parted:
-            self._parted = False
-            known = max(self.core.high_watermark, self.core.once)
+        if self._has_diverged:
+            self._has_diverged = False
+            known = max(self.core.high_watermark, self.core.highest_committed)
             self._on_loss(log.start, known, max(known, log.end))
             self.core.on_loss(min(log.start, start))
         payload = bytes(payload_view(answer.payload))
@@ -372,7 +372,7 @@ class FollowerReplica:
         of an agreed log can say."""
         if part.log_start > self._log.end:
             latest = self._log.epochs.latest()
-            self._parted = self._parted or (latest < 0 and self.core.may_lose(latest))
+            self._has_diverged = self._has_diverged or (latest < 0 and self.core.may_lose(latest))
             self._restart_at = part.log_start
             return FetchOutcome.RESTART_COPY
         raise TruncationRefused(

@@ -39,7 +39,7 @@ def lag_of(core: LeaderState, progress: FollowerProgress, end: int, now: float) 
 
 
 def follower_lags(partitions: Iterable[Partition], now: float) -> tuple[FollowerLag, ...]:
-    """What the controllers are told: of replicas only, since a learner is behind by its nature."""
+    """The lags that are reported to the controllers: of replicas only, since a learner is behind by its nature."""
     lags: dict[NodeId, Lag] = {}
     for partition in partitions:
         leading = partition.leading

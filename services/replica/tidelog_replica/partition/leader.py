@@ -1,9 +1,10 @@
 """A partition that this server leads: requests of producers and followers meet the log (readers:
 ``partition/reads.py``).
 
-``replication/leader.py`` decides what is committed; this class moves the bytes and keeps who waits for what. Every
-input is followed by one ``settle``, which takes the log's new durable offset into account and wakes, in bulk, whom
-the HW has reached. Any ``OSError`` is the caller's: the partition goes offline and nobody is acked.
+``replication/leader.py`` decides what is committed; this class moves the bytes and keeps the requests that wait.
+Every input is followed by one ``settle``, which takes the log's new durable offset into account and completes, in
+bulk, the requests that the HW has reached. Any ``OSError`` is the caller's: the partition goes offline, and no batch
+is acknowledged.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class LeaderReplica:
 
     @property
     def is_relieved(self) -> bool:
-        """The successor has everything, and nobody waits for an ack any more: it may lead."""
+        """Whether the successor has everything and no batch waits for its ack: it may lead."""
         core, successor = self.core, self.core.state.successor
         if successor is None or successor not in core.isr:
             return False
@@ -113,11 +114,11 @@ class LeaderReplica:
 
     @property
     def _is_settled(self) -> bool:
-        """Everything is committed that can be."""
+        """Whether everything is committed that can be."""
         return not self._unwritten and (self.high_watermark >= self._log.end or not self.core.has_quorum)
 
     def take_relief(self) -> bool:
-        """Once in an epoch: the time has come to let another lead."""
+        """Return True one time in a leader epoch: when another replica can lead."""
         if self._relieved or not (self.is_relieved or (self.is_draining and self._is_settled)):
             return False
         self._relieved = True
@@ -159,7 +160,8 @@ class LeaderReplica:
         self._acknowledge(source, part, base, header.record_count, epoch, False, now)
 
     def write(self, now: float) -> None:
-        """Append what the input brought, in one write. Raises ``OSError``: whoever waits has an unknown outcome."""
+        """Append what the input brought, in one write. Raises ``OSError``: the outcome of batches that wait is
+        unknown."""
         if self._unwritten:
             batches, self._unwritten = self._unwritten, []
             self._log.append(batches)
@@ -181,7 +183,7 @@ class LeaderReplica:
 
     def _check(self, part: ProducePart, batch: Buffer) -> BatchHeader:
         """What is wrong with the request itself, whatever the log holds. Raises ``TidelogError``."""
-        refusal = self.core.refusal(part.leader_epoch)
+        refusal = self.core.refuse_epoch(part.leader_epoch)
         if refusal is not None:
             raise refusal
         if len(batch) > self._config.max_batch_bytes:
@@ -218,8 +220,8 @@ class LeaderReplica:
     def _refuse(self, source: int, part: ProducePart, refused: SequenceRefusal) -> None:
         """A batch out of its producer's sequence. A gap is certain only when nothing of the epochs before is left in
         doubt: until then another replica may hold what is missing here, and lead next. Where records may be lost, it
-        tells of this log only (``lossy``): the batch may have been in another, where readers saw it, or may come back
-        with one."""
+        speaks of this log only (``lossy``): the batch may have been in another, where readers saw it, or may come
+        back with one."""
         gap = refused.code == "OUT_OF_ORDER_SEQUENCE"
         unknown = gap and not (self.core.knows_end if self._is_lossy else self.core.settles_older_epochs)
         detail = {"lossy": 1} if gap and not unknown and self._is_lossy else {}
@@ -312,7 +314,7 @@ class LeaderReplica:
         """Record how far a follower has come. Return why that is refused, or the epoch and end offset up to which its
         log can agree with this one (KIP-595): the position of a log that diverges says nothing about this one."""
         core, log = self.core, self._log
-        refusal = core.follower_refusal(node, broker_epoch, part.leader_epoch)
+        refusal = core.refuse_follower(node, broker_epoch, part.leader_epoch)
         if refusal is None and (part.offset < log.start or (part.last_epoch < 0 and part.offset > log.end)):
             refusal = refuse(
                 "OFFSET_OUT_OF_RANGE",
@@ -371,7 +373,7 @@ class LeaderReplica:
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
         """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ended before
         its start; in a log that was never trimmed it does not exist."""
-        refusal = self.core.follower_refusal(node, broker_epoch, part.leader_epoch)
+        refusal = self.core.refuse_follower(node, broker_epoch, part.leader_epoch)
         if refusal is not None:
             return EpochEnd(*self._key, error=refusal.to_info())
         epoch, end = self._log.epochs.end_of(part.epoch, self._log.end)
@@ -380,15 +382,15 @@ class LeaderReplica:
         return EpochEnd(*self._key, epoch, end, self._log.start)
 
     def snapshot(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> LogSnapshotAnswer | TidelogError:
-        """What a copy must know that begins where this log does."""
-        refusal = self.core.follower_refusal(node, broker_epoch, leader_epoch)
+        """Return what a copy must know that begins where this log does."""
+        refusal = self.core.refuse_follower(node, broker_epoch, leader_epoch)
         if refusal is not None:
             return refusal
         return LogSnapshotAnswer(*self._log.copy_start())
 
     def on_state(self, state: PartitionState, now: float) -> None:
-        """The ISR changed. Where it is too small now, those who wait for it learn that at once (their batches may
-        still be committed later)."""
+        """The ISR changed. Where it is too small now, produces that wait for it are refused at once (their batches
+        may still be committed later)."""
         self.core.on_state(state, now)
         self._relieved = False
         if not self.core.has_quorum:
@@ -402,7 +404,7 @@ class LeaderReplica:
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Wake everybody whom the log's durable offset and the HW have reached."""
+        """Complete the requests that the log's durable offset and the HW have reached, and notify followers."""
         durable = self._log.durable
         self.core.on_durable(durable)
         hw = self.core.high_watermark
@@ -420,11 +422,11 @@ class LeaderReplica:
             self._notify(waiting, now)
         if self._log_start != self._log.start:
             self._log_start = self._log.start
-            self.core.on_news()
+            self.core.on_unannounced()
         self._idle_followers.update(self._key, self.core)
 
     def on_tick(self, now: float) -> None:
-        """Deadlines of those who wait, and the followers' lag."""
+        """Fail requests whose deadline has passed, and judge the followers' lag."""
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.expire(now), "REQUEST_TIMED_OUT", "no ack in time; the batch may still be committed")
         self.reading.on_tick(now)
@@ -435,7 +437,7 @@ class LeaderReplica:
         return min(self._for_all.deadline, self._for_leader.deadline, self.reading.deadline(), self.core.deadline())
 
     def on_source_closed(self, source: int) -> None:
-        """Nobody waits at the other end of this link any more."""
+        """Forget the requests that came over a link, which is closed."""
         self.core.on_source_closed(source)
         self._idle_followers.update(self._key, self.core)
         for waiters in (self._for_all, self._for_leader):

@@ -4,15 +4,16 @@
     leading     ``LeaderReplica``
     following   ``FollowerReplica``; a learner too
     sealed      between two leaders, with commit rule ``quorum`` or after a rescue of the controllers: nothing of an
-                older leader epoch is taken or served any more, and the controller is told, again and again, how far
-                the log reaches, when all of it is durable
+                older leader epoch is taken or served any more. When all of the log is durable its end is reported to
+                the controller, again and again
     offline     the disk failed, or committed records would have to be cut: refuses everything until a restart
 
 A leader whose flush takes longer than ``disk_stall_s`` is *stalled*: it takes no more batches and asks the controller
 to let another lead (KIP-501), again and again until one does or the disk answers.
 
-Every input ends with ``settle``. An ``OSError`` of the log at any point takes the partition offline and acks nobody:
-after a failed write or flush nobody can say what is on the disk (a second flush may succeed with the data gone).
+Every input ends with ``settle``. An ``OSError`` of the log at any point takes the partition offline and
+acknowledges no batch: after a failed write or flush it is not known what is on the disk (a second flush may succeed
+with the data gone).
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ from tidelog_replica.storage.segment import CorruptLog
 Ts = TypeVarTuple("Ts")
 
 FAULTS = (OSError, TruncationRefused)
-"""What takes a partition offline: the disk fails, the log is damaged (``CorruptLog``, an ``OSError``), or the leader
-asks the impossible."""
+"""Exceptions that take a partition offline: the disk fails, the log is damaged (``CorruptLog``, an ``OSError``), or
+the leader asks the impossible."""
 
 
 class Partition:
@@ -70,7 +71,7 @@ class Partition:
         self.config = config
         self.log = log
         self.state: PartitionState | None = None
-        """What this server last acted on; None in a life that has not."""
+        """The controller's state that this server last acted on; None: none in this incarnation."""
         self.role: LeaderReplica | FollowerReplica | None = None
         self.leading: LeaderReplica | None = None
         """The leader's role, if it is this server's."""
@@ -90,21 +91,22 @@ class Partition:
         self._idle_followers = context.idle_followers
         self._checkpoint = self._high_watermark = max(log.start, min(log.read_high_watermark(), log.end))
         self.committed = log.written_high_watermark
-        """The HW as it was once: above the present one where the log has lost what lies between."""
-        self._highest_committed = self.committed  # the same, also on a line which may be lost
+        """The highest committed offset that is known here: above the HW where the log has lost what lies between."""
+        self._highest_committed = self.committed  # also of a history which may be lost
         self._next_flush = 0.0
         self._flush_began = 0.0
         self.is_draining = False
         """The server is about to end: others are to lead, and not to wait for it."""
         self.report_at = 0.0
-        """When the controller is next told that the log is sealed, or asked to let another lead."""
+        """When the sealed log is reported to the controller next, or it is asked to let another replica lead."""
         self.unreported_losses = list(log.pending_losses.ranges)
         """Losses here that the controller does not know of yet, including those from before a restart. The log keeps
         each until ``on_loss_reported``."""
         self._seen_epoch = -1
         """The highest leader epoch of which the metadata named a leader."""
         self._led: tuple[int, tuple[NodeId, ...]] = (-1, ())
-        """The last leader epoch in which this server led, in this process, and who could be elected after it."""
+        """The last leader epoch in which this server led, in this process, and the replicas that could be elected
+        after it."""
 
     # --- what it is --------------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class Partition:
 
     @property
     def reading(self) -> PendingReads | None:
-        """Who serves readers here, in whichever role."""
+        """The readers of this partition, in whichever role."""
         return None if self.role is None else self.role.reading
 
     @property
@@ -129,7 +131,7 @@ class Partition:
         return core.leader_epoch if agrees else -1
 
     def refusal(self) -> TidelogError:
-        """Why a request for the leader is not served here."""
+        """Return the error for a request that only a leader serves."""
         if self.offline is not None:
             return refuse("OFFLINE", f"the partition is offline on {self._node}: {self.offline}")
         state = self.state
@@ -142,8 +144,8 @@ class Partition:
         )
 
     def guard(self, action: Callable[[*Ts], None], *args: *Ts) -> bool:
-        """Do something with the log; False, and offline, where the disk fails, its log is damaged (this partition
-        only: a restart would not mend it), or the leader asks the impossible."""
+        """Run an action on the log. Return False, with the partition offline, if the disk fails, the log is damaged
+        (only this partition goes offline: a restart would not mend it), or the leader asks the impossible."""
         if self.offline is not None:
             return False
         try:
@@ -176,7 +178,7 @@ class Partition:
         self._event("partition_offline", reason=reason)
 
     def _fail_disk(self, reason: str) -> None:
-        """The disk cannot be trusted from here on, for no partition: this life of the server ends."""
+        """End this process: the disk cannot be trusted from here on, for no partition."""
         if self.offline is None:
             self.fail(reason)
             self._effects.stop(reason)
@@ -187,7 +189,7 @@ class Partition:
         """The controller's state, if it is newer than what was acted on."""
         old = self.state
         if old is not None and state.epoch <= old.epoch:
-            if state.epoch == old.epoch:  # the answer to an ISR proposal does not tell the ELR
+            if state.epoch == old.epoch:  # the answer to an ISR proposal does not name the ELR
                 self.state = state
                 if self.leading is not None:
                     self.leading.core.on_elr(state.elr)
@@ -197,7 +199,7 @@ class Partition:
         if state.leader is not None:
             self._seen_epoch = max(self._seen_epoch, state.leader_epoch)
         if old is None or old.leader_epoch != state.leader_epoch:
-            self._idle_followers.forget(self.key)  # whoever follows in another leader epoch asks by itself
+            self._idle_followers.forget(self.key)  # a follower in another leader epoch asks by itself
         if self.offline is not None:
             return
         if old is not None and old.leader_epoch == state.leader_epoch and self.role is not None:
@@ -214,7 +216,7 @@ class Partition:
                 self._high_watermark,
                 unclean_epoch=state.unclean_epoch,
                 commit_rule=self.config.commit_rule,
-                once=self._highest_committed,
+                highest_committed=self._highest_committed,
             )
             if core.may_lose(self.log.epochs.latest()) and not self.guard(self._forget_committed):
                 return
@@ -231,16 +233,17 @@ class Partition:
             self.leading.configure(config, now)
 
     def retire(self, message: str, code: str = "NOT_LEADER") -> None:
-        """Give up the role: this server's life at the controller, or its part in this partition, is over."""
+        """Give up the role: this incarnation, or this server's part in the partition, is over."""
         self.state = None
         self._resign(code, message)
 
     def step_down(self, message: str) -> None:
-        """The controller says that another leads; which, its next state will tell."""
+        """Give up leadership: the controller says that another replica leads. Its next state names that one."""
         self._resign("NOT_LEADER", message)
 
     def _forget_committed(self) -> None:
-        """What another line grows where the log has lost its end is not committed by a HW that was up there."""
+        """Lower the highest committed offset to the log end. Records of another history that come there are not
+        committed by a HW of this one."""
         if self.committed > self.log.end:
             self.log.lower_high_watermark(self.log.end)
             self.committed = self.log.end
@@ -402,8 +405,8 @@ class Partition:
         return RetryLater("OFFLINE")
 
     def start_over(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
-        """The copy starts over where the leader's log begins. What it knew to be committed it is told again, as far
-        as it holds that: nothing of it is lost."""
+        """The copy starts over where the leader's log begins. The leader names the HW again, as far as
+        the copy holds that: nothing that was known to be committed is lost."""
         outcome: Outcome = RetryLater("OFFLINE")
         if self.following is not None:
             try:
@@ -428,8 +431,8 @@ class Partition:
         try:
             if leading is not None:
                 leading.write(now)
-            if not self.flushing and now >= self._next_flush:
-                self._begin_flush(now)
+            if not self.flushing and now >= self._next_flush and (flush := self.log.begin_flush()) is not None:
+                self._start_flush(flush, now)
             if leading is not None:
                 self._watch_disk(leading, now)
                 leading.settle(now)
@@ -438,10 +441,7 @@ class Partition:
         except FAULTS as error:
             self.on_fault(error)
 
-    def _begin_flush(self, now: float) -> None:
-        flush = self.log.begin_flush()
-        if flush is None:
-            return
+    def _start_flush(self, flush: Flush, now: float) -> None:
         self.flushing, self._flush_began = True, now
         if self.config.flush == "interval":
             self._next_flush = now + self.config.flush_interval_ms / 1000
@@ -480,16 +480,18 @@ class Partition:
             self.guard(self.leading.on_tick, now)
         elif self.following is not None:
             self.guard(self.following.reading.on_tick, now)
+        self._context.touch(self.key)
 
-    def deadline(self) -> float:
-        """When ``on_tick`` and ``settle`` have something to do, or earlier; ``inf`` where nothing is due."""
+    def deadline(self, may_report: bool) -> float:
+        """When ``on_tick`` and ``settle`` have something to do, or earlier; ``inf`` where nothing is due.
+        ``may_report``: the property, which was read in this input already."""
         if self.offline is not None:
             return inf
         role, leading = self.role, self.leading
         due = inf if role is None else role.reading.deadline() if leading is None else leading.deadline()
         if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
             due = min(due, self._next_flush)
-        if self.may_report and (self.is_sealed or self.hands_over or (leading is not None and leading.is_relieved)):
+        if may_report and (self.is_sealed or self.hands_over or (leading is not None and leading.is_relieved)):
             due = min(due, self.report_at)
         elif self.flushing and leading is not None and not leading.core.stalled:
             due = min(due, self._stalls_at)
@@ -510,7 +512,7 @@ class Partition:
 
     @property
     def is_sealed(self) -> bool:
-        """Nothing more comes, and what is there is durable."""
+        """Whether the log is sealed: no batch is taken any more, and all of it is durable."""
         state = self.state
         sealing = state is not None and state.sealing and self.offline is None
         return sealing and self.log.durable == self.log.end
@@ -522,7 +524,8 @@ class Partition:
 
     @property
     def possible_successors(self) -> tuple[NodeId, ...]:
-        """Where this server led in ``highest_epoch`` until now: everybody who could be elected after it."""
+        """The replicas that could be elected after this server, if it led in ``highest_epoch`` until now; else
+        none."""
         epoch, nodes = self._led
         return nodes if epoch == self.highest_epoch else ()
 
@@ -536,7 +539,7 @@ class Partition:
         return bool(wants and state is not None and self._node in state.isr and len(state.isr) > 1)
 
     def take_losses(self) -> list[LostRange]:
-        """Return ``unreported_losses``, once."""
+        """Return ``unreported_losses``, and forget them."""
         losses, self.unreported_losses = self.unreported_losses, []
         return losses
 
@@ -546,11 +549,11 @@ class Partition:
 
     @property
     def checkpoint_due(self) -> bool:
-        """The HW has moved since it was last written down."""
+        """Whether the HW has moved since its last checkpoint."""
         return self.offline is None and self.high_watermark > self._checkpoint
 
     def checkpoint(self) -> None:
-        """Write the HW down, so that a restart begins near it."""
+        """Write a checkpoint of the HW, so that a restart begins near it."""
 
         def run() -> None:
             high_watermark = min(self.high_watermark, self.log.durable)
@@ -570,7 +573,7 @@ class Partition:
         self.log.close()
 
     def on_source_closed(self, source: int) -> None:
-        """A link is gone, with all who waited behind it."""
+        """Forget the requests that came over a link, which is closed."""
         if self.leading is not None:
             self.leading.on_source_closed(source)
         elif self.following is not None:

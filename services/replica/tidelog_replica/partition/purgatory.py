@@ -1,4 +1,4 @@
-"""Requests that wait until a partition's log gets somewhere: produces for their ack, reads for news.
+"""Requests that wait until a partition's log gets somewhere: produces for their ack, reads for records.
 
 Kept in the order of the offset they wait for, so that one move of the HW wakes a prefix, however many wait behind.
 Every waiter has a deadline. Only a lower bound of the earliest is kept: it is looked at again when it passes.
@@ -79,12 +79,12 @@ class Purgatory(Generic[W]):
             self.deadline = inf
 
     def drop(self, source: int) -> None:
-        """The link is gone: nobody is there to be answered."""
+        """Forget the requests that came over a link, which is closed."""
         if any(waiter.source == source for waiter in self.waiting):
             self._keep([waiter for waiter in self.waiting if waiter.source != source])
 
     def take_all(self) -> list[W]:
-        """Everybody; nobody waits any longer."""
-        everybody = self.waiting
+        """Return all requests. None waits any longer."""
+        waiting = self.waiting
         self._keep([])
-        return everybody
+        return waiting

@@ -1,20 +1,21 @@
 """Readers of a partition, in whichever role this server has: committed batches, offsets by name and by time.
 
 What is committed, and until when nothing committed can be missing, the role's core says (``CommittedView``); this
-class moves the bytes and keeps who waits. A request passes three stages, each of which may be over at once:
+class moves the bytes and keeps the reads that wait. A request passes three stages, each of which may be over at once:
 
     proof    a ``bounded`` or ``linearizable`` read waits until it is proved that everything committed until
              ``max_staleness_ms`` ago, or until it came, lies below the HW; "latest" is linearizable (rule 9 of
              ``docs/invariants.md``). The role has it proved at once; a proof that was begun after the read began to
              wait is good for every bound. In vain: ``STALE_REPLICA``
-    news     a read at the HW waits until that moves, or its time is over; one of what is ``committed``, at the last
+    records  a read at the HW waits until that moves, or its time is over; one of what is ``committed``, at the last
              stable offset (``replication/transaction_index.py``)
-    answer   a ``bounded`` read that waited for news may have to go back to the proof, for which the wait leaves time
+    answer   a ``bounded`` read that waited for records may have to go back to the proof, for which the wait leaves
+             time
 
-A follower's HW may be behind the position of a reader who comes from another replica: such a read waits for it as for
-news, then ``OFFSET_NOT_AVAILABLE``. Only below its HW does a follower know that a position diverges: the log up to
-there is the same on all replicas, what lies above may still be cut. Where committed records may have been lost, the
-HW itself says nothing until the follower's log is known to agree with its leader's: ``OFFSET_NOT_AVAILABLE``.
+A follower's HW may be behind the position of a reader that comes from another replica: such a read waits for it as
+for records, then ``OFFSET_NOT_AVAILABLE``. Only below its HW does a follower know that a position diverges: the log
+up to there is the same on all replicas, what lies above may still be cut. Where committed records may have been lost,
+the HW itself says nothing until the follower's log is known to agree with its leader's: ``OFFSET_NOT_AVAILABLE``.
 
 Any ``OSError`` is the caller's: the partition goes offline.
 """
@@ -53,7 +54,7 @@ class CommittedView(Protocol):
 
     @property
     def knows_end(self) -> bool:
-        """The HW may be told: no leader before has told a higher one."""
+        """Whether readers may see the HW: no leader before has shown a higher one."""
 
     @property
     def agrees(self) -> bool:
@@ -69,9 +70,9 @@ class CommittedView(Protocol):
         may take its own word (decision 26)."""
 
     def ask_confirmation(self, now: float) -> None:
-        """Somebody waits for ``confirmed_at`` or ``fresh_at`` to reach ``now``."""
+        """A request waits for ``confirmed_at`` or ``fresh_at`` to reach ``now``."""
 
-    def refusal(self, leader_epoch: int) -> TidelogError | None:
+    def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
         """Whether a request that names this leader epoch may be served; -1 names none."""
 
 
@@ -83,10 +84,10 @@ class _Reader:
     id: int | None
     ask: Read | ListOffset
     came: float
-    news_until: float
+    records_until: float
     until: float
     end: int = 0
-    """The HW that may be news to it: the last stable offset moves only with that."""
+    """The HW that may bring records for it: the last stable offset moves only with that."""
     asked: float = inf
     """When it began to wait for the proof."""
     deadline: float = 0.0
@@ -94,7 +95,7 @@ class _Reader:
 
 
 class PendingReads:
-    """The readers of one partition, for as long as the role lasts. ``leader``: who leads, where this server follows;
+    """The readers of one partition, for as long as the role lasts. ``leader``: the leader, where this server follows;
     None where it leads itself."""
 
     def __init__(self, context: NodeContext, core: CommittedView, log: Log, leader: NodeId | None = None) -> None:
@@ -104,7 +105,7 @@ class PendingReads:
         self._effects = context.effects
         self._leader = leader
         self._unproved: Purgatory[_Reader] = Purgatory()
-        self._for_news: Purgatory[_Reader] = Purgatory()
+        self._for_records: Purgatory[_Reader] = Purgatory()
         self.standing = Standing()
         self._proof = (core.confirmed_at, core.fresh_at, core.knows_end)
         """What the waiting readers have been judged by."""
@@ -112,12 +113,12 @@ class PendingReads:
     @property
     def is_waited_for(self) -> bool:
         """Readers wait, for the proof or for the HW."""
-        return bool(self._unproved.waiting or self._for_news.waiting)
+        return bool(self._unproved.waiting or self._for_records.waiting)
 
     @property
-    def waits_for_news(self) -> bool:
-        """Readers wait for the HW."""
-        return bool(self._for_news.waiting)
+    def waits_for_records(self) -> bool:
+        """Readers wait for records, that is for the HW to move."""
+        return bool(self._for_records.waiting)
 
     def _visible(self, ask: Read | ListOffset) -> int:
         """What lies below it the request may see."""
@@ -127,28 +128,28 @@ class PendingReads:
     # --- requests ----------------------------------------------------------------------------------------
 
     def read(self, source: int, id: int | None, read: Read, now: float) -> None:
-        """Answer with committed batches, or wait: for the proof that the read asks for, and at the HW for news."""
-        refusal = self._refusal(read, now)
+        """Answer with committed batches, or wait: for the proof that the read asks for, and at the HW for records."""
+        refusal = self._refuse_read(read, now)
         if refusal is not None:
             self._effects.answer(source, id, refusal)
             return
         wait_s = max(0.0, min(read.max_wait_ms / 1000, self._settings.read_wait_max_s))
         proof_s = 0.0 if read.consistency == "eventual" else self._settings.read_proof_max_s
-        # who leads has to prove it also for a read that does not wait; who follows can send the reader there
+        # a leader has to prove that it leads, even for a read that does not wait; a follower names the leader instead
         until = now + (max(wait_s, proof_s) if self._leader is None else wait_s)
-        news_until = now + wait_s - (min(proof_s, wait_s / 2) if read.consistency == "bounded" else 0.0)
+        records_until = now + wait_s - (min(proof_s, wait_s / 2) if read.consistency == "bounded" else 0.0)
         if self._full:
-            news_until = until = now
-        self._step(_Reader(source, id, read, now, news_until, until), now)
+            records_until = until = now
+        self._step(_Reader(source, id, read, now, records_until, until), now)
 
     def list_offset(self, source: int, id: int | None, asked: ListOffset, now: float) -> None:
-        """Answer with an offset by name or by time; the HW only when nobody else can have led until now."""
-        refusal = self._core.refusal(asked.leader_epoch)
+        """Answer with an offset by name or by time; the HW only when no other replica can have led until now."""
+        refusal = self._core.refuse_epoch(asked.leader_epoch)
         if refusal is None and asked.at not in ("earliest", "latest", "timestamp"):
             refusal = refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")
         if refusal is None and asked.at == "timestamp" and asked.timestamp_ms < 0:
             refusal = refuse("MALFORMED", "at is timestamp, and timestamp_ms is missing")
-        refusal = refusal or _isolation_refusal(asked)
+        refusal = refusal or _refuse_isolation(asked)
         if refusal is not None:
             self._effects.answer(source, id, refusal)
             return
@@ -161,7 +162,7 @@ class PendingReads:
 
     @property
     def _full(self) -> bool:
-        waiting = len(self._unproved.waiting) + len(self._for_news.waiting)
+        waiting = len(self._unproved.waiting) + len(self._for_records.waiting)
         return waiting >= self._settings.partition_max_waiting
 
     # --- the stages --------------------------------------------------------------------------------------
@@ -176,12 +177,12 @@ class PendingReads:
                 self._core.ask_confirmation(now)
             self._unproved.add(replace(reader, asked=min(reader.asked, now), deadline=reader.until))
         elif (
-            now < reader.news_until
+            now < reader.records_until
             and isinstance(reader.ask, Read)
             and self._visible(reader.ask) <= reader.ask.offset
         ):
             end = max(reader.ask.offset, self._core.high_watermark) + 1
-            self._for_news.add(replace(reader, end=end, asked=inf, deadline=reader.news_until))
+            self._for_records.add(replace(reader, end=end, asked=inf, deadline=reader.records_until))
         elif isinstance(reader.ask, ListOffset):
             self._effects.answer(
                 reader.source, reader.id, self._offset_of(reader.ask) or self._latest(reader.ask, now)
@@ -200,13 +201,13 @@ class PendingReads:
                 return self._core.knows_end and self._core.fresh_at >= wanted
         return self._core.knows_end and self._core.confirmed_at >= wanted
 
-    def _refusal(self, read: Read, now: float) -> TidelogError | None:
+    def _refuse_read(self, read: Read, now: float) -> TidelogError | None:
         core, log, hw = self._core, self._log, self._core.high_watermark
         if read.consistency not in CONSISTENCIES:
             return refuse("MALFORMED", f"consistency is one of {', '.join(CONSISTENCIES)}, not {read.consistency!r}")
         if (read.consistency == "bounded") != (read.max_staleness_ms >= 0):
             return refuse("MALFORMED", "max_staleness_ms belongs to bounded reads, and to each of them")
-        refusal = _isolation_refusal(read) or core.refusal(read.leader_epoch)
+        refusal = _refuse_isolation(read) or core.refuse_epoch(read.leader_epoch)
         if refusal is not None:
             return refusal
         if read.last_epoch > core.leader_epoch:
@@ -234,7 +235,7 @@ class PendingReads:
     def _answer(self, source: int, id: int | None, read: Read, now: float) -> None:
         hw, known, payload = self._core.high_watermark, self._core.knows_end, []
         needed = 0
-        refusal = self._refusal(read, now)  # a follower can tell only now
+        refusal = self._refuse_read(read, now)  # a follower knows only now
         if refusal is None and read.offset >= hw:
             if read.offset > hw:
                 refusal = self._refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} only")
@@ -254,9 +255,9 @@ class PendingReads:
                 payload = transactions.without_aborted(payload, read.offset)
         self._effects.counts.reads += 1
         self._effects.counts.read_bytes += sum(map(len, payload))
-        told = hw if known else -1  # the leader before may have told more
+        shown = hw if known else -1  # the leader before may have shown more
         log = self._log
-        answer = ReadAnswer(self._core.leader_epoch, told, log.start, payload or b"", *log.compacted, needed)
+        answer = ReadAnswer(self._core.leader_epoch, shown, log.start, payload or b"", *log.compacted, needed)
         self._effects.answer(source, id, answer)
 
     def _offset_of(self, asked: ListOffset) -> OffsetAnswer | None:
@@ -334,10 +335,12 @@ class PendingReads:
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Go on with the readers whom the HW or the proof has reached."""
-        self.standing.look(self._log.producers.transactions, self._core.high_watermark, now)
-        if self._for_news.waiting:
-            for reader in self._for_news.complete(self._core.high_watermark):
+        """Go on with the readers that the HW or the proof has reached."""
+        transactions = self._log.producers.transactions
+        if not transactions.is_idle or self.standing.since is not None:
+            self.standing.look(transactions, self._core.high_watermark, now)
+        if self._for_records.waiting:
+            for reader in self._for_records.complete(self._core.high_watermark):
                 self._step(reader, now)
         if self._unproved.waiting:
             proof = self._core.confirmed_at, self._core.fresh_at, self._core.knows_end
@@ -347,8 +350,8 @@ class PendingReads:
                     self._step(reader, now)
 
     def on_tick(self, now: float) -> None:
-        """Go on with those whose time in their stage is over."""
-        for reader in [*self._unproved.expire(now), *self._for_news.expire(now)]:
+        """Go on with the readers whose time in their stage is over."""
+        for reader in [*self._unproved.expire(now), *self._for_records.expire(now)]:
             self._step(reader, now)
 
     def give_up(self) -> None:
@@ -359,20 +362,20 @@ class PendingReads:
 
     def deadline(self) -> float:
         """When ``on_tick`` has something to do, or earlier; ``inf`` where no reader waits."""
-        return min(self._unproved.deadline, self._for_news.deadline)
+        return min(self._unproved.deadline, self._for_records.deadline)
 
     def on_source_closed(self, source: int) -> None:
-        """Nobody waits at the other end of this link any more."""
+        """Forget the requests that came over a link, which is closed."""
         self._unproved.drop(source)
-        self._for_news.drop(source)
+        self._for_records.drop(source)
 
     def resign(self, code: str, message: str) -> None:
         """The role ends: readers go elsewhere."""
-        for reader in [*self._unproved.take_all(), *self._for_news.take_all()]:
+        for reader in [*self._unproved.take_all(), *self._for_records.take_all()]:
             self._effects.answer(reader.source, reader.id, refuse(code, message))
 
 
-def _isolation_refusal(ask: Read | ListOffset) -> TidelogError | None:
+def _refuse_isolation(ask: Read | ListOffset) -> TidelogError | None:
     if ask.isolation in ISOLATIONS:
         return None
     return refuse("MALFORMED", f"isolation is one of {', '.join(ISOLATIONS)}, not {ask.isolation!r}")

@@ -1,23 +1,23 @@
-"""What the data directory says of itself: whose it is, which lives it has seen, whether all that was written is left.
+"""What the data directory says of itself: its owner, its incarnations, and whether all that was written is left.
 
-    meta             cluster, node, and the names of lives: the last one that was registered, then all begun since.
-                     Each process start adds one, durably, before it registers. The controller knows the name of the
-                     last registered life: a directory that does not name it was wiped, or restored from an old copy.
-                     Also some lives that were registered before, for metadata that have gone back; the newest
-                     metadata that were seen; and a bound of the producer ids in the logs
+    meta             cluster, node, and the names of incarnations: the last one that was registered, then all begun
+                     since. Each process start adds one, durably, before it registers. The controller knows the name
+                     of the last registered incarnation: a directory that does not name it was wiped, or restored from
+                     an old copy. Also some incarnations that were registered before, for metadata that have gone
+                     back; the newest metadata that were seen; and a bound of the producer ids in the logs
     meta-copy        the same again: each has a CRC, and one of them that is damaged is made again from the other
     boot             the run of the operating system since which nothing was lost
-    clean-shutdown   the life that ended in order, with everything flushed; gone, durably, before the next one writes
-                     to a log
+    clean-shutdown   the incarnation that ended in order, with everything flushed; gone, durably, before the next one
+                     writes to a log
 
-A life is *clean* when nothing that was written before it can be lost: the life before ended in order, or the
-operating system has run on since, and with it the page cache. ``boot`` is written by lives that are clean, and by
-those that are registered: what was lost before is then known. So a life which begins after a power loss and ends
-before it is registered proves nothing, and leaves no marker either.
+An incarnation is *clean* when nothing that was written before it can be lost: the incarnation before ended in order,
+or the operating system has run on since, and with it the page cache. ``boot`` is written by incarnations that are
+clean, and by those that are registered: what was lost before is then known. So an incarnation which begins after a
+power loss and ends before it is registered proves nothing, and leaves no marker either.
 
 After a failed flush the page cache is not to be trusted either: ``distrust`` removes ``boot``. That need not be
 durable: it counts only as long as the operating system runs. Where even that fails the process must not end, since
-only its silence keeps the next life from trusting what is there; a restart of the machine clears the matter.
+only its silence keeps the next incarnation from trusting what is there; a restart of the machine clears the matter.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tidelog.runtime.disk import Disk
 from tidelog.types import NodeId
 
 KEPT = 1000
-"""Most names of lives: the last registered one and the newest."""
+"""Most names of incarnations: the last registered one and the newest."""
 KEPT_OLDER = 12
-"""Most names of lives that were registered before the last one."""
+"""Most names of incarnations that were registered before the last one."""
 IDS_AHEAD = 1 << 30
 """How far the bound of producer ids is set ahead, so that it is rarely written: four minutes by the clock."""
 META, META_COPY = "meta", "meta-copy"
@@ -61,12 +61,12 @@ def _parse(data: bytes, path: str) -> _Meta:
     """Read one copy of the file. Earlier releases wrote fewer fields and no CRC. Raises ``_Damaged``."""
     try:
         stored = json.loads(data)
-        told = stored.pop("crc32c", None)
+        crc = stored.pop("crc32c", None)
         index, term = map(int, stored.get("seen", (0, 0)))
         meta = _Meta(
             str(stored["cluster"]),
             str(stored["node"]),
-            list(map(str, stored.get("lives", [""]))),  # before lives had names, the last one's was ""
+            list(map(str, stored.get("lives", [""]))),  # before incarnations had names, the last one's was ""
             list(map(str, stored.get("older", ()))),
             list(map(str, stored.get("uncertain", ()))),
             (index, term),
@@ -74,7 +74,7 @@ def _parse(data: bytes, path: str) -> _Meta:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _Damaged(f"{path} is damaged; it must name cluster, node and lives: {error!r}") from error
-    if told is not None and told != _crc(stored):
+    if crc is not None and crc != _crc(stored):
         raise _Damaged(f"{path} is damaged: its CRC is another")
     return meta
 
@@ -85,23 +85,24 @@ def _crc(fields: Mapping[str, object]) -> int:
 
 
 class Incarnations:
-    """One data directory, in one life. ``boot`` names the run of the operating system, "" where it is not known."""
+    """One data directory, in one incarnation. ``boot`` names the run of the operating system, "" where it is not
+    known."""
 
     def __init__(self, disk: Disk, directory: str, node: NodeId, cluster: str, boot: str) -> None:
         self.cluster = cluster
         """The cluster that the directory belongs to; "" while that is not known."""
         self.names: tuple[str, ...] = ()
-        """The last registered life, the lives begun since, this one last."""
+        """The last registered incarnation, the incarnations begun since, this one last."""
         self.older: tuple[str, ...] = ()
         """Lives that were registered before those, oldest first."""
         self.uncertain: tuple[str, ...] = ()
         """The same, but something that was not flushed may have been lost since."""
         self.seen = (0, 0)
-        """The newest metadata that are known to have been seen by a life before: index and Raft's term."""
+        """The newest metadata that are known to have been seen by an incarnation before: index and Raft's term."""
         self.id_bound = 0
         """No producer id in the logs is higher, as far as it was known at the last heartbeat."""
         self.clean = False
-        """Nothing that was written before this life is lost."""
+        """Nothing that was written before this incarnation is lost."""
         self.began_clean = False
         """``clean`` as it was at the beginning: all that was written can be read, though not all is flushed."""
         self.directory = directory
@@ -110,11 +111,11 @@ class Incarnations:
         self._boot = boot
         self._in_order = False
         self.distrusted = False
-        """A flush has failed in this life."""
+        """A flush has failed in this incarnation."""
 
     def begin(self, name: str) -> None:
-        """A life of that name begins. Raises ``ConfigError`` when the directory is another node's or cluster's, or
-        both copies of ``meta`` are damaged; ``OSError``."""
+        """An incarnation of that name begins. Raises ``ConfigError`` when the directory is another node's or
+        cluster's, or both copies of ``meta`` are damaged; ``OSError``."""
         self._disk.mkdir(self.directory)
         stored = self._read_meta()
         marker = self._read("clean-shutdown")
@@ -130,13 +131,14 @@ class Incarnations:
         self._add_name(stored, name)
 
     def rename(self, name: str) -> None:
-        """This life has another name from now on: the controller refuses the one it had. Raises ``OSError``."""
+        """This incarnation has another name from now on: the controller refuses the one it had. Raises
+        ``OSError``."""
         self._add_name(self.names, name)
 
     def on_registered(self, cluster: str, index: int = 0, term: int = 0) -> None:
-        """The controller knows this life now, at this index and term of the metadata: nothing before it matters any
-        more, unless the metadata go back; and what it writes is there as long as the operating system runs. Raises
-        ``OSError``."""
+        """The controller knows this incarnation now, at this index and term of the metadata: nothing before it
+        matters any more, unless the metadata go back; and what it writes is there as long as the operating system
+        runs. Raises ``OSError``."""
         if self.cluster != cluster or len(self.names) > 1 or index > self.seen[0]:
             if self.began_clean:
                 self.older = (*self.older, *self.names[:-1])[-KEPT_OLDER:]
@@ -149,7 +151,7 @@ class Incarnations:
             self._write_boot()
 
     def know_ids(self, highest: int) -> bool:
-        """A log has this producer id. Whether that is news. Raises ``OSError``."""
+        """A log has this producer id. Return whether that is higher than known. Raises ``OSError``."""
         if highest <= self.id_bound:
             return False
         self.id_bound = highest + IDS_AHEAD
@@ -157,21 +159,22 @@ class Incarnations:
         return True
 
     def end(self, all_flushed: bool) -> bool:
-        """This life ends in order, and has flushed what it wrote; ``all_flushed``: also what lives before it may not
-        have. Whether that leaves the marker. Raises ``OSError``."""
+        """This incarnation ends in order, and has flushed what it wrote; ``all_flushed``: also what incarnations
+        before it may not have. Whether that leaves the marker. Raises ``OSError``."""
         if not self.clean or not (all_flushed or self._in_order):
             return False
         self._disk.write_atomic(self._path("clean-shutdown"), self.names[-1].encode())
         return True
 
     def distrust(self) -> None:
-        """A flush has failed: the next life must not be clean. Raises ``OSError``: then this one must not end yet."""
+        """A flush has failed: the next incarnation must not be clean. Raises ``OSError``: then this one must not end
+        yet."""
         self.distrusted, self.clean = True, False
         if self._read("boot") is not None:
             self._disk.unlink(self._path("boot"))
 
     def _read_meta(self) -> list[str]:
-        """The names of lives; none in a new directory. Raises ``ConfigError``."""
+        """The names of incarnations; none in a new directory. Raises ``ConfigError``."""
         damaged: ConfigError | None = None
         for name in (META, META_COPY):
             data = self._read(name)

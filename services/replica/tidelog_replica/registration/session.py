@@ -1,10 +1,10 @@
-"""This server's life at the controller: registration, broker epoch, heartbeats.
+"""This server's session with the controller: registration, broker epoch, heartbeats.
 
-    new          nothing is answered yet: serves nobody, ignores all metadata
+    new          nothing is answered yet: serves no request, ignores all metadata
     registered   has a broker epoch; heartbeats keep the session
 
-Every process start is a new life with a new broker epoch. A heartbeat answered ``FENCED_BROKER_EPOCH`` means that the
-life is over (a later one registered): the server gives up every role and begins another.
+Every process start is a new incarnation with a new broker epoch. A heartbeat answered ``FENCED_BROKER_EPOCH`` means
+that the incarnation is over (a later one registered): the server gives up every role and begins another.
 
 ``live`` says whether the session may last in the eyes of the controller, counted from when the last answered
 heartbeat was *sent*. A session that has ended in this sense has *lapsed*: the controllers are dead or out of reach.
@@ -13,9 +13,9 @@ confirm it (``assignment/leadership.py``). A successor may be elected before the
 then the old leader may answer with an old HW, and take records that it can never commit.
 
 What the data directory says of itself, and whether anything in it may be lost, goes with the registration
-(``registration/incarnations.py``). A server that registers again without having ended is the same life, and clean.
-Where a registration is refused because the controller has seen a later life of this server (an old message that was
-under way came in between), the life takes another name, or it would be refused for ever.
+(``registration/incarnations.py``). A server that registers again without having ended is the same incarnation, and
+clean. Where a registration is refused because the controller has seen a later incarnation of this server (an old
+message that was under way came in between), the incarnation takes another name, or it would be refused for ever.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from tidelog.wire.messages import FollowerLag, Heartbeat, Message, Register, Reg
 from tidelog_replica.context import NodeContext
 from tidelog_replica.registration.incarnations import Incarnations
 
-TIMER = ("session", "")
 LAGS_EVERY_S = 5.0
 """Pause between two looks at all followers and producers, which take time."""
 
@@ -45,7 +44,7 @@ class Random(Protocol):
 
 
 class BrokerSession:
-    """``on_begin(now)`` is called when a life is registered, ``on_end(reason)`` when one is over."""
+    """``on_begin(now)`` is called when an incarnation is registered, ``on_end(reason)`` when one is over."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class BrokerSession:
         self.registered = False
         self.broker_epoch = -1
         self.index = -1
-        """Metadata older than this Raft index is from before this life."""
+        """Metadata older than this Raft index is from before this incarnation."""
         self._node = context.node
         self._url = url
         self._rack = rack
@@ -80,9 +79,9 @@ class BrokerSession:
         self._beating = False
         self._watching = False
         self._refused = False
-        """An operator has to do something before this server is registered, and was told so."""
+        """Whether a refusal that an operator has to mend was logged."""
         self.lags: Callable[[float], tuple[FollowerLag, ...]] = lambda now: ()
-        """How the followers lag, to be told with heartbeats."""
+        """How the followers lag, which heartbeats report."""
         self._lags_due = -inf
         self.seen: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """The newest metadata that are known here: index and Raft's term."""
@@ -90,7 +89,7 @@ class BrokerSession:
         """The highest producer id in the logs that are open."""
 
     def start(self, now: float) -> None:
-        """Begin a life. Raises ``ConfigError`` when the data directory is not this node's."""
+        """Begin an incarnation. Raises ``ConfigError`` when the data directory is not this node's."""
         self._incarnations.begin(self._new_name())
         self._register(now)
 
@@ -99,7 +98,7 @@ class BrokerSession:
 
     @property
     def began_clean(self) -> bool:
-        """All that was written before this life can be read."""
+        """All that was written before this incarnation can be read."""
         return self._incarnations.began_clean
 
     def live(self, now: float) -> bool:
@@ -130,24 +129,20 @@ class BrokerSession:
 
     def on_tick(self, now: float) -> None:
         """Heartbeats, and registrations that are tried again."""
-        if self._due is None or now < self._due:
-            return
-        self._due = None
-        if self.registered:
-            self._heartbeat(now)
-            if not self._watching:
-                self._watch()
-            self._due = now + self._settings.heartbeat_s
-        else:
-            self._register(now)
-
-    def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do."""
-        return self._due
+        if self._due is not None and self._due <= now:
+            self._due = None
+            if self.registered:
+                self._heartbeat(now)
+                if not self._watching:
+                    self._watch()
+                self._due = now + self._settings.heartbeat_s
+            else:
+                self._register(now)
+        self._timers.set(self, self._due)
 
     def _wake_at(self, due: float) -> None:
         self._due = due
-        self._timers.set(TIMER, due)
+        self._timers.set(self, due)
 
     # --- calls -------------------------------------------------------------------------------------------
 
@@ -181,7 +176,7 @@ class BrokerSession:
             if isinstance(answer, TidelogError) and answer.code == "WRONG_CLUSTER":
                 raise ConfigError(f"{self._incarnations.directory}: {answer.message}")
             self._wake_at(now + self._settings.controller_retry_s * (0.5 + self._rng.random()))
-            self._tell_refusal(answer)
+            self._report_refusal(answer)
             if isinstance(answer, TidelogError) and answer.code == "FENCED_BROKER_EPOCH":
                 self._on_disk(lambda: self._incarnations.rename(self._new_name()))
             return
@@ -205,8 +200,8 @@ class BrokerSession:
         self._watch()
         self._on_begin(now)
 
-    def _tell_refusal(self, answer: Message | TidelogError) -> None:
-        """Say it once that another process has this server's name, or that the metadata have gone back."""
+    def _report_refusal(self, answer: Message | TidelogError) -> None:
+        """Log, one time, that another process has this server's name, or that the metadata have gone back."""
         in_use = isinstance(answer, TidelogError) and answer.code in ("NODE_IN_USE", "METADATA_WENT_BACK")
         if in_use and not self._refused and isinstance(answer, TidelogError):
             self._effects.event("registration_refused", reason=answer.message)
@@ -255,7 +250,7 @@ class BrokerSession:
                 self.resumed_at = now
             self._ends_at = max(self._ends_at, sent + self._timeout_s)
         elif answer.code == "METADATA_WENT_BACK":
-            self._tell_refusal(answer)
+            self._report_refusal(answer)
         elif answer.code == "FENCED_BROKER_EPOCH":
             self.registered = False
             self._effects.event("life_ended", broker_epoch=self.broker_epoch)

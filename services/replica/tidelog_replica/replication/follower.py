@@ -7,7 +7,7 @@ Every new leader epoch begins with the dialogue (an empty epoch cache has nothin
 for its latest epoch; the leader answers the largest epoch that it knows at or below the one asked, and where that
 ends. If the follower knows that epoch too, both logs agree up to the smaller of the two ends, and the rest is cut.
 If not, everything of its own above it is wrong, and it asks again for the next older epoch of its own (KIP-279: an
-answer without an epoch would leave a diverged batch). The log is cut once, when the answer is known; each round
+answer without an epoch would leave a diverged batch). The log is cut when the answer is known; each round
 asks for an older epoch, so there are at most as many rounds as epochs. No answer means waiting: the high watermark
 is never a reason to truncate (KIP-101).
 
@@ -15,21 +15,21 @@ A fetch answer may say the same ("diverging epoch"), for logs that part ways lat
 
 Freshness, for readers who bound it. The follower asks its leader at its own time ``s``, by a fetch or for the
 latest offset; the leader takes it up at some moment ``m`` >= ``s`` and answers a high watermark ``h`` and how long
-before ``m`` its leadership was last proved, ``c``. Until ``m - c`` nobody else committed anything, and what it had
-committed itself lies below ``h``; so does, since ``s - c`` <= ``m - c``, everything that anybody committed until
+before ``m`` its leadership was last proved, ``c``. Until ``m - c`` no other replica committed anything, and what it
+had committed itself lies below ``h``; so does, since ``s - c`` <= ``m - c``, everything that anybody committed until
 ``s - c``. When the own HW has reached ``h``, nothing committed until ``s - c`` is missing here: that is
 ``confirmed_at``. Each of the two times is measured by one clock, so clocks need not agree, only run at the same rate.
 An answer whose HW is not reached yet is kept until it is; later ones are passed over meanwhile, so that one is
 reached at last.
 
 What lies below the HW is committed, and is cut only where the topic's settings allow that it gets lost: after an
-unclean election, by a replica whose log knows no epoch from that election's on (who does has agreed with its line,
-and can be asked for nothing more); or under commit rule ``leader``, where copies may lag. Then the HW goes back to
-where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4). A log that had lost
-its committed end by itself has nothing to cut there; what the leader's lacks of that is where its line begins, at
-``unclean_epoch``, or where the fetches come to its end (``loss``). Where a cut may be asked for, the HW that this
-replica enters the leader epoch with may be that of a line which is lost: readers get nothing (``agrees``) until a
-fetch has shown that the log is the beginning of the leader's.
+unclean election, by a replica whose log knows no epoch from that election's on (a log that knows one has agreed with
+its history, and can be asked for nothing more); or under commit rule ``leader``, where copies may lag. Then the HW
+goes back to where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4). A log
+that had lost its committed end by itself has nothing to cut there; what the leader's lacks of that is where its
+history begins, at ``unclean_epoch``, or where the fetches come to its end (``loss``). Where a cut may be asked for,
+the HW that this replica enters the leader epoch with may be that of a history which is lost: readers get nothing
+(``agrees``) until a fetch has shown that the log is the beginning of the leader's.
 
 Invariants: the HW is at most the log end and goes back in such a loss only; a batch is taken only at the log end, in
 the expected leader epoch.
@@ -45,12 +45,12 @@ from tidelog.batch.format import BatchHeader
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId
 
-from tidelog_replica.replication.leader_epochs import LeaderEpochCache, epoch_refusal
+from tidelog_replica.replication.leader_epochs import LeaderEpochCache, refuse_leader_epoch
 
 
 @dataclass(slots=True)
 class FollowerState:
-    """Decides with offsets; the log belongs to the caller, who passes its epoch cache and bounds."""
+    """Decides with offsets. The log belongs to the caller, which passes its epoch cache and bounds."""
 
     leader: NodeId
     leader_epoch: int
@@ -60,51 +60,56 @@ class FollowerState:
     confirmed_at: float = -inf
     """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
     asked_at: float = -inf
-    """Somebody waits for ``confirmed_at`` to reach this."""
+    """A request waits for ``confirmed_at`` to reach this."""
     unclean_epoch: int = -1
     """Leader epoch that the last unclean election began; -1: there was none."""
     commit_rule: str = "isr"
-    once: int = 0
-    """The HW as it was once, above the log end where the log has lost what lies between."""
+    highest_committed: int = 0
+    """The highest committed offset, above the log end where the log has lost what lies between."""
     agreed: bool = False
     """The last fetch has shown that the own log is the beginning of the leader's."""
-    _may_part: bool = False
+    _may_diverge: bool = False
     """What lay below the HW when this leader epoch was entered may be lost."""
-    _line: int = -1
-    """Leader epoch that begins the line on which that may be missing; -1: none may be."""
+    _lossy_epoch: int = -1
+    """Leader epoch that begins the history in which that may be missing; -1: none may be."""
     _proof: tuple[int, float] | None = None
     """What ``confirmed_at`` becomes (second) when the HW reaches an offset (first)."""
 
     @property
     def knows_end(self) -> bool:
-        """The HW may be told: readers of a follower know that it may be behind."""
+        """Whether readers may see the HW. Always, since readers of a follower know that it may be behind."""
         return True
 
     @property
     def agrees(self) -> bool:
         """Whether this log is known to match the leader's up to the high watermark."""
-        return self.agreed or not self._may_part
+        return self.agreed or not self._may_diverge
 
-    def refusal(self, leader_epoch: int) -> TidelogError | None:
-        """Whether a request that names this leader epoch may be served; -1 names none."""
-        return epoch_refusal(leader_epoch, self.leader_epoch, self.leader)
+    def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
+        """Return why a request that names this leader epoch is not served; -1 names none."""
+        return refuse_leader_epoch(leader_epoch, self.leader_epoch, self.leader)
 
     def begin(self, epochs: LeaderEpochCache) -> None:
         """Enter the leader epoch."""
         latest = epochs.latest()
         self.asking = latest if latest >= 0 else None
-        self._may_part = self.may_lose(latest)
-        if self._may_part:
-            self._line = max(self.unclean_epoch, latest + 1)
+        self._may_diverge = self.may_lose(latest)
+        if self._may_diverge:
+            self._lossy_epoch = max(self.unclean_epoch, latest + 1)
 
     def loss(self, epochs: LeaderEpochCache, log_end: int, *, is_all: bool) -> tuple[int, int] | None:
-        """What was committed once and the leader does not have, where the log had lost it by itself. To be asked when
-        a fetch has shown that the log is the beginning of the leader's, or with ``is_all`` all of it; told once."""
-        start = next((start for epoch, start in epochs.entries if epoch >= self._line), log_end if is_all else None)
-        if self._line < 0 or start is None:
+        """Return the range that was committed and that the leader does not have, where the log had lost it by itself.
+        To be asked when a fetch has shown that the log is the beginning of the leader's, or with ``is_all`` all of
+        it. Returned one time."""
+        if self._lossy_epoch < 0:
             return None
-        self._line = -1
-        return (start, self.once) if start < self.once else None
+        start = next(
+            (start for epoch, start in epochs.entries if epoch >= self._lossy_epoch), log_end if is_all else None
+        )
+        if start is None:
+            return None
+        self._lossy_epoch = -1
+        return (start, self.highest_committed) if start < self.highest_committed else None
 
     def on_epoch_end(
         self, asked: int, epoch: int, end: int, epochs: LeaderEpochCache, log_start: int, log_end: int
@@ -131,11 +136,11 @@ class FollowerState:
 
     def on_loss(self, end: int) -> None:
         """What was committed from ``end`` on is lost."""
-        self.high_watermark, self.confirmed_at, self._proof, self._line = end, -inf, None, -1
+        self.high_watermark, self.confirmed_at, self._proof, self._lossy_epoch = end, -inf, None, -1
 
     def start_over(self, start: int) -> None:
         """The own log is empty now and begins at ``start``: so far the leader has committed at least. What else is
-        committed it tells again."""
+        committed the leader says again."""
         self.high_watermark, self.agreed, self.confirmed_at, self._proof = start, False, -inf, None
 
     def on_high_watermark(self, leader_high_watermark: int, log_end: int) -> bool:
@@ -161,7 +166,7 @@ class FollowerState:
         return self.confirmed_at
 
     def ask_confirmation(self, now: float) -> None:
-        """Somebody waits for ``confirmed_at`` to reach ``now``."""
+        """A request waits for ``confirmed_at`` to reach ``now``."""
         self.asked_at = now
 
     @property

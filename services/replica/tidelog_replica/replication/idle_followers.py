@@ -1,20 +1,20 @@
-"""Which followers do not know all yet, per partition that is led here: what an idle follower has to ask for again.
+"""Idle followers that may have missed an update of the high watermark or the log start, by partition.
 
-A follower that has everything asks no more; it is notified. Notices may get lost, and nobody is notified of a HW or
-a log start that has moved. So once per ``replica_max_idle_wait_s`` and leader server the follower asks, with whatever
-fetch there is, which of its partitions it must ask for: one small message, however many partitions idle.
+A follower that has everything asks no more; it is notified. Notices may get lost, and a follower is not notified of a
+HW or a log start that has moved. So every ``replica_max_idle_wait_s`` the follower asks each leader server, with
+whatever fetch there is, which of its partitions it must ask for: one small message, however many partitions idle.
 
     settled   the follower waits at the log end, and has shown a stamp (``replication/read_index.py``) that is
               greater than those of all messages before HW and log start became what they are
     unaware   any other follower of a partition that is led here; or that was, and is offline now: its followers are
               to learn that soon, and report it
 
-Why nothing is missed. A follower asks for a partition again until an answer has come that told nothing new; a call
+Why nothing is missed. A follower asks for a partition again until an answer has come with nothing new; a call
 without answer counts for nothing, and when its link breaks all is asked for over another. What changes after the
 leader has dealt with that last question makes the follower unaware, by a stamp that the question cannot have shown;
 nor can a late copy of it. It is settled again when a later question shows that a later message has come.
 
-The price: after the last record of a burst each follower asks twice more, once to be told the HW and once to show it.
+The price: after the last record of a burst each follower asks twice more: first to learn the HW, then to show it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ class IdleFollowers:
 
     def update(self, key: TopicPartition, core: LeaderState) -> None:
         """Record which followers of a partition that is led here are unaware."""
-        unaware = core.unaware
-        for node in core.followers:
-            if node in unaware:
+        for node, progress in core.followers.items():
+            if progress.waiting is None or progress.shown <= core.aware_after:
                 self._unaware.setdefault(node, {})[key] = None
             elif (keys := self._unaware.get(node)) is not None:
                 keys.pop(key, None)

@@ -8,18 +8,19 @@
 Each is proposed when nothing before it is due. Under commit rule ``quorum`` one learner joins, or one replica goes,
 at a time: any majority before then meets any majority after. That alone lets two steps lose what no majority between
 them had, so a replica goes only when a majority of the present replicas has all that is committed, the start of this
-leader epoch included: what every step of Raft shows by committing its own entry (dissertation, 4.1). Who joins has it
-all itself.
+leader epoch included: what every step of Raft shows by committing its own entry (dissertation, 4.1). A replica that
+joins has all of it.
 
-For whom the high watermark waits though it is not in the ISR yet.
+Catch-up barrier: followers that the high watermark waits for though they are not in the ISR yet.
 
-Who joins has reached the HW (``leader.py``). A leader that is alone in its ISR commits what it has flushed itself;
-under a steady load that is always a round trip ahead of what a fetch can show, and nobody would ever join. So the HW
-waits for a follower that *keeps up*: all that was in the log ``PATIENCE`` of ``max_lag_s`` ago it has. Its next fetch
-shows that it has reached the HW, and it is proposed. Where it falls silent instead, or behind, nobody waits longer.
+A follower that joins has reached the HW (``leader.py``). A leader that is alone in its ISR commits what it has
+flushed itself; under a steady load that is always a round trip ahead of what a fetch can show, and none would ever
+join. So the HW waits for a follower that *keeps up*: all that was in the log ``PATIENCE`` of ``max_lag_s`` ago it
+has. Its next fetch shows that it has reached the HW, and it is proposed. Where it falls silent instead, or behind,
+the HW waits no longer.
 
-With commit rule ``leader`` a copy may lag: who keeps up joins at once. With ``quorum`` nobody is waited for: the HW
-is no further than a majority is, whom a follower overtakes as often as not.
+With commit rule ``leader`` a copy may lag: a follower that keeps up joins at once. With ``quorum`` the HW waits for
+no follower: it is no further than a majority is, which a follower overtakes as often as not.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ PATIENCE = 0.1
 
 
 class CatchUpBarrier:
-    """Who keeps up, and until when that is known (seconds)."""
+    """Followers that keep up, and until when that is known (seconds)."""
 
     def __init__(self) -> None:
         self._until: dict[NodeId, float] = {}
@@ -71,16 +72,16 @@ class CatchUpBarrier:
             self._until.pop(node, None)
 
     def forget(self, nodes: Sequence[NodeId]) -> None:
-        """These are counted now."""
+        """Forget followers that the ISR counts now."""
         for node in nodes:
             self._until.pop(node, None)
 
     def clear(self) -> None:
-        """Nobody is known to keep up."""
+        """Forget all followers."""
         self._until.clear()
 
     def expire(self, now: float) -> bool:
-        """Forget who has not kept up; whether there was one."""
+        """Forget followers that have not kept up. Return whether there was one."""
         late = [node for node, until in self._until.items() if until <= now]
         for node in late:
             del self._until[node]

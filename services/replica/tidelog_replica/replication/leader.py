@@ -1,4 +1,4 @@
-"""A leader's side of replication, per partition and leader epoch: what is committed, and who is in sync.
+"""A leader's side of replication, per partition and leader epoch: what is committed, and which replicas are in sync.
 
 Everything below the high watermark (HW) is committed. The HW never goes back, and stands still while the committed
 ISR is smaller than ``min_insync_replicas``. By the topic's commit rule it is the largest offset that is durable on
@@ -7,7 +7,7 @@ ISR is smaller than ``min_insync_replicas``. By the topic's commit rule it is th
     leader   the leader
     quorum   a majority of the replicas, counting members of the committed ISR only (their promises hold), once that
              is past the start of this leader epoch (Raft 5.4.2; a control batch stands there, so it gets there).
-             A slow replica delays nobody, so the ISR never shrinks here
+             A slow replica delays no commit, so the ISR never shrinks here
 
 The *maximal ISR* is the ISR that the controller committed plus every member of the proposal in flight (KIP-497): the
 controller may have committed an addition that the leader has not heard of, and may elect the added one. So an
@@ -18,16 +18,16 @@ refusing answer clears it: a delayed copy could still be committed.
 A follower counts for nothing until it has fetched in this leader epoch, and again when it has left the ISR, perhaps
 because what it had is lost; what counts is its *flushed* end.
 
-    in sync    not overdue (``progress.py``); judged by the leader's own timer, also when nobody fetches
+    in sync    not overdue (``progress.py``); judged by the leader's own timer, also when no follower fetches
     may join   fetched in this epoch and since it left the ISR, durable at or past the HW *and* the start of this
                epoch, in the broker epoch that the metadata knows, not fenced (with the HW alone, three leader changes
                lose data); the HW waits for one that keeps up (``replication/isr.py``)
 
-While the leader's own disk stalls (``stalled``) nobody is removed: leadership is handed over first (KIP-501).
+While the leader's own disk stalls (``stalled``) no member is removed: leadership is handed over first (KIP-501).
 A *learner* is a follower like the others, but in no ISR and no rule.
 
 A new leader's HW may be below the true one until it reaches the start of its epoch (``knows_end``): until then
-nothing above it is told to readers, so that they never see the end of the log go back (KIP-207).
+nothing above it is shown to readers, so that they never see the end of the log go back (KIP-207).
 
 Linearizable reads: ``confirmed_at`` is the latest time such that everything committed anywhere until then lies below
 the HW; ``ask_confirmation(now)`` has it brought up to ``now`` (``replication/read_index.py`` has the proof). Every
@@ -47,7 +47,7 @@ from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
 from tidelog_replica.replication.isr import CatchUpBarrier, Proposal, joiners, propose
-from tidelog_replica.replication.leader_epochs import epoch_refusal
+from tidelog_replica.replication.leader_epochs import refuse_leader_epoch
 from tidelog_replica.replication.progress import FollowerProgress, IdleFollower
 from tidelog_replica.replication.read_index import ReadIndex
 
@@ -94,11 +94,13 @@ class LeaderState:
         self._rule = commit_rule
         self._read_index = ReadIndex(patience_s, retry_s)
         self._alone_at = -math.inf
-        """When this leader, without controllers, last found that it knows of nobody else who could be elected."""
+        """When this leader, without controllers, last found that it knows of no other replica that could be
+        elected."""
         self._joining = CatchUpBarrier()
         self._notices: list[IdleFollower] = []
-        self._news_after_round = self._read_index.last_stamp
-        """Messages with greater stamps tell HW and log start as they are."""
+        self.aware_after = self._read_index.last_stamp
+        """Every message with a greater stamp names HW and log start as they are. A follower that has shown such a
+        stamp and idles at the log end is aware of both."""
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
         self._max_lag_records = max_lag_records
@@ -189,21 +191,22 @@ class LeaderState:
 
     @property
     def can_be_spared(self) -> bool:
-        """Commit rule ``quorum``: the others are a majority, and ask; who has no room for an answer does not."""
+        """Commit rule ``quorum``: the others are a majority, and fetch. A server whose disk is full does not
+        fetch."""
         return sum(p.broker_epoch >= 0 for n, p in self.followers.items() if n in self.isr) >= self._majority
 
-    def refusal(self, leader_epoch: int) -> TidelogError | None:
-        """Whether a request that names this leader epoch may be served; -1 names none."""
-        return epoch_refusal(leader_epoch, self.leader_epoch, self.node)
+    def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
+        """Return why a request that names this leader epoch is not served; -1 names none."""
+        return refuse_leader_epoch(leader_epoch, self.leader_epoch, self.node)
 
-    def follower_refusal(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> TidelogError | None:
-        """Whether a fetch or epoch request of ``node`` in that life may be served."""
+    def refuse_follower(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> TidelogError | None:
+        """Return why a fetch or epoch request of that incarnation of ``node`` is not served; None if it is."""
         progress = self.followers.get(node)
         if progress is None:
             return refuse("NOT_REPLICA", f"{node} is no follower of this partition")
         if broker_epoch < progress.broker_epoch:
             return refuse("FENCED_BROKER_EPOCH", f"{node} has fetched in broker epoch {progress.broker_epoch}")
-        return self.refusal(leader_epoch)
+        return self.refuse_epoch(leader_epoch)
 
     # --- the log moves -----------------------------------------------------------------------------------
 
@@ -225,8 +228,8 @@ class LeaderState:
         in this leader epoch."""
         self._read_index.on_fetch(node, stamp)
         progress = self.followers[node]
-        told = durable if stamp > progress.forgotten_at else -1
-        progress.on_fetch(broker_epoch, told, self._log_end, self._max_lag_records, now, stamp)
+        counted = durable if stamp > progress.forgotten_at else -1
+        progress.on_fetch(broker_epoch, counted, self._log_end, self._max_lag_records, now, stamp)
         if node in self._counted:
             self._advance()
         elif node in self.replicas or node in self._joiners:
@@ -237,7 +240,7 @@ class LeaderState:
 
     def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
         """The follower has all there is: notify it over ``source`` when something comes, with ``readers`` also when
-        the HW moves; or at once, where its fetch was sent too early to count, or to confirm what somebody waits
+        the HW moves; or at once, where its fetch was sent too early to count, or to confirm what a request waits
         for."""
         progress, read_index = self.followers[node], self._read_index
         progress.wait(source, self._log_end, self.high_watermark if readers else math.inf)
@@ -249,16 +252,9 @@ class LeaderState:
         if asked or progress.durable < 0 <= progress.forgotten_at:
             self._notify(node)
 
-    def on_news(self) -> None:
-        """HW or log start are others than every message before has told."""
-        self._news_after_round = self._read_index.last_stamp
-
-    @property
-    def unaware(self) -> list[NodeId]:
-        """The followers that may not know HW and log start as they are. All others idle at the log end, and have
-        shown that they know them."""
-        known = self._news_after_round
-        return [node for node, one in self.followers.items() if one.waiting is None or one.shown <= known]
+    def on_unannounced(self) -> None:
+        """HW or log start have moved: no message before names them as they are."""
+        self.aware_after = self._read_index.last_stamp
 
     def _notify(self, node: NodeId) -> None:
         progress = self.followers[node]
@@ -267,7 +263,7 @@ class LeaderState:
             progress.waiting = None
 
     def take_notices(self) -> list[IdleFollower]:
-        """The followers to be notified now, each once."""
+        """Return the followers to be notified now, each one time."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -283,9 +279,9 @@ class LeaderState:
             end = min((end, *map(self._durable_of, joining)))
         if end > self.high_watermark:
             self.high_watermark = end
-            self.on_news()
+            self.on_unannounced()
             for node, progress in self.followers.items():
-                if progress.told < end:
+                if progress.notify_above < end:
                     self._notify(node)
 
     def _committed_end(self) -> int:
@@ -293,7 +289,11 @@ class LeaderState:
         if self._rule == "leader":
             return self._durable
         if self._rule == "isr":
-            return min(map(self._durable_of, self._counted))
+            end = self._durable
+            for node in self._counted:
+                if node != self.node:
+                    end = min(end, self.followers[node].durable)
+            return end
         end = sorted(map(self._durable_of, self.isr))[-self._majority]
         return end if end > self.epoch_start else 0
 
@@ -359,7 +359,7 @@ class LeaderState:
             self._notify(node)
 
     def ask_confirmation(self, now: float) -> None:
-        """Somebody waits for ``confirmed_at`` to reach ``now``. (Also one that comes to nothing is asked once.)"""
+        """A request waits for ``confirmed_at`` to reach ``now``. (Followers are asked at least one time.)"""
         self._read_index.ask(now, alone=not self.needs_voters)
         for node in self._witnesses:
             self._notify(node)
@@ -379,8 +379,9 @@ class LeaderState:
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
     def on_state(self, state: PartitionState, now: float) -> None:
-        """The controller's newer state of the same leader epoch. It settles the proposal in flight. Who is outside
-        the ISR may be on its way out, or have lost what it had: it joins when it has asked again, and is told to."""
+        """The controller's newer state of the same leader epoch. It settles the proposal in flight. A follower
+        outside the ISR may be on its way out, or have lost what it had: it joins when it has fetched again, and is
+        notified to do so."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self._take(state)
         self._update_followers(state, now)
@@ -395,7 +396,7 @@ class LeaderState:
 
     def on_elr(self, eligible: tuple[NodeId, ...]) -> None:
         """Learn which replicas outside the ISR may lead next, in a state whose epoch is known already. The answer to
-        an ISR proposal does not tell that."""
+        an ISR proposal does not name them."""
         self.eligible = eligible
         self._update_voters()
 
@@ -410,10 +411,10 @@ class LeaderState:
         due = self._joining.deadline()
         if self.proposal is not None:
             due = due if self._retry_at is None else min(due, self._retry_at)
-        else:
+        elif not self.stalled and self._rule != "quorum":
             for node in self.isr:
-                if node != self.node and (overdue_at := self._overdue_at(node)) < due:
-                    due = overdue_at
+                if node != self.node:
+                    due = min(due, self.followers[node].overdue_at(self._max_lag_s, self._max_lag_records))
         if (
             self._read_index.call_at is not None
             and (ask_at := self._read_index.deadline(self._confirmed_since())) is not None
@@ -475,8 +476,8 @@ class LeaderState:
 
     def _broker_epoch_of(self, node: NodeId) -> int:
         server = self._servers.get(node)
-        life = server.broker_epoch if server is not None else 0
-        return self._broker_epoch if node == self.node else life
+        known = server.broker_epoch if server is not None else 0
+        return self._broker_epoch if node == self.node else known
 
     def _count(self) -> None:
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)

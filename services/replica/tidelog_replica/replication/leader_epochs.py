@@ -33,7 +33,7 @@ ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 class LeaderEpochCache:
     """Entries (epoch, start offset), oldest first. A method never raises but for our own bugs. ``seed`` begins the
-    CRCs of the file: it tells one log's file from another's."""
+    CRCs of the file: it distinguishes one log's file from another's."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = (), seed: int = 0) -> None:
         self._seed = seed
@@ -140,8 +140,8 @@ class LeaderEpochCache:
         return cache, bytes(data[cache.position(0) :]) == cache.last_bytes(0)
 
 
-def epoch_refusal(asked: int, own: int, leader: NodeId) -> TidelogError | None:
-    """Whether a request that names the leader epoch ``asked`` may be served in ``own``; -1 names none."""
+def refuse_leader_epoch(asked: int, own: int, leader: NodeId) -> TidelogError | None:
+    """Return why a request that names the leader epoch ``asked`` is not served in ``own``; -1 names none."""
     if asked in (own, -1):
         return None
     code = "FENCED_LEADER_EPOCH" if asked < own else "UNKNOWN_LEADER_EPOCH"

@@ -16,7 +16,7 @@ Edge = tuple[int, bytes]
 """The last end of a batch at or below an offset, and the hash chain of the log up to there."""
 
 
-def why_kept(
+def reason_to_keep(
     node: NodeId, state: PartitionState, majority: Collection[NodeId], min_insync_replicas: int
 ) -> str | None:
     """Why the odd copy on ``node`` must not be given up now; None if it may be. Without it the ISR must hold the

@@ -3,7 +3,7 @@
 A producer numbers its records per (producer id, producer epoch) from 0; a batch carries the first number. The state
 is a function of the log alone (batch headers in order), so leader and follower hold the same, it survives a failover,
 and it is rebuilt after a restart and after a truncation. Where the log no longer begins at 0, what the lost headers
-told is kept as a snapshot (``to_bytes``), which goes to a copy that begins there too. It covers uncommitted batches
+said is kept as a snapshot (``to_bytes``), which goes to a copy that begins there too. It covers uncommitted batches
 too: a copy of one must not be appended either; it is acked when the original is committed.
 
 A copy is the same bytes of the same kind. The state has the CRC-32C of each remembered batch, which covers all of
@@ -29,13 +29,13 @@ is still on its way, or its state was lost with a truncated log; appending would
 The producer starts over with a new epoch. Sequences are 32 bits wide and wrap around (KIP-98).
 
 The marker of a transaction begins the producer's next epoch (KIP-890): a batch of that transaction which comes late
-is fenced, and nobody can take it for one of the next.
+is fenced, and it cannot be taken for one of the next.
 
 The *window*: as many batches are remembered as a producer may have in flight on one partition. A batch that may
 be sent again is never pushed out: the leader refuses a batch that would push out one that was not acked yet
 (``would_push_out``), and the gateway refuses the batch before.
 
-At most ``MAX_PRODUCERS`` are remembered. A producer id tells the *share* that it belongs to, and the cluster gives
+At most ``MAX_PRODUCERS`` are remembered. A producer id names the *share* that it belongs to, and the cluster gives
 all ids of a principal from one share (``tidelog.types.share_of``). One producer more than the maximum makes the
 oldest of the largest share forgotten. So a principal that takes id after id loses its own producers, and a share that
 has at most ``MAX_PRODUCERS`` / (shares in use) never loses a producer to another share. This is a function of the log

@@ -40,7 +40,7 @@ class FollowerProgress:
     """Once durable up to here, it was caught up at ``mark_time``."""
     mark_time: float
     broker_epoch: int = -1
-    """Life in which it fetched; -1: it has not fetched in this leader epoch."""
+    """Incarnation in which it fetched; -1: it has not fetched in this leader epoch."""
     durable: int = -1
     level: bool = False
     """It has everything, and nothing was appended since."""
@@ -57,12 +57,12 @@ class FollowerProgress:
     """What ``durable`` was last, forgotten or not: for people, no rule goes by it."""
     shown: int = 0
     """The greatest stamp of a message that it has shown to have got."""
-    told: float = math.inf
-    """It also wants to know when the HW gets past this."""
+    notify_above: float = math.inf
+    """It is also to be notified when the HW gets past this."""
 
-    def wait(self, source: int, log_end: int, told: float) -> None:
-        """It idles; see ``waiting``, ``waits_at``, ``told``."""
-        self.waiting, self.waits_at, self.told = source, log_end, told
+    def wait(self, source: int, log_end: int, notify_above: float) -> None:
+        """Idle; see ``waiting``, ``waits_at``, ``notify_above``."""
+        self.waiting, self.waits_at, self.notify_above = source, log_end, notify_above
 
     def forget(self, stamp: int) -> None:
         """It is outside the ISR, and perhaps because what it had is lost: it counts for nothing until a fetch shows
@@ -72,7 +72,7 @@ class FollowerProgress:
         self.forgotten_at = stamp
 
     def is_of(self, server: ServerState | None) -> bool:
-        """It has fetched in the life that the metadata knows of its server, which is not fenced."""
+        """Whether it has fetched in the incarnation of its server that the metadata name, which is not fenced."""
         if server is None or server.fenced:
             return False
         return 0 <= self.broker_epoch == server.broker_epoch
@@ -87,8 +87,8 @@ class FollowerProgress:
     def on_fetch(
         self, broker_epoch: int, durable: int, log_end: int, max_lag_records: int, now: float, stamp: int = 0
     ) -> None:
-        """It has flushed up to ``durable``. Within one life that never goes back: what agrees with the leader of this
-        epoch is not truncated in it; an older message may only arrive late. ``stamp`` as in ``shown``."""
+        """It has flushed up to ``durable``. Within one incarnation that never goes back: what agrees with the leader
+        of this epoch is not truncated in it; an older message may only arrive late. ``stamp`` as in ``shown``."""
         self.shown = max(self.shown, stamp)
         if broker_epoch == self.broker_epoch:
             durable = max(durable, self.durable)

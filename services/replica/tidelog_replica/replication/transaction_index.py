@@ -122,8 +122,8 @@ class TransactionIndex:
         return self._aborted[first:] + [one for one in self._ended if one.end > offset and not one.committed]
 
     def without_aborted(self, batches: Sequence[Buffer], offset: int) -> list[Buffer]:
-        """The batches of a read from ``offset`` on, all below the last stable offset, as who reads what is committed
-        gets them."""
+        """The batches of a read from ``offset`` on, all below the last stable offset, as a reader of committed
+        records gets them."""
         aborted = self.aborted_from(offset)
         if not aborted:
             return list(batches)
@@ -162,19 +162,20 @@ class Standing:
 
     def __init__(self) -> None:
         self._offset = -1
-        self._since: float | None = None
+        self.since: float | None = None
+        """When it stopped; None: it is the HW. Only this class changes it."""
 
     def look(self, transactions: TransactionIndex, high_watermark: int, now: float) -> None:
-        """Something may have moved."""
-        end = high_watermark if transactions.is_idle else transactions.last_stable_offset(high_watermark)
+        """Compare the last stable offset with the HW. Needless where ``transactions`` is idle and ``since`` None."""
+        end = transactions.last_stable_offset(high_watermark)
         if end >= high_watermark:
-            self._since = None
-        elif self._since is None or end != self._offset:
-            self._offset, self._since = end, now
+            self.since = None
+        elif self.since is None or end != self._offset:
+            self._offset, self.since = end, now
 
     def age_s(self, now: float) -> float:
         """Seconds; 0 where the last stable offset is the HW."""
-        return 0.0 if self._since is None else max(0.0, now - self._since)
+        return 0.0 if self.since is None else max(0.0, now - self.since)
 
 
 def is_aborted(header: BatchHeader, aborted: Sequence[EndedTransaction]) -> bool:

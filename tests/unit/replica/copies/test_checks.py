@@ -14,7 +14,7 @@ from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import Digest, ScrubServer, ScrubStatus
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.copies.checks import AGAIN_S, MOST_TRIES
-from tidelog_replica.replication.odd_copies import why_kept
+from tidelog_replica.replication.odd_copies import reason_to_keep
 from tidelog_replica.storage.compaction import Compaction
 from tidelog_replica.storage.log import Log
 
@@ -358,10 +358,12 @@ def test_a_majority_of_the_replicas_says_what_is_right():
 
 
 def test_the_odd_copy_is_given_up_only_where_the_others_can_go_on():
-    assert why_kept("r3", STATE, ("r1", "r2"), 2) is None
-    assert "min_insync_replicas is 3" in str(why_kept("r3", STATE, ("r1", "r2"), 3))
-    assert why_kept("r1", STATE, ("r2", "r3"), 2) is None
-    assert "not one of r2, r3" in str(why_kept("r4", replace(STATE, isr=("r1", "r2", "r3", "r4")), ("r2", "r3"), 2))
+    assert reason_to_keep("r3", STATE, ("r1", "r2"), 2) is None
+    assert "min_insync_replicas is 3" in str(reason_to_keep("r3", STATE, ("r1", "r2"), 3))
+    assert reason_to_keep("r1", STATE, ("r2", "r3"), 2) is None
+    assert "not one of r2, r3" in str(
+        reason_to_keep("r4", replace(STATE, isr=("r1", "r2", "r3", "r4")), ("r2", "r3"), 2)
+    )
     four = replace(STATE, isr=("r1", "r2", "r3", "r4"))
-    assert "not one of r2, r3" in str(why_kept("r1", four, ("r2", "r3"), 2)), "r4 might lead next"
-    assert "r2 are in sync" in str(why_kept("r3", replace(STATE, isr=("r1", "r3")), ("r1", "r2"), 1))
+    assert "not one of r2, r3" in str(reason_to_keep("r1", four, ("r2", "r3"), 2)), "r4 might lead next"
+    assert "r2 are in sync" in str(reason_to_keep("r3", replace(STATE, isr=("r1", "r3")), ("r1", "r2"), 1))

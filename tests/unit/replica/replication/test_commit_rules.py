@@ -190,7 +190,7 @@ def test_a_follower_that_was_not_woken_is_not_judged_by_records() -> None:
 
 def test_learners_are_served_and_count_for_nothing() -> None:
     leader = make(isr="r1 r2", replicas="r1 r2", learners="r4")
-    assert leader.follower_refusal("r4", 4, 2) is None
+    assert leader.refuse_follower("r4", 4, 2) is None
     append(leader, 10)
     fetch(leader, "r4", 3)
     fetch(leader, "r2", 10)
@@ -223,7 +223,7 @@ def test_learners_come_and_go_with_the_state_and_a_promoted_one_joins_when_it_as
     assert leader.proposal is not None
     assert [member.node for member in leader.proposal.isr] == ["r1", "r2", "r4"]
     leader.on_state(state("r1 r2", replicas="r1 r2", epoch=7), 3.0)
-    refusal = leader.follower_refusal("r4", 4, 2)
+    refusal = leader.refuse_follower("r4", 4, 2)
     assert refusal is not None and refusal.code == "NOT_REPLICA"
 
 

@@ -131,10 +131,16 @@ def test_E9_a_follower_is_as_fresh_as_a_proof_says_when_it_has_reached_the_hw_of
     ("follower", "after", "lost"),
     [
         pytest.param(
-            FollowerState("r1", 3, 10, commit_rule="leader", once=10), [(1, 0), (3, 6)], (6, 10), id="rule leader"
+            FollowerState("r1", 3, 10, commit_rule="leader", highest_committed=10),
+            [(1, 0), (3, 6)],
+            (6, 10),
+            id="rule leader",
         ),
         pytest.param(
-            FollowerState("r1", 8, 10, unclean_epoch=7, once=10), [(1, 0), (4, 5), (7, 6)], (6, 10), id="unclean"
+            FollowerState("r1", 8, 10, unclean_epoch=7, highest_committed=10),
+            [(1, 0), (4, 5), (7, 6)],
+            (6, 10),
+            id="unclean",
         ),
     ],
 )

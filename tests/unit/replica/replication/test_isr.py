@@ -120,7 +120,7 @@ def test_a_cancelled_learner_counts_no_more_when_the_state_says_so() -> None:
     fetch(core, "r4")
     core.on_state(state("r1 r2 r3", epoch=6), 2.0)
     assert (proposed(core), core.maximal_isr) == (("", ()), ("r1", "r2", "r3"))
-    assert core.follower_refusal("r4", 1, 2) is not None
+    assert core.refuse_follower("r4", 1, 2) is not None
 
 
 def test_with_quorum_a_leader_that_is_to_be_succeeded_needs_the_successors_word_that_nobody_else_leads() -> None:

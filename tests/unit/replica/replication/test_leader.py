@@ -177,7 +177,7 @@ def test_B5_a_fetch_of_an_earlier_life_lets_nobody_join() -> None:
     leader.on_fetch("r3", 30, 0, 0.2)
     assert leader.proposal is not None
     assert leader.proposal.isr[-1] == IsrMember("r3", 30)
-    refusal = leader.follower_refusal("r3", 3, 2)
+    refusal = leader.refuse_follower("r3", 3, 2)
     assert refusal is not None and refusal.code == "FENCED_BROKER_EPOCH"
 
 
@@ -252,9 +252,9 @@ def test_idle_followers_are_notified_once() -> None:
 
 def test_requests_name_the_leader_epoch() -> None:
     leader = make()
-    codes = [refusal and refusal.code for refusal in map(leader.refusal, (2, -1, 1, 3))]
+    codes = [refusal and refusal.code for refusal in map(leader.refuse_epoch, (2, -1, 1, 3))]
     assert codes == [None, None, "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"]
-    refusal = leader.follower_refusal("r9", 1, 2)
+    refusal = leader.refuse_follower("r9", 1, 2)
     assert refusal is not None and refusal.code == "NOT_REPLICA"
 
 

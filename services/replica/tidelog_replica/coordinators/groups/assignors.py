@@ -1,12 +1,12 @@
-"""Who of a group's members is to have which partitions.
+"""Assigns partitions to the members of a group.
 
     range    per topic: the members in the order of their names get stretches of neighbours, the first ones one more
              where it does not come out even. Partitions of the same number of several topics meet at one member
-    sticky   everybody keeps what they had, as far as that is balanced: no partition could move from a member to one
-             that has at least two fewer. What nobody has goes to who has least, then single partitions move, each
-             along the shortest way on which it evens something out. Every move makes the sum of the squares of the
-             shares smaller, so it ends; where all subscribe to the same topics, the shares differ by one at most, and
-             no fewer moves would do
+    sticky   every member keeps what it had, as far as that is balanced: no partition could move from a member to one
+             that has at least two fewer. What is free goes to the member with least, then single partitions move,
+             each along the shortest way on which it evens something out. Every move makes the sum of the squares of
+             the shares smaller, so it ends; where all subscribe to the same topics, the shares differ by one at most,
+             and no fewer moves would do
 
 A member is known by its *name* here: a static one's is its instance, so that its return changes nothing.
 """
@@ -23,7 +23,8 @@ Subscriptions = Mapping[str, tuple[str, ...]]
 Shares = dict[str, set[TopicPartition]]
 """Partitions by member."""
 Assignor = Callable[[Subscriptions, Mapping[str, int], Mapping[TopicPartition, str]], Shares]
-"""From the subscriptions, the number of partitions of each topic id, and who had what, to who is to have what."""
+"""From the subscriptions, the number of partitions of each topic id, and the assignment before, to the new
+assignment."""
 
 
 def assign_range(
@@ -66,7 +67,7 @@ ASSIGNORS: dict[str, Assignor] = {"sticky": assign_sticky, "range": assign_range
 
 
 def _by_topic(subscriptions: Subscriptions, counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """Who subscribes to each topic that there is, in order of their names."""
+    """The members that subscribe to each topic that there is, in order of their names."""
     by_topic: dict[str, list[str]] = {}
     for name in sorted(subscriptions):
         for topic_id in subscriptions[name]:
@@ -98,7 +99,7 @@ def _even_out(shares: Shares, by_topic: Mapping[str, list[str]]) -> None:
             return
         taker, came = _way_down(richest, shares, by_topic)
         if not taker:
-            settled.update((richest, *came))  # whoever gets from these has as much already, and will not get less
+            settled.update((richest, *came))  # a member that gets from these has as much, and will not get less
         while taker and taker != richest:
             giver, partition = came[taker]
             shares[giver].remove(partition)

@@ -1,18 +1,18 @@
 """The coordinator of the consumer groups of one partition of ``__groups``, for one leader epoch of it.
 
 Everything that it knows is in the log: what an input changes comes out of ``take_entries`` as records, and the caller
-answers nobody before these are committed (also a refusal, and also an answer that changes nothing, may tell of what
-was written just before). So what anybody was ever told is in the log that the next coordinator reads, and a
-coordinator that is none any more, but does not know it yet, can tell nothing new.
+answers no request before these are committed (also a refusal, or an answer that changes nothing, may depend on what
+was written just before). So all that was ever answered is in the log that the next coordinator reads, and a
+coordinator that is none any more, but does not know it yet, can say nothing new.
 
-    begin      with what the log says; every member gets a full session timeout, since nobody knows when its last
+    begin      with what the log says; every member gets a full session timeout, since it is not known when its last
                heartbeat was
     handle     a request: the answer, or the refusal, which changes nothing
     on_topics  topics came, grew or went: targets move, positions in what is gone are forgotten
-    on_tick    members that were silent, or did not give up what they had to, are out; groups that nobody has used
+    on_tick    members that were silent, or did not give up what they had to, are out; groups that were not used
                for ``offsets_retention_ms`` are forgotten
 
-Nobody is put out while nothing can be written (``postpone``).
+No member is put out while nothing can be written (``postpone``).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Hashable
 from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
 from tidelog.sansio.counters import count
+from tidelog.sansio.timers import Timers
 from tidelog.types import YEAR_2025_MS, NodeId, TopicPartition
 from tidelog.wire.messages import (
     CommitOffsets,
@@ -51,15 +52,14 @@ from tidelog_replica.coordinators.groups.validation import check_commit, check_j
 from tidelog_replica.coordinators.groups.views import describe_member, position_of, positions_of, shares_of
 from tidelog_replica.coordinators.tally import Tally
 from tidelog_replica.counters import ReplicaCounts
-from tidelog_replica.timers import Timers
 
 SWEEP_S = 60.0
-"""Pause between two looks for groups that nobody uses."""
+"""Pause between two searches for groups that are not used."""
 POSTPONED_S = 1.0
 SWEEP = "sweep"
 
 READS = (FetchOffsets, ListGroups, DescribeGroup)
-"""They change nothing, and whoever does not lead any more must not answer them."""
+"""Requests that change nothing. A server that does not lead any more must not answer them."""
 WRITES = (JoinGroup, LeaveGroup, CommitOffsets, DeleteGroup)
 KINDS = (*READS, *WRITES, GroupHeartbeat)
 """Those of clients; ``WriteMarker`` comes from the coordinator of a transaction."""
@@ -75,7 +75,7 @@ class Coordinator:
         self._node = node
         self._settings = settings
         self._topics = topics
-        self._timers = Timers()
+        self._timers: Timers[Hashable] = Timers()
         self._entries: list[Entry] = []
         self._joins, self._joins_until = 0, 0.0
         self._begun, self._members = Tally(), Tally()
@@ -149,7 +149,7 @@ class Coordinator:
         self._touch(group)
 
     def postpone(self, now: float) -> None:
-        """Nothing can be written now: who would be out has time to be heard again when that is over."""
+        """Nothing can be written now: members that would expire get time to be heard again when that is over."""
         later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
         for key in self._timers.take(now):
             member = self._member_of(key)
@@ -257,7 +257,7 @@ class Coordinator:
         )
 
     def _admit(self, asked: JoinGroup, group: Group | None, now: float) -> None:
-        """Whether there is room for one more member. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
+        """Check that one more member is allowed. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
         limits = self._settings
         if group is None:
             self._check_room(asked.principal)
@@ -277,7 +277,7 @@ class Coordinator:
         self._joins += 1
 
     def _check_room(self, principal: str) -> None:
-        """Whether there is room for one more group. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``."""
+        """Check that one more group is allowed. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``."""
         limits = self._settings
         held, most = self._begun.of(principal), limits.principal_max_groups
         over = refuse_excess(principal, "groups", held, "settings.groups.principal_max_groups", most)
@@ -298,7 +298,7 @@ class Coordinator:
         return GroupHeartbeatAnswer(member.generation, shares_of(member.assigned, self._topics))
 
     def _hear(self, group: Group, member: Member, now: float) -> None:
-        """The member lives."""
+        """The member was heard: its session begins anew."""
         member.expires_at, member.away = now + member.session_ms / 1000, False
         self._timers.set((group.name, member.name), member.deadline)
 

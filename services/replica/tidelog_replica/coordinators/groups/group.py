@@ -1,23 +1,23 @@
-"""One consumer group: its members, who owns what, how far it has come (the idea of KIP-848).
+"""One consumer group: its members, their partitions, and how far it has come (the idea of KIP-848).
 
 The *target* says what each member is to have in the end; it is made anew whenever members, subscriptions or topics
 change. Reconciliation moves what the members have towards it, partition by partition:
 
-    assigned   the member owns it, and is told so
-    leaving    it owned it, is told that it is to give it up, and may still commit it
-    free       nobody has it: whose target it is in gets it at once
+    assigned   the member owns it, and hears so with its next heartbeat
+    leaving    the member owned it, hears that it has to give it up, and may still commit it
+    free       no member has it: the one whose target it is in gets it at once
 
     free --target--> assigned --other target--> leaving --heartbeat without it, leave, time-out--> free
 
-The *generation* of the group grows with every input that changes what some member is told; those members are in that
-generation then, the others stay in theirs. So members that keep their partitions notice nothing.
+The *generation* of the group grows with every input that changes what some member has to hear; those members are in
+that generation then, the others stay in theirs. So members that keep their partitions notice nothing.
 
 Invariants: a partition is assigned to or leaving at most one member (``owners``). A commit is taken from the owner
-only, in its present generation: since who gets a partition is in a generation that nobody was in before, no two
+only, in its present generation: since a member that gets a partition is in a generation that is new, no two
 members commit the same partition in one generation. What is given up is only taken as such from the present
-generation: a late heartbeat from before the member was told says nothing about it.
+generation: a late heartbeat from before the member heard of it says nothing about it.
 
-``take_entries`` gives what has changed as records. Who lost something comes before who got it, so that also the
+``take_entries`` gives what has changed as records. Losses come before gains, so that also the
 beginning of these records, which may be all that a failover leaves, gives no partition to two.
 """
 
@@ -70,7 +70,7 @@ class Topics:
 
 @dataclass(slots=True)
 class Member:
-    """A member. The times are not written down: a new coordinator gives everybody all of them again."""
+    """A member. The times are not written down: a new coordinator gives every member all of them again."""
 
     name: str
     instance: str
@@ -135,7 +135,7 @@ class Group:
 
     @property
     def state(self) -> str:
-        """As ``GroupInfo`` tells it."""
+        """The group's state as ``GroupInfo`` has it."""
         if not self.members:
             return "empty"
         moving = any(m.leaving or m.assigned != m.target for m in self.members.values())
@@ -148,7 +148,7 @@ class Group:
 
     @property
     def begins_generation(self) -> bool:
-        """Some member is to be told something new."""
+        """Whether some member has an assignment that it has not heard of."""
         return self._bumped
 
     @property
@@ -220,7 +220,7 @@ class Group:
         self._changed[member.name] = None
 
     def _tell(self, member: Member) -> None:
-        """The member is to be told something new: it is in a new generation."""
+        """The member has a new assignment to hear of: it is in a new generation."""
         self._bump()
         member.generation = self.generation
         self.note(member)
@@ -230,7 +230,7 @@ class Group:
             self._bumped = True
             self.generation += 1
 
-    # --- who has what ------------------------------------------------------------------------------------
+    # --- assignment ---------------------------------------------------------------------------------------
 
     def retarget(self, topics: Topics, now: float) -> None:
         """Members, subscriptions or topics have changed: who is to have what? Then as much of it as goes at once."""

@@ -39,12 +39,12 @@ class GroupRecord:
     empty_ms: int = 0
     """Since when it has no members (wall clock); 0: it has."""
     principal: str = later("")
-    """Who has begun it, since feature level 5; "": not known."""
+    """The principal that began it, since feature level 5; "": not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """How far a group has come in a partition, when that was committed, and by whom."""
+    """How far a group has come in a partition, when that was committed, and by which member."""
 
     offset: int
     leader_epoch: int = -1

@@ -24,9 +24,8 @@ from tidelog_replica.coordinators.runtime import CoordinatorRuntime, Coordinator
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, PASSED_ON
 
-TIMER = "groups"
 MAX_ENROLLING = 10_000
-"""More transactions at a time wait in vain, and are told to come again."""
+"""Most transactions that wait at a time. Others are refused, and come again."""
 TOPICS_PAUSE_S = 0.05
 """The topics are looked through when the metadata has been still for so long, at least."""
 
@@ -42,7 +41,6 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     """The coordinators of consumer groups on this server."""
 
     TOPIC: ClassVar[str] = GROUPS
-    TIMER: ClassVar[str] = TIMER
 
     def __init__(
         self,
@@ -70,7 +68,7 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return Stored()
 
     def _make(self, led: CoordinatorShard[Coordinator, Stored], now: float) -> Coordinator:
-        self._look_at_topics()
+        self._check_topics()
         core = Coordinator(self._node, self._settings.groups, self._topics, self._effects.counts)
         core.begin(led.stored, now)
         return core
@@ -150,8 +148,8 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         self._topics_due = now >= self._look_at
         if self._topics_due:
             self._look_at = inf
-            self._look_at_topics()
-            if any(led.core is not None and self._refusal(led) is not None for led in self._led.values()):
+            self._check_topics()
+            if any(led.core is not None and self._refuse_write(led) is not None for led in self._led.values()):
                 self._look_at = now + POSTPONED_S
         super().on_tick(now)
 
@@ -163,6 +161,6 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     def _due(self) -> float | None:
         return None if self._look_at == inf else self._look_at
 
-    def _look_at_topics(self) -> None:
+    def _check_topics(self) -> None:
         topics = (Topic(topic.topic_id, topic.name, len(topic.partitions)) for topic in self._assignment.image.topics)
         self._topics = Topics(topics)

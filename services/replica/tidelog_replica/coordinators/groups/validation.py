@@ -50,7 +50,7 @@ def check_join(asked: JoinGroup, limits: GroupSettings) -> None:
 
 
 def check_commit(asked: CommitOffsets, limits: GroupSettings, topics: Topics) -> None:
-    """The positions can be taken, whoever commits them."""
+    """Check that the positions can be taken, from any member."""
     check_name(asked.group)
     if not 1 <= len(asked.positions) <= MAX_POSITIONS:
         raise refuse("INVALID_GROUP", f"1 to {MAX_POSITIONS} positions are committed at a time")

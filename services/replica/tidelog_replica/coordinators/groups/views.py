@@ -31,7 +31,7 @@ def positions_of(group: Group) -> tuple[GroupPosition, ...]:
 
 
 def describe_member(member: Member, topics: Topics) -> GroupMember:
-    """A member as ``describe_group`` tells it."""
+    """A member as ``describe_group`` shows it."""
     return GroupMember(
         member.name,
         member.generation,

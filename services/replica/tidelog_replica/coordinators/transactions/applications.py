@@ -24,7 +24,7 @@ class Applications:
         return self._owners.get(app, "")
 
     def hold(self, app: str, principal: str) -> None:
-        """There is one more record of it. It belongs to whoever made the first one."""
+        """There is one more record of it. It belongs to the principal that made the first one."""
         if principal and app not in self._records:
             self._owners[app] = principal
             self.tally.add(principal)

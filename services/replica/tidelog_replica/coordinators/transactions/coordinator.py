@@ -16,12 +16,12 @@ transaction, as KIP-890 has it, so that nothing late of one can be taken for par
     (markers)   committing -> committed                      when every leader has the marker in its committed log
                 aborting -> aborted                          a staged one is forgotten then
 
-Everything that it knows is in the log, as with groups: nobody is answered before what was written is committed, and
-no leader is told of an end that is not (``on_committed``). So whoever coordinates next finds every decision that
-anybody has heard of, and does what is left of it: markers may be told twice. No coordinator that is none any more can
-tell a marker that the next one would not.
+Everything that it knows is in the log, as with groups: no request is answered before what was written is committed,
+and no marker is sent for an end that is not (``on_committed``). So the next coordinator finds every decision that was
+ever heard of, and does what is left of it: markers may be sent twice. A coordinator that is none any more can send no
+marker that the next one would not.
 
-Invariants: an epoch ends in one way; a marker is told only of what is decided; a transaction ends only when all its
+Invariants: an epoch ends in one way; a marker is sent only for what is decided; a transaction ends only when all its
 partitions have the marker, so that no two of one producer are in one log; per application a batch is committed once.
 """
 
@@ -32,6 +32,7 @@ from dataclasses import replace
 
 from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
+from tidelog.sansio.timers import Timers
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
     AbortStaged,
@@ -71,9 +72,8 @@ from tidelog_replica.coordinators.transactions.transaction import (
     TransactionMetadata,
     check_begin,
     check_name,
-    tell,
+    describe,
 )
-from tidelog_replica.timers import Timers
 
 REQUESTS = (
     BeginTransaction,
@@ -92,7 +92,7 @@ SOON_S = 0.001
 """The end of a transaction that another one waits for is written so soon after, with all that has ended by then."""
 LATER_S = 0.1
 """Every other end waits so long, or for the begin of the next transaction of its application: both are one write
-then. The end of a staged transaction does not wait. A new coordinator that finds no end in the log tells the markers
+then. The end of a staged transaction does not wait. A new coordinator that finds no end in the log sends the markers
 again, which changes nothing."""
 POSTPONED_S = 1.0
 SWEEP = "sweep"
@@ -112,14 +112,14 @@ class Coordinator:
         self._open: dict[str, dict[int, None]] = {}
         """Producer ids of the transactions of each principal that are not over."""
         self._settings = settings
-        self._timers = Timers()
+        self._timers: Timers[Hashable] = Timers()
         self._entries: list[Entry] = []
         self._undecided: list[TransactionMetadata] = []
         """Their decisions are among the entries."""
         self._uncommitted: list[TransactionMetadata] = []
         """Their decisions are written, in this order, and not known to be committed."""
         self._telling: dict[tuple[str, str], TransactionMetadata] = {}
-        """Their leaders are to be told now."""
+        """Transactions whose leaders are to get a marker now."""
         self.finished: list[tuple[tuple[str, str], str]] = []
         """What has come to its end since the owner looked, and how."""
 
@@ -179,7 +179,7 @@ class Coordinator:
         self._undecided = []
 
     def on_committed(self, high_watermark: int) -> None:
-        """The log is committed up to there: what is decided may be told."""
+        """The log is committed up to there: decisions below may be sent to the leaders."""
         while self._uncommitted:
             slot = self._uncommitted[0]
             assert slot.decided_at is not None
@@ -193,7 +193,7 @@ class Coordinator:
     # --- markers -----------------------------------------------------------------------------------------
 
     def take_markers(self, now: float) -> list[Marker]:
-        """Who is to be told, and of what; each comes back by ``on_marker``."""
+        """Return the markers to be sent now. Each comes back by ``on_marker``."""
         telling, self._telling = self._telling, {}
         markers: list[Marker] = []
         for slot in telling.values():
@@ -206,8 +206,8 @@ class Coordinator:
         return markers
 
     def on_marker(self, marker: Marker, done: bool, now: float, *, awaited: bool = False) -> None:
-        """The leader has it in its committed log; or it did not say so, and is told again. ``awaited``: somebody
-        waits for the end of the transaction."""
+        """The leader has a marker in its committed log (``done``); or it did not say so, and the marker is sent
+        again. ``awaited``: a request waits for the end of the transaction."""
         slot = self.slots.get((marker.app, marker.staged))
         if slot is None or (slot.producer_id, slot.epoch) != (marker.producer_id, marker.epoch):
             return
@@ -265,7 +265,7 @@ class Coordinator:
         return self._timers.deadline()
 
     def _sweep(self, wall_ms: int) -> None:
-        """Forget who has done nothing for long."""
+        """Forget transactional ids that have done nothing for long."""
         before = wall_ms - self._settings.retention_ms
         for slot in [slot for slot in self.slots.values() if slot.state in ("committed", "aborted")]:
             if slot.until_ms < before:
@@ -311,7 +311,7 @@ class Coordinator:
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
         """The answer to a request of ``KINDS``, for when what was written is committed."""
         if isinstance(message, ListTransactions):
-            return tell(message, self.slots.values(), self.apps, self._settings.staged_timeout_ms)
+            return describe(message, self.slots.values(), self.apps, self._settings.staged_timeout_ms)
         try:
             check_name(getattr(message, "app", ""))
             match message:
@@ -371,7 +371,7 @@ class Coordinator:
         return TransactionBegun(id, epoch)
 
     def _check_room(self, app: str, principal: str) -> None:
-        """Whether there is room for one more record of the application. Raises ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
+        """Check that one more record of the application is allowed. Raises ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
         if app not in self._applications:
             held, most = self._applications.tally.of(principal), self._settings.principal_max_applications
             over = refuse_excess(

@@ -21,8 +21,6 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Purgatory
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, enrol
 
-TIMER = "markers"
-
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
@@ -124,12 +122,12 @@ class TransactionMarkers:
             del self.marked[partition.key]
 
     def on_source_closed(self, source: int) -> None:
-        """Nobody waits at the other end of this link any more."""
+        """Forget the requests that came over a link, which is closed."""
         for marked in self.marked.values():
             marked.waiting.drop(source)
 
     def on_tick(self, now: float) -> None:
-        """Give up what takes too long: it will be told again."""
+        """Refuse markers that take too long: the coordinator sends them again."""
         for marked in self.marked.values():
             for waiting in marked.waiting.expire(now):
                 text = "the marker is not committed yet"
@@ -140,7 +138,7 @@ class TransactionMarkers:
     def _set_timer(self) -> None:
         due = min((marked.waiting.deadline for marked in self.marked.values()), default=inf)
         if due < inf:
-            self._timers.set((TIMER, ""), due)
+            self._timers.set(self, due)
 
     def _resign(self, key: TopicPartition) -> None:
         marked = self.marked.pop(key, None)

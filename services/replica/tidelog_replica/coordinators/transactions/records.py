@@ -34,7 +34,7 @@ class SlotRecord:
     until_ms: int
     """Wall clock: when it expires; of one that is decided, or has ended, when that was."""
     principal: str = later("")
-    """Who has begun it, since feature level 5; "": not known."""
+    """The principal that began it, since feature level 5; "": not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class AppRecord:
     done: tuple[int, ...]
     """Numbers of committed batches, rising: the greatest ones."""
     floor: int
-    """Of batches below it nobody knows any more whether they are committed."""
+    """Whether batches below it are committed is not known any more."""
     deciding: dict[str, int]
     """Staged transactions that are committed by this record: name and producer id. Those that have no slot (any more)
     are at their end."""

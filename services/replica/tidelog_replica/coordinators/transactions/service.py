@@ -1,5 +1,5 @@
 """The transactions whose partition of ``__transactions`` this server leads: ``core/transactions`` on
-``coordinators/runtime.py``; and the leaders, who are told how they have ended until they have it in their logs.
+``coordinators/runtime.py``; and the leaders, which get markers until they have them in their logs.
 
 A partition is enrolled only when the metadata here have its topic. Whoever coordinates after this server has been
 elected later, and so knows at least as much: a topic that it does not know is deleted, and needs no marker."""
@@ -42,8 +42,6 @@ from tidelog_replica.coordinators.transactions.transaction import (
     told_shares,
 )
 
-TIMER = "transactions"
-
 
 @dataclass(frozen=True, slots=True)
 class _Begin:
@@ -70,7 +68,6 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     """The coordinators of transactions on this server."""
 
     TOPIC: ClassVar[str] = TRANSACTIONS
-    TIMER: ClassVar[str] = TIMER
 
     def __init__(self, context: NodeContext, assignment: Assignment, leadership: Leadership) -> None:
         super().__init__(context, assignment, leadership)
@@ -127,7 +124,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return self._topics.get(topic_id)
 
     def coordinator_of(self, app: str) -> str | None:
-        """Who coordinates an application, as far as it is known here."""
+        """The server that coordinates an application, as far as it is known here."""
         topic = self.topic(self.topic_id)
         if topic is None:
             return None
@@ -142,7 +139,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             self._effects.answer(source, id, _level_too_low(self._assignment.image.level))
         elif isinstance(message, BeginTransaction) and self._must_wait(message, now):
             key = (message.app, message.staged)
-            self._dismiss(key)  # one at a time: who was before is fenced in any case
+            self._dismiss(key)  # one at a time: the one before is fenced in any case
             self._begins[key] = _Begin(source, id, message, now + self._settings.ack_timeout_s)
             self._set_timer(now)
         else:
@@ -194,14 +191,14 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return slot is not None and slot.state in ENDING and not slot.is_over
 
     def _dismiss(self, key: tuple[str, str]) -> None:
-        """Who waits there does not get its turn; it may ask again."""
+        """Refuse a transaction that waits for the end of the one before. Its writer may ask again."""
         begin = self._begins.pop(key, None)
         if begin is not None:
             text = f"the transaction of {key[0]} before is not at its end yet"
             self._effects.answer(begin.source, begin.id, refuse("TRANSACTION_ENDING", text))
 
     def on_source_closed(self, source: int) -> None:
-        """Nobody waits at the other end of this link any more."""
+        """Forget the requests that came over a link, which is closed."""
         super().on_source_closed(source)
         self._begins = {key: begin for key, begin in self._begins.items() if begin.source != source}
         self._commits = [commit for commit in self._commits if commit.waiting.source != source]
@@ -238,12 +235,12 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         before = core.deadline()
         core.on_committed(led.leading.high_watermark)
         for marker in core.take_markers(now):
-            self._tell(led, core, marker, now)
+            self._send_marker(led, core, marker, now)
         self._release(now)
         if core.deadline() != before:
             self._set_timer(now)
 
-    def _tell(
+    def _send_marker(
         self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, marker: Marker, now: float
     ) -> None:
         topic_id, number = marker.partition
@@ -253,10 +250,10 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             self._on_marker(core, marker, topic is None, now)
             return
         message = WriteMarker(self._node, topic_id, number, marker.producer_id, marker.epoch, marker.commit)
-        done = partial(self._on_told, led, core, marker)
+        done = partial(self._on_marker_answer, led, core, marker)
         self._effects.call(leader, message, self._settings.ack_timeout_s, done)
 
-    def _on_told(
+    def _on_marker_answer(
         self,
         led: CoordinatorShard[Coordinator, Stored],
         core: Coordinator,

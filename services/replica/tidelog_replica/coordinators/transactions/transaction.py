@@ -30,7 +30,7 @@ ENDING = tuple(ENDED)
 
 
 class Marker(NamedTuple):
-    """A leader is to be told."""
+    """A leader is to get a marker."""
 
     app: str
     staged: str
@@ -58,13 +58,13 @@ class TransactionMetadata:
     left: dict[TopicPartition, None] = field(default_factory=dict)
     """Those whose leaders are not known to have the marker in their committed logs."""
     asked: dict[TopicPartition, None] = field(default_factory=dict)
-    """Of those: who is being told."""
+    """Of those: the ones to which a marker is on its way."""
     decided_at: int | None = None
     """Where the decision ends in the log; None: it is not written yet."""
     is_decided: bool = False
     """The decision is known to be committed."""
     principal: str = ""
-    """Who has begun it."""
+    """The principal that began it."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -114,7 +114,7 @@ def check_name(app: str) -> None:
         raise refuse("INVALID_TRANSACTION", text)
 
 
-def tell(
+def describe(
     asked: ListTransactions,
     slots: Iterable[TransactionMetadata],
     apps: Mapping[str, AppRecord],

@@ -1,0 +1,137 @@
+"""Many timers behind one deadline: ``Timers``, a lazy heap, and ``TimerWheel``, buckets of deadlines.
+
+    Timers       a few owners, each with one timer that is set again and again; exact
+    TimerWheel   many keys, each with one deadline that is nearly always discarded before it comes; coarse
+
+A timer of ``Timers`` is an owner and the time when the owner wants to be called. Setting it later than it stands is
+free and does nothing: the owner is called too early, looks, and sets it again. So an input costs no heap operation as
+long as its owner's earliest deadline stands, and an idle owner, which sets none, costs nothing.
+
+A key of ``TimerWheel`` is kept in a bucket of ``RESOLUTION_S``, so that adding and discarding are dictionary
+operations and a key that is discarded early leaves nothing behind (a heap would keep every produced batch until its
+deadline). A key expires at the end of its bucket: at most ``RESOLUTION_S`` late, never early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Generic, Protocol, TypeVar
+
+RESOLUTION_S = 0.05
+
+Owner = TypeVar("Owner")
+Key = TypeVar("Key", bound=Hashable)
+KeyIn = TypeVar("KeyIn", contravariant=True)
+
+
+class TimerOwner(Protocol):
+    """A part that is called when its timer is due, or earlier."""
+
+    def on_tick(self, now: float) -> None:
+        """Do what is due."""
+
+
+class _KeyedOwner(Protocol[KeyIn]):
+    def on_tick(self, key: KeyIn, now: float) -> None:
+        """Do what is due of ``key``."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTimer(Generic[Key]):
+    """The owner of one timer of a part that has a timer for each of its keys."""
+
+    part: _KeyedOwner[Key]
+    key: Key
+
+    def on_tick(self, now: float) -> None:
+        """Have the part do what is due of the key."""
+        self.part.on_tick(self.key, now)
+
+
+class Timers(Generic[Owner]):
+    """Owners, each with at most one time (seconds of the caller's clock)."""
+
+    def __init__(self) -> None:
+        self._due: dict[Owner, float] = {}
+        self._heap: list[tuple[float, int, Owner]] = []
+        self._count = 0
+
+    def set(self, owner: Owner, at: float | None) -> None:
+        """Have ``owner`` called at ``at`` or earlier; None: it wants no call (but may get one all the same)."""
+        if at is None:
+            return
+        due = self._due.get(owner)
+        if due is not None and due <= at:
+            return
+        self._due[owner] = at
+        self._count += 1
+        heappush(self._heap, (at, self._count, owner))
+
+    def deadline(self) -> float | None:
+        """When ``take`` has something."""
+        while self._heap:
+            at, _, owner = self._heap[0]
+            if self._due.get(owner) == at:
+                return at
+            heappop(self._heap)
+        return None
+
+    def take(self, now: float) -> Iterator[Owner]:
+        """Take the owners that are due: in the order of their times, and of their setting where these are equal. Each
+        is taken when the iterator is asked for it, and once: an owner that sets its timer to ``now`` again waits for
+        the next call. Until it is taken its timer is set, so that nobody can set it to the time at which it is due
+        already."""
+        taken: set[Owner] = set()
+        while (at := self.deadline()) is not None and at <= now and self._heap[0][2] not in taken:
+            owner = heappop(self._heap)[2]
+            del self._due[owner]
+            taken.add(owner)
+            yield owner
+
+
+class TimerWheel(Generic[Key]):
+    """A set of keys, each with a deadline (seconds of the caller's clock)."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, dict[Key, None]] = {}
+        self._order: list[int] = []
+
+    @staticmethod
+    def bucket_of(deadline: float) -> int:
+        """Return the number of the bucket for a deadline, as ``discard`` needs it."""
+        return int(deadline / RESOLUTION_S)
+
+    def add(self, key: Key, deadline: float) -> int:
+        """Add ``key``; return its bucket."""
+        bucket = self.bucket_of(deadline)
+        keys = self._buckets.get(bucket)
+        if keys is None:
+            keys = self._buckets[bucket] = {}
+            heappush(self._order, bucket)
+        keys[key] = None
+        return bucket
+
+    def discard(self, key: Key, bucket: int) -> None:
+        """Remove ``key`` from ``bucket``. A key that is not there is ignored."""
+        keys = self._buckets.get(bucket)
+        if keys is not None:
+            keys.pop(key, None)
+
+    def expired(self, now: float) -> list[Key]:
+        """Remove and return every key whose bucket has ended, the oldest bucket first, in the order of adding."""
+        found: list[Key] = []
+        while self._order and self._end(self._order[0]) <= now:
+            found.extend(self._buckets.pop(heappop(self._order)))
+        return found
+
+    def deadline(self) -> float | None:
+        """When the first bucket that holds a key ends; None without keys."""
+        while self._order and not self._buckets[self._order[0]]:
+            del self._buckets[heappop(self._order)]
+        return self._end(self._order[0]) if self._order else None
+
+    @staticmethod
+    def _end(bucket: int) -> float:
+        return (bucket + 1) * RESOLUTION_S
