@@ -184,7 +184,7 @@ class ControllerShell:
     def _on_controller_message(self, link: Link | None, node: NodeId, message: Message) -> None:
         """One that finds no room is lost, as on a broken link: Raft sends again."""
         if len(self._inbox) < INBOX:
-            self._put(link, lambda now, wall_ms: self.core.on_message(node, message, now, wall_ms=wall_ms))
+            self._put(link, lambda now, wall_ms: self.core.on_message(node, message, now))
 
     def _send(self, node: NodeId, message: Message) -> None:
         """To another controller. A leader that came into the group after what is known here, as behind an older
@@ -307,7 +307,7 @@ class ControllerShell:
     async def stop(self) -> None:
         """Hand over what this controller leads, and return when it leads no more. The caller sets a limit."""
         self._put(None, lambda now, wall_ms: self.core.on_stop(now))
-        while not (self.core.stopping and self.core.may_stop):
+        while not (self.core.metadata_log.stopping and self.core.metadata_log.may_stop):
             self._turned = trio.Event()
             await self._turned.wait()
 

@@ -175,7 +175,7 @@ def _collect(shell: ControllerShell) -> Iterator[Sample]:
     yield from _raft(shell)
     yield from by_label(REQUESTS, counts.requests)
     yield from by_label(REFUSED, counts.refused)
-    yield WAITING, (), core.waiting
+    yield WAITING, (), core.metadata_log.waiting
     yield INPUTS, (), shell.inputs_waiting
     roles = {"controller": 0, "replica": 0, "gateway": 0, "client": 0}
     for link in shell.links:
@@ -186,7 +186,7 @@ def _collect(shell: ControllerShell) -> Iterator[Sample]:
 
 
 def _raft(shell: ControllerShell) -> Iterator[Sample]:
-    raft, counts = shell.core.raft, shell.core.counts
+    raft, counts = shell.core.metadata_log.raft, shell.core.counts
     for role in get_args(Role):
         yield ROLE, (role,), raft.role == role
     yield ROLLED_BACK, (), raft.rolled_back

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from tidelog.batch.sparse import MOST_BYTES
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import MAX_COMPACTION_LAG, VALIDATION
-from tidelog.runtime.config import setting
 from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
 from tidelog.wire.messages import (
     AlterLearners,
@@ -32,17 +31,10 @@ from tidelog.wire.messages import (
     TopicCreated,
 )
 
+from tidelog_controller.config import GroupsTopicSettings
 from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, SetLearners
 from tidelog_controller.metadata.rules.placement import Random, candidates, placement_for
 from tidelog_controller.metadata.state import MetadataState
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsTopicSettings:
-    """What such a topic is like when it is created; the same on all controllers."""
-
-    partitions: int = setting(16, "partitions: their leaders share out what there is to coordinate", 1, 1000)
-    replication_factor: int = setting(3, "replicas, as far as there are servers", 1, 100)
 
 
 def plan_coordinated(
