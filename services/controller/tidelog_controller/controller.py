@@ -25,16 +25,13 @@ from functools import partial
 from typing import Any
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.feature_levels import ALL, POSSIBLE_LOSSES, RANKING, RECOVERY, REQUEST_DIGESTS, Levels
+from tidelog.feature_levels import ALL, RANKING, RECOVERY, REQUEST_DIGESTS, Levels
 from tidelog.request_names import LONGEST_NAME
 from tidelog.sansio.counters import count
 from tidelog.sansio.effects import Answer, Call, Event, Post
 from tidelog.types import (
     GROUPS,
-    PRODUCER_IDS_END,
     REPORTED_IDS_END,
-    SHARE_IDS,
-    SHARES,
     TRANSACTIONS,
     NodeId,
     TopicPartition,
@@ -98,24 +95,25 @@ from tidelog_controller.metadata.commands import (
     LeaveParts,
     NoteControllers,
     RankedServer,
-    RecordLoss,
-    RemoveTopic,
     TakeProducerIds,
 )
 from tidelog_controller.metadata.rules.access import AccessWish, plan_access
 from tidelog_controller.metadata.rules.doubtful_tails import plan_doubt
 from tidelog_controller.metadata.rules.feature_level import Features, FeatureWish
 from tidelog_controller.metadata.rules.leader_election import is_recovering, ranks_by_server
+from tidelog_controller.metadata.rules.losses import plan_loss
 from tidelog_controller.metadata.rules.owners import bounded_partitions, bounded_topic
 from tidelog_controller.metadata.rules.placement import Random
+from tidelog_controller.metadata.rules.producer_ids import plan_producer_ids
 from tidelog_controller.metadata.rules.reassignment import MoveRequest, plan_move
-from tidelog_controller.metadata.rules.recovery import awaited, first_free_id, first_of_share
+from tidelog_controller.metadata.rules.recovery import awaited
 from tidelog_controller.metadata.rules.servers import plan_registration, went_back
 from tidelog_controller.metadata.rules.suspension import plan_suspension
 from tidelog_controller.metadata.rules.ticket_keys import plan_rotation, with_first_key
 from tidelog_controller.metadata.rules.topics import (
     plan_change,
     plan_coordinated,
+    plan_deletion,
     plan_learners,
     plan_topic,
     why_internal,
@@ -133,10 +131,6 @@ from tidelog_controller.metadata_log import (
     StateRestored,
 )
 from tidelog_controller.raft.log import Stored
-
-MAX_PRODUCER_IDS = 1_000_000
-"""Most producer ids that one request may take."""
-
 
 ControllerEffect = LogEffect | Post | Call | ToServer
 
@@ -416,10 +410,7 @@ class Controller:
             case HandOver():
                 return LeaveParts(wall_ms, **_fields(message), ranks=() if message.ready else self._ranks(now))
             case ReportLoss():
-                if message.end <= message.start:
-                    return refuse("MALFORMED", f"no records from {message.start} to {message.end}")
-                loss = message if self.state.level >= POSSIBLE_LOSSES else replace(message, possible=False)
-                return RecordLoss(wall_ms, **_fields(loss))
+                return plan_loss(self.state, message, wall_ms)
             case ReportDoubt():
                 return plan_doubt(self.state, message, wall_ms)
             case CreateTopic():
@@ -438,30 +429,11 @@ class Controller:
             case AlterLearners():
                 return plan_learners(self.state, message, wall_ms)
             case DeleteTopic():
-                topic_id = self.state.names.get(message.name)
-                if topic_id is None:
-                    return refuse("UNKNOWN_TOPIC", f"there is no topic named {message.name!r}")
-                return RemoveTopic(wall_ms, topic_id)
+                return plan_deletion(self.state, message, wall_ms)
             case AllocateProducerIds():
-                if not 1 <= message.count <= MAX_PRODUCER_IDS:
-                    return refuse("INVALID_CONFIG", f"count is {message.count}; it must be 1 to {MAX_PRODUCER_IDS}")
-                if message.share >= 0 and (message.share >= SHARES or message.count > SHARE_IDS):
-                    return refuse("INVALID_CONFIG", f"a share is below {SHARES}, and gives {SHARE_IDS} ids at a time")
-                return self._take_ids(message.count, message.share, wall_ms)
+                return plan_producer_ids(self.state, message, wall_ms)
             case _:
                 return refuse("UNSUPPORTED", f"a controller does not know {message.OP or type(message).__name__}")
-
-    def _take_ids(self, count: int, share: int, wall_ms: int) -> TakeProducerIds | TidelogError:
-        """The command that gives a block of producer ids, of this share unless it is -1. A block that is given at the
-        same time can push it out of its share: the gateway asks again then."""
-        if self.state.level < RECOVERY:
-            return TakeProducerIds(wall_ms, count)
-        first = first_free_id(self.state.next_producer_id, wall_ms)
-        if share >= 0:
-            first = first_of_share(first, count, share)
-        if first + count > PRODUCER_IDS_END:
-            return refuse("INVALID_CONFIG", f"all producer ids below {PRODUCER_IDS_END} are used up")
-        return TakeProducerIds(wall_ms, count, first)
 
     def _on_report(self, message: Message, now: float, wall_ms: int) -> list[ControllerEffect]:
         """What a server knows that these metadata do not. Newer metadata: then they have gone back, and nothing is
