@@ -192,7 +192,8 @@ async def test_a_file_of_many_parts_is_there_whole_or_not_at_all(store: S3Server
         return True
 
     store.gate = gate
-    program = f"from tidelog.backup.store import BackupStore; BackupStore('{WHERE}').write('0/big', bytes({101 << 20}))"
+    write = f"BackupStore('{WHERE}').write('0/big', bytes({101 << 20}))"
+    program = f"from tidelog.backup.store import BackupStore; {write}"
     async with started(store, sys.executable, "-c", program) as process:
         try:
             await reached(last)
