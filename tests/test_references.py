@@ -52,7 +52,7 @@ def name(path: Path) -> str:
 @cache
 def index() -> dict[str, Any]:
     """The program that writes ``docs/invariants.md``."""
-    return runpy.run_path(str(ROOT / "deploy" / "invariants.py"))
+    return runpy.run_path(str(ROOT / "deploy" / "generate" / "invariants.py"))
 
 
 @cache

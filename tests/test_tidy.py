@@ -172,7 +172,7 @@ def test_documentation_links_lead_somewhere() -> None:
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    pages = runpy.run_path(str(ROOT / "deploy" / "pages.py"))["PAGES"]
+    pages = runpy.run_path(str(ROOT / "deploy" / "generate" / "__main__.py"))["PAGES"]
     for page, text in pages.items():
         assert (ROOT / "docs" / page).read_text() == text(), f"docs/{page}: run make pages"
 

@@ -26,9 +26,6 @@ from pathlib import Path
 import click
 import tidelog
 import trio
-from bystander import Bystander
-from partitions import cpu_s
-from processes import end_with_sigterm, forget_peak, resident_mb
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.feature_levels import service_hello
 from tidelog.net.transport import MAX_MESSAGE_BYTES
@@ -36,6 +33,11 @@ from tidelog.wire import codec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from hostile_wire import HANDSHAKES, MESSAGES, frame, frames_for, opening, slow_peers
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.bystander import Bystander
+from bench.harness.processes import end_with_sigterm, forget_peak, resident_mb
+from bench.partitions import cpu_s
 
 ROLES = {"g1": "client", "c1": "gateway", "r1": "replica"}
 TOPIC = "attacks"

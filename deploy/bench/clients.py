@@ -28,10 +28,12 @@ from typing import Any
 
 import click
 import trio
-from partitions import cpu_s
-from processes import end_with_sigterm, forget_peak, resident_mb
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
-from verdict import Figure
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.processes import end_with_sigterm, forget_peak, resident_mb
+from bench.partitions import cpu_s
+from bench.regression.verdict import Figure
 
 FLUSH_OS = ("--config", "flush=os")
 SMALL = ("--record-bytes", "100")

@@ -18,6 +18,7 @@ CPU is that of the active controller.
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,8 +27,6 @@ from pathlib import Path
 
 import click
 import trio
-from partitions import cpu_s, resident_bytes
-from processes import end_with_sigterm
 from rich.console import Console
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.errors import TidelogError
@@ -51,6 +50,10 @@ from tidelog.wire.messages import (
     Watch,
 )
 from tidelog.wire.metadata_image import apply_update
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.processes import end_with_sigterm
+from bench.partitions import cpu_s, resident_bytes
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000

@@ -42,7 +42,6 @@ from typing import Any
 import click
 import tidelog
 import trio
-from processes import end_with_sigterm
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -50,7 +49,8 @@ from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from chaos.hosts import HostCluster, enter_own_network
+from bench.harness.processes import end_with_sigterm
+from chaos.cluster.network_namespaces import HostCluster, enter_own_network
 
 TOPIC = "failover"
 RATE = 200

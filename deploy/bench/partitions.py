@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,9 +21,11 @@ from pathlib import Path
 import click
 import tidelog
 import trio
-from processes import end_with_sigterm
 from rich.console import Console
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.processes import end_with_sigterm
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000

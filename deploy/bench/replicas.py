@@ -12,7 +12,7 @@
                     servers was opened anew
     idle            1,000 partitions with 3 replicas each and no traffic: CPU of every process, memory
 
-Real processes, loopback, as ``bench.py``; figures of one run are to be compared with each other.
+Real processes, loopback, as ``throughput.py``; figures of one run are to be compared with each other.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-import bench
 import click
 import tidelog
 import trio
-from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.cli.local.processes import Process
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench import throughput
+from bench.harness.processes import end_with_sigterm
 
 BATCH_BYTES = 128 << 10
 IDLE_PARTITIONS = 1000
@@ -67,10 +69,10 @@ async def create(cluster: LocalCluster, topic: str, partitions: int, replicas: i
 
 async def fill(cluster: LocalCluster, topic: str, size: int) -> float:
     """Produce about ``size`` bytes; the MB of values."""
-    batch, count = bench.opaque_batch(BATCH_BYTES)
+    batch, count = throughput.opaque_batch(BATCH_BYTES)
     number = max(1, size // len(batch))
-    await bench.send_batches(cluster, topic, lambda: batch, 16, lambda sent, _: sent == number)
-    return number * count * bench.RECORD_BYTES / 1e6
+    await throughput.send_batches(cluster, topic, lambda: batch, 16, lambda sent, _: sent == number)
+    return number * count * throughput.RECORD_BYTES / 1e6
 
 
 async def until(done: Callable[[], Awaitable[bool]]) -> None:
@@ -106,7 +108,7 @@ async def catch_up(cluster: LocalCluster, size: int) -> list[Row]:
     mb = await _absent_follower(cluster, "catch-up", size)
     await _restart(cluster, "r3")
     began = time.monotonic()
-    cpu = bench.Cpu(cluster)
+    cpu = throughput.Cpu(cluster)
     await in_sync(cluster, "catch-up", 3)
     seconds = time.monotonic() - began
     used = cpu.stop()
@@ -127,7 +129,7 @@ async def _restart(cluster: LocalCluster, node: str) -> None:
 
 
 async def _absent_follower(cluster: LocalCluster, topic: str, size: int) -> float:
-    await create(cluster, topic, bench.PARTITIONS, 3)
+    await create(cluster, topic, throughput.PARTITIONS, 3)
     await in_sync(cluster, topic, 3)
     cluster.kill("r3")
     return await fill(cluster, topic, size)
@@ -136,7 +138,7 @@ async def _absent_follower(cluster: LocalCluster, topic: str, size: int) -> floa
 async def catch_up_busy(cluster: LocalCluster, size: int) -> list[Row]:
     """Whether the follower that catches up takes the live traffic's share."""
     mb = await _absent_follower(cluster, "catch-up-busy", size)
-    await create(cluster, "live", bench.PARTITIONS, 2)
+    await create(cluster, "live", throughput.PARTITIONS, 2)
     before = await _latencies(cluster, 3.0)
     during: list[float] = []
     await _restart(cluster, "r3")
@@ -158,7 +160,9 @@ async def catch_up_busy(cluster: LocalCluster, size: int) -> list[Row]:
 def _latency_rows(before: list[float], during: list[float]) -> list[Row]:
     rows = []
     for name, latencies in (("before", before), ("during", during)):
-        figures = {f"p{share:.0%}"[:-1] + " ms": bench.percentile(latencies, share) * 1e3 for share in (0.5, 0.99)}
+        figures = {
+            f"p{share:.0%}"[:-1] + " ms": throughput.percentile(latencies, share) * 1e3 for share in (0.5, 0.99)
+        }
         rows.append(Row(f"  one record at a time, {name}", {"records": len(latencies), **figures}))
     return rows
 
@@ -208,20 +212,20 @@ async def time_restart(cluster: LocalCluster, topic: str) -> float:
 
 async def fill_one(cluster: LocalCluster, topic: str, size: int) -> float:
     """``fill`` for a topic of one partition."""
-    batch, count = bench.opaque_batch(BATCH_BYTES)
+    batch, count = throughput.opaque_batch(BATCH_BYTES)
     number = max(1, size // len(batch))
-    await bench.send_batches(cluster, topic, lambda: batch, 16, lambda sent, _: sent == number, partitions=1)
-    return number * count * bench.RECORD_BYTES / 1e6
+    await throughput.send_batches(cluster, topic, lambda: batch, 16, lambda sent, _: sent == number, partitions=1)
+    return number * count * throughput.RECORD_BYTES / 1e6
 
 
 async def readers(cluster: LocalCluster, size: int) -> list[Row]:
     """Three consumers at once, from the leaders and from any replica."""
-    await create(cluster, "readers", bench.PARTITIONS, 3)
+    await create(cluster, "readers", throughput.PARTITIONS, 3)
     mb = await fill(cluster, "readers", size)
     await in_sync(cluster, "readers", 3)
     rows = []
     for read_from in ("leader", "any"):
-        cpu = bench.Cpu(cluster)
+        cpu = throughput.Cpu(cluster)
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
             for _ in range(3):
@@ -242,9 +246,9 @@ async def _consume(cluster: LocalCluster, topic: str, read_from: str) -> None:
 
 async def readers_busy(cluster: LocalCluster, size: int) -> list[Row]:
     """Sixteen tenants catch up at once."""
-    await create(cluster, "readers-busy", bench.PARTITIONS, 3)
+    await create(cluster, "readers-busy", throughput.PARTITIONS, 3)
     await fill(cluster, "readers-busy", size)
-    await create(cluster, "live", bench.PARTITIONS, 3)
+    await create(cluster, "live", throughput.PARTITIONS, 3)
     command = [sys.executable, __file__, "--read", cluster.gateways()[0], "readers-busy"]
     async with trio.open_nursery() as nursery:
         processes = [
@@ -291,7 +295,7 @@ async def idle(cluster: LocalCluster, size: int) -> list[Row]:
     await create(cluster, "idle", IDLE_PARTITIONS, 3)
     await in_sync(cluster, "idle", 3)
     await until_quiet(cluster)
-    cpu = bench.Cpu(cluster)
+    cpu = throughput.Cpu(cluster)
     await trio.sleep(IDLE_S)
     used = cpu.stop()
     used.pop("client")
@@ -306,7 +310,7 @@ def _logged(cluster: LocalCluster) -> int:
 
 
 def _memory(process: Process) -> float:
-    return bench.resident_bytes(process.pid) / 1e6
+    return throughput.resident_bytes(process.pid) / 1e6
 
 
 CASES: dict[str, Case] = {
@@ -346,7 +350,7 @@ def main(mb: int, names: tuple[str, ...], data: Path | None, json_file: Path | N
     if data is not None:
         data.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
-    CONSOLE.print(bench.machine())
+    CONSOLE.print(throughput.machine())
     for name in names or CASES:
         folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=data))
         cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
@@ -358,7 +362,7 @@ def main(mb: int, names: tuple[str, ...], data: Path | None, json_file: Path | N
         CONSOLE.print(table(found))
         rows += found
     if json_file:
-        report = {"machine": bench.machine(), "mb": mb, "rows": [asdict(row) for row in rows]}
+        report = {"machine": throughput.machine(), "mb": mb, "rows": [asdict(row) for row in rows]}
         json_file.write_text(json.dumps(report, indent=2) + "\n")
 
 

@@ -24,9 +24,6 @@ from pathlib import Path
 import click
 import tidelog
 import trio
-from bystander import Bystander
-from partitions import cpu_s
-from processes import end_with_sigterm, forget_peak, resident_mb
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
@@ -55,6 +52,11 @@ from tidelog.wire.messages import (
     Read,
     TopicShare,
 )
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.bystander import Bystander
+from bench.harness.processes import end_with_sigterm, forget_peak, resident_mb
+from bench.partitions import cpu_s
 
 TOPIC = "healthy"
 IDLE = "topic-0"

@@ -32,7 +32,6 @@ from typing import Any
 import click
 import tidelog.sync
 import trio
-from processes import end_with_sigterm
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from rich.console import Console
@@ -40,6 +39,9 @@ from rich.table import Table
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.spark.declaration import parse
 from tidelog.spark.pipeline import session
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.processes import end_with_sigterm
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PARTITIONS = 4

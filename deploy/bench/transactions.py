@@ -10,26 +10,29 @@
               idempotent producers: MB/s until all is committed, CPU per MB
 
 Replication factor 3, acks ``all``, one gateway, one controller, one client process, loopback; real processes, as
-``bench.py``: figures of one run are to be compared with each other.
+``throughput.py``: figures of one run are to be compared with each other.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import bench
 import click
 import tidelog
 import trio
-from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench import throughput
+from bench.harness.processes import end_with_sigterm
 
 WIDTHS = (1, 3, 10)
 APPLICATIONS = (1, 8)
@@ -53,7 +56,7 @@ Case = Callable[[LocalCluster, str, float], Awaitable[list[Row]]]
 
 def spread(seconds: list[float]) -> dict[str, float]:
     """Median and 99th percentile."""
-    return {name: bench.percentile(seconds, share) * 1e3 for name, share in (("p50 ms", 0.5), ("p99 ms", 0.99))}
+    return {name: throughput.percentile(seconds, share) * 1e3 for name, share in (("p50 ms", 0.5), ("p99 ms", 0.99))}
 
 
 async def create(log: Log, topic: str, partitions: int, flush: str) -> None:
@@ -71,7 +74,7 @@ async def commit(cluster: LocalCluster, flush: str, seconds: float) -> list[Row]
             topic = f"commit-{width}"
             await create(log, topic, width, flush)
             for applications in APPLICATIONS:
-                cpu, began = bench.Cpu(cluster), trio.current_time()
+                cpu, began = throughput.Cpu(cluster), trio.current_time()
                 took: list[float] = []
                 async with trio.open_nursery() as nursery:
                     for number in range(applications):
@@ -125,7 +128,7 @@ async def staged(cluster: LocalCluster, flush: str, seconds: float) -> list[Row]
     async with tidelog.connect(cluster.gateways()) as log:
         await create(log, "staged", WORKERS, flush)
         for name in ("idempotent producers", "staged transactions"):
-            cpu = bench.Cpu(cluster)
+            cpu = throughput.Cpu(cluster)
             began = trio.current_time()
             sent: list[int] = []
             ids: list[str] = []

@@ -19,6 +19,7 @@ import json
 import os
 import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -29,14 +30,16 @@ from statistics import median
 import click
 import tidelog
 import trio
-from bench import PARTITIONS, send_batches
-from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
-from rows import CONSOLE, machine
 from tidelog.batch.body import Codec
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from bench.harness.processes import end_with_sigterm
+from bench.harness.rows import CONSOLE, machine
+from bench.throughput import PARTITIONS, send_batches
 
 CODECS: tuple[tuple[Codec, tuple[tuple[int, int], ...]], ...] = (
     ("none", ((16 << 10, 1024), (128 << 10, 1024), (16 << 10, 100))),

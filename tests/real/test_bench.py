@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 import trio
+from bench.profile.yardstick import chain, limit
+from bench.regression.check import Side, ended, measure
+from bench.regression.verdict import Figure
 from tidelog.cli.local.local_cluster import LocalCluster
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench"))
-from check import Side, ended, measure
-from verdict import Figure
-from yardstick import chain, limit
 
 BENCHES = Path(__file__).resolve().parents[2] / "deploy" / "bench"
 
@@ -26,7 +24,7 @@ def test_the_benchmark_writes_down_its_figures(tmp_path: Path) -> None:
     report_file = tmp_path / "report.json"
     command = [
         sys.executable,
-        str(BENCHES / "bench.py"),
+        str(BENCHES / "throughput.py"),
         "--smoke",
         "--seconds",
         "0.5",
@@ -92,7 +90,7 @@ def test_a_cut_link_is_noticed_and_healed_on_hosts_of_their_own(tmp_path: Path) 
 def test_the_comparison_runs_its_cases_against_tidelog(tmp_path: Path) -> None:
     """The others are not there: what drives the cases, kills, counts and draws is the same for all."""
     cases = ["produce-1k", "consume", "latency", "failover"]
-    command = [sys.executable, str(BENCHES / "peers" / "peers.py"), "--quick", "--products", "tidelog"]
+    command = [sys.executable, str(BENCHES / "peers"), "--quick", "--products", "tidelog"]
     command += ["--out", str(tmp_path), *(word for case in cases for word in ("--cases", case))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-RUN = Path(__file__).resolve().parents[2] / "deploy" / "chaos" / "run.py"
+RUN = Path(__file__).resolve().parents[2] / "deploy" / "chaos"
 FAULTS = ["kill-leader", "pause-gateway-0.5", "cut-active-controllers"]
 FAULTS_OF_ROOT = ["power-follower"]
 """They take disks of their own."""
@@ -30,7 +30,7 @@ def run_chaos(report: Path, *arguments: str) -> str:
 
 def test_faults_that_overlap_lose_nothing_and_the_report_says_so(tmp_path: Path) -> None:
     names = [*FAULTS, *(FAULTS_OF_ROOT if os.geteuid() == 0 else [])]
-    history = (RUN.parents[2] / ".git").exists()
+    history = (RUN.parents[1] / ".git").exists()
     names += FAULTS_OF_HISTORY if history else []
     arguments = [word for name in names for word in ("--fault", name)]
     arguments += ["--old", "HEAD"] if history else []

@@ -120,12 +120,14 @@ class Foreign(Client):
     def _batch(
         self, key: TopicPartition, id: int, epoch: int, sequence: int, *, transactional: bool = False
     ) -> bytes:
-        """A sound batch of new values, which the history knows from now on."""
+        """A sound batch of new values, which the history knows from now on.
+
+        Its level is ``received``, since it may be refused: it is no try that has to succeed in a healthy cluster."""
         now, number = self.loop.now, next(self._values)
         values = tuple(b"lie %d.%d" % (number, place) for place in range(self.rng.choice((1, 1, 3))))
         name = self.cluster.partition_name(key)
         self.cluster.history.operations.append(
-            Sent(f"{self.name}.{number}", name, 0, values, now, now, UNKNOWN, -1, "all", False, -1, -1)
+            Sent(f"{self.name}.{number}", name, 0, values, now, now, UNKNOWN, -1, "received", False, -1, -1)
         )
         records = [NewRecord(value, None, round(now * 1000)) for value in values]
         return encode_batch(

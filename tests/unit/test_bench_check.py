@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from random import Random
 
 import pytest
+from bench.harness.rows import Row
+from bench.regression.check import figures_of, main
+from bench.regression.verdict import FEWEST, Figure, judge
 from click.testing import CliRunner
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench"))
-from check import figures_of, main
-from rows import Row
-from verdict import FEWEST, Figure, judge
 
 
 def figure(*ratios: float, less: bool = False) -> Figure:

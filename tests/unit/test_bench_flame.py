@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench"))
-from flame import SHARED, flame, merged, part_of, read, render, shares
-from rows import Row
+from bench.harness.rows import Row
+from bench.profile.flame import SHARED, flame, merged, part_of, read, render, shares
 
 MAIN = "main (tidelog/runtime/service.py:62);unrolled_run (trio/_core/_run.py:2866)"
 RAW = f"""\

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench" / "peers"))
-from cases import CASES, OPTIONS, quick
-from measuring import Acks, Audience, Order, longest_gap, moments, stamped
-from peers import needed, table
-from plots import PLOTS, draw
-from products import PRODUCTS, JetStream, Kafka, Tidelog
+from bench.peers.__main__ import needed, table
+from bench.peers.cases import CASES, OPTIONS, quick
+from bench.peers.measurements import Acks, Audience, Order, longest_gap, moments, stamped
+from bench.peers.plots import PLOTS, draw
+from bench.peers.products import PRODUCTS, JetStream, Kafka, Tidelog
 
 KAFKA = """\
 1608 records sent, 321.6 records/sec (3.14 MB/sec), 7751.6 ms avg latency, 9373.0 ms max latency.
@@ -81,7 +78,7 @@ def test_options_are_for_clients_that_exist_and_a_tuned_case_is_left_out_where_t
     clients = {product.client for product in PRODUCTS.values()}
     assert {client for options in OPTIONS.values() for client in options} <= clients
     (tuned,) = [case for case in CASES if case.name == "produce-1k-tuned"]
-    assert {client for client in clients if tuned.is_for(client)} == {"tidelog", "kafka", "jetstream"}
+    assert {client for client in clients if tuned.is_for(client)} == {"tidelog_client", "kafka", "jetstream"}
 
 
 def test_a_chosen_case_brings_what_it_reads_and_the_start() -> None:

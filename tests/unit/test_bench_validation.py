@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+from bench.validation import IN_FLIGHT, SHAPES, Sample, cost, pair_ratios, records_of
 from tidelog.batch.format import check_batch, check_body, encode_batch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench"))
-from validation import IN_FLIGHT, SHAPES, Sample, cost, pair_ratios, records_of
 
 
 def sample(batches: int, gateway: float, rest: float) -> Sample:

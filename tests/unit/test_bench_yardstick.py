@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import trio
 import trio.testing
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench"))
-from yardstick import BUFFER, LENGTH, counts, runs
+from bench.profile.yardstick import BUFFER, LENGTH, counts, runs
 
 
 async def pair() -> tuple[trio.SocketStream, trio.SocketStream]:

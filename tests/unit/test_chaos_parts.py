@@ -11,24 +11,22 @@ from pathlib import Path
 
 import pytest
 import trio
+from chaos.__main__ import main
+from chaos.cluster import versions
+from chaos.cluster.supervisor import ALL, Claims, Unfit
+from chaos.driver import Outcome, Struck
+from chaos.faults import DISK, FAULTS
+from chaos.faults.stores import committed_frames
+from chaos.report.report import render
+from chaos.report.resources import Usage
+from chaos.schedule import schedule
+from chaos.verdict.compare_disks import Comparison, compare
+from chaos.verdict.exactly_once import Copied
+from chaos.verdict.exactly_once import compare as compare_copies
+from chaos.workload.meter import Meter
 from click.testing import CliRunner
 from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import refuse
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy"))
-from chaos import versions
-from chaos.compare import Comparison, compare
-from chaos.copies import Copied
-from chaos.copies import compare as compare_copies
-from chaos.drive import Outcome, Struck
-from chaos.faults import DISK, FAULTS, known
-from chaos.meter import Meter
-from chaos.report import render
-from chaos.resources import Usage
-from chaos.run import main
-from chaos.schedule import schedule
-from chaos.stage import ALL, Claims, Unfit
-from chaos.store_faults import committed_frames
 
 MINUTE = 60.0
 
@@ -37,9 +35,8 @@ MINUTE = 60.0
 
 
 def test_every_fault_has_a_name_and_words_of_its_own() -> None:
-    faults = known()
-    assert len(faults) > 60
-    assert len({fault.words for fault in faults.values()}) == len(faults)
+    assert len(FAULTS) > 60
+    assert len({fault.words for fault in FAULTS.values()}) == len(FAULTS)
 
 
 MATRIX = (
@@ -52,7 +49,7 @@ MATRIX = (
 
 @pytest.mark.parametrize("beginning", MATRIX.split())
 def test_the_matrix_has(beginning: str) -> None:
-    assert any(name.startswith(beginning) for name in known())
+    assert any(name.startswith(beginning) for name in FAULTS)
 
 
 def test_a_fault_that_there_is_not_is_refused() -> None:
@@ -80,19 +77,19 @@ def test_bits_flip_in_frames_that_hold_a_commit(tmp_path: Path) -> None:
 
 
 def test_the_schedule_is_a_function_of_the_seed() -> None:
-    faults = known().values()
+    faults = FAULTS.values()
     assert schedule(7, 10 * MINUTE, faults) == schedule(7, 10 * MINUTE, faults)
     assert schedule(7, 10 * MINUTE, faults) != schedule(8, 10 * MINUTE, faults)
 
 
 def test_every_fault_comes_before_one_comes_again() -> None:
-    faults = known()
+    faults = FAULTS
     strikes = schedule(1, 30 * MINUTE, faults.values())
     assert {strike.fault for strike in strikes[: len(faults)]} == set(faults)
 
 
 def test_in_a_short_run_nothing_lasts_for_most_of_it() -> None:
-    strikes = schedule(1, MINUTE, known().values())
+    strikes = schedule(1, MINUTE, FAULTS.values())
     assert strikes and all(strike.hold_s <= 5.0 for strike in strikes)
     assert all(0 <= strike.at < MINUTE for strike in strikes)
 
@@ -139,7 +136,7 @@ async def test_a_fault_whose_turn_does_not_come_stands_in_nobodys_way(autojump_c
 
 
 def test_only_one_disk_is_damaged_at_a_time() -> None:
-    spoiling = [fault for fault in known().values() if fault.spoils]
+    spoiling = [fault for fault in FAULTS.values() if fault.spoils]
     assert {fault.name for fault in spoiling} >= {
         "bit-flip-leader",
         "wiped-follower",
@@ -283,7 +280,6 @@ def test_memory_that_grows_without_an_end_is_found_and_a_restart_is_not() -> Non
 
 
 async def test_the_page_tells_findings_as_they_are_and_needs_no_other_host() -> None:
-    known()
     outcome = Outcome(Meter(began=0.0), seconds=10.0)
     outcome.strikes = [Struck("kill-leader", "r1", 1.0, 2.0, 3.0, 0.5), Struck("bit-flip-leader", note="<nothing>")]
     outcome.meter.done = {"acks all": [(1.0, 0.01), (2.0, 0.1)]}

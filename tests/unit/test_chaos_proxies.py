@@ -9,17 +9,14 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import pytest
 import trio
+from chaos.cluster.network_namespaces import CLIENTS
+from chaos.cluster.proxies import INSIDE, ProxyLinks, Sending, owner
 from tidelog.cli.local.local_cluster import HOST, free_base_port
 from tidelog.cli.local.processes import Process
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy"))
-from chaos.hosts import CLIENTS
-from chaos.proxies import INSIDE, ProxyLinks, Sending, owner
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="who owns a socket is read in /proc")
 US, LEFT, RIGHT = "us", "left", "right"

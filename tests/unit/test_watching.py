@@ -14,7 +14,7 @@ from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import metrics as replica
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-ALERTS = runpy.run_path(str(DEPLOY / "alerts.py"))["ALERTS"]
+ALERTS = runpy.run_path(str(DEPLOY / "generate" / "alerts.py"))["ALERTS"]
 BOARD = json.loads((DEPLOY / "grafana" / "tidelog.json").read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 OWN = ("process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_max_fds")

@@ -15,7 +15,7 @@ from typing import Any
 
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "tuned": {
-        "tidelog": {"batch_bytes": 1 << 20, "linger_s": 0.02, "buffer_bytes": 64 << 20},
+        "tidelog_client": {"batch_bytes": 1 << 20, "linger_s": 0.02, "buffer_bytes": 64 << 20},
         "kafka": {"linger.ms": 20, "batch.size": 1 << 20, "queue.buffering.max.messages": 500_000},
         "jetstream": {"publish_async_max_pending": 16_000},
     },

@@ -26,7 +26,7 @@ class Product:
     """Three servers that were not started yet, with their data in the folder."""
 
     client: ClassVar[str]
-    """The module ``with_<client>``."""
+    """The module of this package that drives its client."""
     python: Path = PEERS / "venv" / "bin" / "python"
     """Which has that client."""
     needs: ClassVar[tuple[Path, ...]] = (PEERS / "venv" / "installed",)
@@ -107,7 +107,7 @@ class Product:
 class Tidelog(Product):
     """Three controllers, three replica servers and a gateway: seven processes, where the others have three."""
 
-    client = "tidelog"
+    client = "tidelog_client"
     python = Path(sys.executable)
     needs = ()
     settings: ClassVar[dict[str, Any]] = {"flush": "os"}

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from measuring import Acks, Order, longest_gap, percentile
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.peers.measurements import Acks, Order, longest_gap, percentile
 
 RATE = 200.0
 """Records per second while a server is killed."""
@@ -161,7 +161,7 @@ DO = {
 def main() -> None:
     """Run the order of the command line."""
     order = Order.read(json.loads(sys.argv[1]))
-    client = importlib.import_module(f"with_{order.client}")
+    client = importlib.import_module(f"bench.peers.{order.client}")
     tell(figures=DO[order.do](client, order))
 
 

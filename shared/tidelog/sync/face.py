@@ -1,6 +1,6 @@
 """Makes blocking classes of asynchronous ones.
 
-Type checkers cannot follow this. They read stubs (``.pyi``), which ``make pages`` writes (``deploy/stubs.py``).
+Type checkers cannot follow this. They read stubs (``.pyi``), which ``deploy/generate/stubs.py`` writes.
 """
 
 from __future__ import annotations

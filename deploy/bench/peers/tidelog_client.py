@@ -1,0 +1,155 @@
+"""Tidelog through its own Python client, on trio."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import trio
+from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, pauses, stamped, value_of
+from tidelog import connect
+from tidelog.client.options import ProducerOptions
+from tidelog.errors import TidelogError
+
+NOT_YET = (TidelogError, OSError, trio.TooSlowError)
+AT_ONCE = 100_000
+"""Records whose acks are waited for at a time."""
+
+
+def _log(order: Order) -> Any:
+    return connect(list(order.addresses), connect_timeout_s=10)
+
+
+def create(order: Order) -> None:
+    """The topic, with three replicas. ``settings`` hold the flush policy."""
+    trio.run(_create, order)
+
+
+async def _create(order: Order) -> None:
+    async with _log(order) as log:
+        if order.topic not in [topic.name for topic in await log.topics.list()]:
+            await log.topics.create(
+                order.topic, partitions=order.partitions, replication_factor=3, config=order.settings
+            )
+
+
+def produce(order: Order) -> tuple[int, float]:
+    """Records acknowledged, and in how many seconds."""
+    return trio.run(_produce, order)
+
+
+async def _produce(order: Order) -> tuple[int, float]:
+    value = value_of(order.size)
+    waiting: deque[Any] = deque()
+    records = 0
+    async with _log(order) as log, log.producer(order.topic, ProducerOptions(**order.options)) as producer:
+        await producer.send(value)
+        began = time.monotonic()
+        while time.monotonic() < began + order.seconds:
+            for _ in range(GROUP):
+                waiting.append(await producer.submit(value))
+            while len(waiting) > AT_ONCE:
+                await waiting.popleft().wait()
+                records += 1
+        await producer.flush()
+        for pending in waiting:
+            await pending.wait()
+        return records + len(waiting), time.monotonic() - began
+
+
+def latency(order: Order) -> list[float]:
+    """Seconds of each record."""
+    return trio.run(_latency, order)
+
+
+async def _latency(order: Order) -> list[float]:
+    value, taken = value_of(order.size), []
+    async with _log(order) as log, log.producer(order.topic, ProducerOptions(**order.options)) as producer:
+        for _ in range(order.records):
+            began = time.monotonic()
+            await producer.send(value)
+            taken.append(time.monotonic() - began)
+    return taken
+
+
+def consume(order: Order) -> tuple[int, float]:
+    """Bytes of values, and in how many seconds."""
+    return trio.run(_consume, order)
+
+
+async def _consume(order: Order) -> tuple[int, float]:
+    size = 0
+    async with _log(order) as log, log.consume(order.topic, start="earliest", end="latest") as consumer:
+        await consumer.next_records()
+        began = time.monotonic()
+        while records := await consumer.next_records():
+            size += sum(len(record.value or b"") for record in records)
+        return size, time.monotonic() - began
+
+
+def fan_out(order: Order) -> list[float]:
+    """Seconds until a subscriber has a record, each subscriber on a connection of its own."""
+    return trio.run(_fan_out, order)
+
+
+async def _fan_out(order: Order) -> list[float]:
+    audience = Audience(order.subscribers, order.records)
+
+    async def subscribe() -> None:
+        async with _log(order) as log, log.consume(order.topic, start="earliest") as consumer:
+            async for record in consumer:
+                audience.take(record.value or b"")
+
+    async with _log(order) as log, log.producer(order.topic) as producer, trio.open_nursery() as nursery:
+        for _ in range(order.subscribers):
+            nursery.start_soon(subscribe)
+        await producer.send(stamped(order.size, 0.0))
+        for _ in pauses(audience.is_awake, "the first record at every subscriber"):
+            await trio.sleep(0.01)
+        for at in moments(order.rate, order.records):
+            await trio.sleep(max(0.0, at - time.monotonic()))
+            await producer.submit(stamped(order.size, time.monotonic()))
+        for _ in pauses(audience.is_done, "every record at every subscriber"):
+            await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    return audience.delays
+
+
+def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:
+    """Records at that rate until it is over."""
+    trio.run(_steady, order, rate, acks, is_over)
+
+
+async def _steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:
+    value = value_of(order.size)
+
+    async def settle(pending: Any) -> None:
+        try:
+            await pending.wait()
+        except TidelogError as error:
+            acks.add(error)
+        else:
+            acks.add()
+
+    async with (
+        _log(order) as log,
+        log.producer(order.topic) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        for at in moments(rate):
+            if is_over():
+                break
+            await trio.sleep(max(0.0, at - time.monotonic()))
+            nursery.start_soon(settle, await producer.submit(value))
+
+
+def leader(order: Order) -> str:
+    """The replica server that leads the topic's only partition."""
+    return trio.run(_leader, order)
+
+
+async def _leader(order: Order) -> str:
+    async with _log(order) as log:
+        return str((await log.topics.describe(order.topic)).partitions[0].leader)

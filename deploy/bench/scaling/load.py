@@ -1,0 +1,141 @@
+"""What the cases of ``run.py`` share: the cluster that they run on, what they send, what that costs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import deque
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from urllib.request import urlopen
+
+import tidelog
+import trio
+from bench import replicas, throughput
+from bench.harness.processes import resident_mb
+from bench.scaling.report import Panel, Table
+from tidelog.cli.local.local_cluster import LocalCluster
+
+PATIENT_S = 300.0
+PATIENT = tidelog.ProducerOptions(delivery_timeout_s=PATIENT_S)
+STEP = 500
+"""Partitions that are created at a time."""
+ROLES = ("client", "gateway", "replicas")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What every case gets."""
+
+    cluster: LocalCluster
+    seconds: float
+    """How long is produced."""
+    quick: bool
+    tables: list[Table] = field(default_factory=list)
+    """What is told even when a larger size fails."""
+
+    def some(self, sizes: Iterable[int]) -> list[int]:
+        """All of them; of the short form only the first ones."""
+        chosen = list(sizes)
+        return chosen[: max(2, len(chosen) // 2)] if self.quick else chosen
+
+    def connect(self) -> AbstractAsyncContextManager[tidelog.Log]:
+        """To the gateway."""
+        return tidelog.connect(self.cluster.gateways(), request_timeout_s=PATIENT_S)
+
+    async def create(self, topic: str, partitions: int) -> None:
+        """A topic with three replicas, in steps in which no process is busy for so long that others give it up."""
+        async with self.connect() as log:
+            config = {"flush": "os", "max_batch_bytes": str(11 << 20)}
+            there = 0
+            while there < partitions:
+                before, there = there, min(there + STEP, partitions)
+                if before:
+                    await log.topics.grow(topic, there)
+                else:
+                    await log.topics.create(topic, partitions=there, replication_factor=3, config=config)
+                await replicas.until(partial(self._knows, log, topic, there))
+                async with log.producer(
+                    topic, PATIENT
+                ) as producer:  # until the last one's replicas have all opened it
+                    await producer.send(b"", partition=there - 1)
+
+    async def _knows(self, log: tidelog.Log, topic: str, partitions: int) -> bool:
+        return len((await log.topics.describe(topic)).partitions) == partitions
+
+    def memory(self) -> dict[str, float]:
+        """MB of each process."""
+        return {process.id: resident_mb(process.pid) for process in self.cluster.processes}
+
+
+async def counter(cluster: LocalCluster, name: str) -> float:
+    """One of the gateway's metrics."""
+    url = cluster.gateways()[0].replace("ws:", "http:") + "/metrics"
+    page = (await trio.to_thread.run_sync(lambda: urlopen(url).read())).decode()
+    found = re.search(rf"^tidelog_gateway_{name} (\S+)$", page, re.MULTILINE)
+    assert found is not None, name
+    return float(found[1])
+
+
+class Load:
+    """Times what is produced until ``end``, and what it costs."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+
+    async def begin(self) -> None:
+        """From now on."""
+        self._batches, self._bytes = await self._sent()
+        self._cpu, self._began = throughput.Cpu(self._cluster), trio.current_time()
+
+    async def _sent(self) -> tuple[float, float]:
+        batches, size = [await counter(self._cluster, f"produced_{what}_total") for what in ("batches", "bytes")]
+        return batches, size
+
+    async def end(self, records: int, size: int, clients: tuple[float, float] | None = None) -> dict[str, float]:
+        """The columns of a row. ``clients``: seconds, and CPU seconds, of those that are not this process."""
+        seconds = trio.current_time() - self._began
+        used = {name: cores * seconds for name, cores in self._cpu.stop().items()}
+        if clients is not None:
+            seconds, used["client"] = clients
+        by_role = {
+            "client": used["client"],
+            "gateway": used["g1"],
+            "replicas": sum(cpu_s for name, cpu_s in used.items() if name.startswith("r")),
+        }
+        batches, sent = await self._sent()
+        row = {
+            "records/s": records / seconds,
+            "MB/s": records * size / seconds / 1e6,
+            "batch, KiB": (sent - self._bytes) / max(1.0, batches - self._batches) / 1024,
+        }
+        for role in ROLES:
+            row[f"{role}, ms"] = by_role[role] * 1e6 / records
+        return row | {"CPU, ms": sum(by_role.values()) * 1e6 / records}
+
+
+LOAD_COLUMNS = {"records/s": 0, "MB/s": 1, "batch, KiB": 1, **{f"{role}, ms": 2 for role in ROLES}, "CPU, ms": 2}
+"""CPU for 1000 records: of each role, and of all."""
+LOAD_PANELS = (
+    Panel("records/s", ("records/s",)),
+    Panel("CPU ms for 1000 records", tuple(f"{role}, ms" for role in ROLES)),
+)
+
+
+async def send(producer: tidelog.Producer, value: bytes, seconds: float, window: int, partitions: int = 0) -> int:
+    """Send as fast as acks allow, and wait for all of them; how many. ``partitions``: go round so many."""
+    waiting: deque[tidelog.Pending] = deque()
+    until = trio.current_time() + seconds
+    for number in itertools.count():
+        if trio.current_time() >= until:
+            break
+        place = number % partitions if partitions else None
+        waiting.append(await producer.submit(value, partition=place))
+        if len(waiting) > window:
+            await waiting.popleft().wait()
+    await producer.flush()
+    for pending in waiting:
+        pending.result()
+    return number

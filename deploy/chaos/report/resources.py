@@ -1,0 +1,73 @@
+"""What every process takes of the machine, over time: memory, descriptors, and its disk."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.cluster.cluster import ChaosCluster
+from chaos.cluster.disks import FILLER
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+BOUNDS = {"memory": 1.5, "descriptors": 1.5, "disk": 1.5}
+"""The median of the last quarter of a soak is at most so many times that of its second quarter,"""
+SLACK = {"memory": 32 << 20, "descriptors": 64, "disk": 16 << 20}
+"""and that much more: what a restart or a catch-up takes for a while."""
+LEAST = 40
+"""Samples from which a judgement is made."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """One process: (seconds since the start, amount) of each kind, in bytes or descriptors."""
+
+    samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def add(self, kind: str, at: float, amount: float) -> None:
+        """Keep one sample of a kind."""
+        self.samples.setdefault(kind, []).append((at, amount))
+
+    def growth(self) -> list[str]:
+        """What is not bounded, in words."""
+        found = []
+        for kind, samples in self.samples.items():
+            if len(samples) < LEAST:
+                continue
+            amounts = [amount for _, amount in samples]
+            quarter = len(amounts) // 4
+            before, after = _median(amounts[quarter : 2 * quarter]), _median(amounts[-quarter:])
+            if after > before * BOUNDS[kind] + SLACK[kind]:
+                found.append(f"{kind} grew from {before:,.0f} to {after:,.0f}")
+        return found
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def look(cluster: ChaosCluster, at: float, usages: dict[str, Usage]) -> None:
+    """Add one sample of each process that runs."""
+    for process in cluster.processes:
+        usage = usages.setdefault(process.id, Usage())
+        try:
+            if process.is_alive():
+                pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+                usage.add("memory", at, pages * PAGE)
+                usage.add("descriptors", at, len(list(Path(f"/proc/{process.pid}/fd").iterdir())))
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has just ended
+        if process.role != "gateway":
+            usage.add("disk", at, _size(cluster.data(process.id)))
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files that lie there; what vanishes meanwhile counts nothing."""
+    total = 0
+    for root, _, names in os.walk(folder, onerror=lambda error: None):
+        for name in names:
+            if name != FILLER:
+                with suppress(OSError):
+                    total += Path(root, name).stat().st_blocks * 512
+    return total

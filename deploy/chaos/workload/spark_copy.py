@@ -1,0 +1,171 @@
+"""A Spark query that runs meanwhile, as a user's does: from the topics of the workload to one more, exactly once. It
+is a process of its own, and whenever it ends it is started again on its checkpoint, as a supervisor would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import trio
+from chaos.workload.clients import CONFIG, PARTITIONS, RECORDS, TRANSFERS
+from tidelog.client.log import Log
+
+COPIES = "copies"
+"""The topic that it writes to; a partition for each of its sources' partitions."""
+PLACES = [(topic, partition) for topic in (RECORDS, TRANSFERS) for partition in range(PARTITIONS[topic])]
+"""Where the copies in each partition are from."""
+JOB = Path(__file__).with_name("spark_job.py")
+NAME = "spark"
+PAUSE_S = 1.0
+"""Between its end and its next start."""
+LOOK_S = 0.2
+
+
+class Copier:
+    """The query. ``folder`` is its own; ``retention_bytes`` as of the workload."""
+
+    def __init__(self, folder: Path, gateways: list[str], retention_bytes: int) -> None:
+        self.starts = 0
+        self.ended: list[tuple[float, str, str]] = []
+        """(when, who, why) it ended unasked, without those whom a fault killed."""
+        self._folder = folder
+        self._retention_bytes = retention_bytes
+        self._job = {
+            "gateway": ",".join(gateways),
+            "folder": str(folder),
+            "target": COPIES,
+            "places": PLACES,
+            "retained": retention_bytes == -1,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+        self._finished = trio.Event()
+        folder.mkdir()
+        self._python = self._quick_python()
+
+    def _quick_python(self) -> Path:
+        """Spark's processes import PySpark where it is installed: docs/spark.md, "Good to know"."""
+        spec = find_spec("pyspark")
+        assert spec is not None and spec.origin is not None
+        python = self._folder / "python"
+        packages = Path(spec.origin).parent.parent
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={packages}:$PYTHONPATH exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        return python
+
+    async def create(self, log: Log) -> None:
+        """Create the topic of the copies."""
+        config = CONFIG | {"retention_bytes": self._retention_bytes}
+        await log.topics.create(COPIES, partitions=len(PLACES), replication_factor=3, config=config)
+
+    async def run(self) -> None:
+        """Until it has finished; cancelled, it is killed."""
+        try:
+            while True:
+                self._start()
+                assert self._process is not None
+                while (code := self._process.poll()) is None:  # noqa: ASYNC110 (a process)
+                    await trio.sleep(LOOK_S)
+                if code == 0:
+                    self._finished.set()
+                    return
+                if not self._killed:
+                    self.ended.append((trio.current_time(), NAME, self._reason()))
+                await trio.sleep(PAUSE_S)
+        finally:
+            self._kill_all()
+
+    def _start(self) -> None:
+        self.starts += 1
+        self._killed = False
+        environment = os.environ | {"PYSPARK_PYTHON": str(self._python), "SPARK_LOCAL_IP": "127.0.0.1"}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(JOB), json.dumps(self._job)],
+                env=environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log"
+
+    def _reason(self) -> str:
+        """The last line that says what was wrong."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        told = [line for line in lines if "Error" in line or "Exception" in line or "[TIDELOG_" in line]
+        return (told or lines or [""])[-1].strip()
+
+    def batches(self) -> int:
+        """Micro-batches that are committed, as the checkpoint tells."""
+        return self._numbered("commits")
+
+    def _numbered(self, part: str) -> int:
+        """How far the checkpoint has come in that part of it."""
+        folder = self._folder / "checkpoint" / part
+        names = [path.name for path in folder.iterdir()] if folder.exists() else []
+        return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
+
+    async def goes_on(self) -> None:
+        """Until one more batch than now is committed."""
+        before = self.batches()
+        while self.batches() <= before:  # noqa: ASYNC110 (a file)
+            await trio.sleep(LOOK_S)
+
+    async def in_batch(self) -> None:
+        """Until one is under way: planned, and not committed."""
+        while self._numbered("offsets") == self.batches():  # noqa: ASYNC110 (files)
+            await trio.sleep(LOOK_S / 10)
+
+    async def finish(self) -> None:
+        """It comes to the end of what there is, and ends."""
+        (self._folder / "finish").touch()
+        await self._finished.wait()
+
+    def kill(self) -> bool:
+        """kill -9 of the driver: the JVM and the Python that has started it. False when there is none now. The
+        workers are not struck: each ends, or is stopped by the next start, as it would."""
+        drivers = self._of_session(lambda command: b"pyspark.daemon" not in command)
+        self._killed = bool(drivers)
+        return _kill(drivers)
+
+    def kill_worker(self) -> bool:
+        """kill -9 of the Python processes that run tasks. False when there is none now."""
+        return _kill(self._of_session(lambda command: b"pyspark.daemon" in command))
+
+    def _kill_all(self) -> None:
+        _kill(self._of_session(lambda command: True))
+        if self._process:
+            self._process.wait()
+
+    def _of_session(self, wanted: Callable[[bytes], bool]) -> list[int]:
+        """Processes that this one has started, and it."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal() and self._process:
+                try:
+                    session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+                    if session == self._process.pid and wanted((entry / "cmdline").read_bytes()):
+                        found.append(int(entry.name))
+                except (FileNotFoundError, ProcessLookupError):
+                    continue  # it has just ended
+        return found
+
+
+def _kill(processes: list[int]) -> bool:
+    for process in processes:
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # it has just ended
+    return bool(processes)

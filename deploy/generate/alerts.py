@@ -1,0 +1,266 @@
+"""The rules of ``deploy/prometheus/alerts.yml``, which ``make pages`` writes: when Prometheus is to call somebody."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A rule. ``for_``: how long it has to be so. ``help``: what it means and what to do."""
+
+    name: str
+    expr: str
+    for_: str
+    severity: str
+    summary: str
+    help: str
+
+
+def _slowest(metric: str) -> str:
+    """What one in a hundred takes longer than, by instance, over five minutes."""
+    return f"histogram_quantile(0.99, sum by (le, instance) (rate({metric}_bucket[5m])))"
+
+
+ALERTS = (
+    Alert(
+        "TidelogPartitionsOffline",
+        "sum(tidelog_offline_partitions) > 0",
+        "1m",
+        "critical",
+        "{{ $value }} partitions have no leader",
+        "Nothing can be written to them or read. 'tidelog doctor' names them, 'tidelog why TOPIC/PARTITION' says"
+        " whose end left them without; start those servers.",
+    ),
+    Alert(
+        "TidelogUnderMinIsr",
+        "sum(tidelog_under_min_isr_partitions) > 0",
+        "1m",
+        "critical",
+        "{{ $value }} partitions refuse records",
+        "Fewer replicas are in sync than min_insync_replicas, so 'all' produces are refused. 'tidelog doctor' names"
+        " them and the servers that are missing.",
+    ),
+    Alert(
+        "TidelogServerLimited",
+        "min by (server) (tidelog_gateway_server_limit_bytes_per_second) >= 0",
+        "10m",
+        "warning",
+        "{{ $labels.server }} is slow: a gateway sends it {{ $value }} bytes a second at most",
+        "Its acks took longer than throttle_target_s while batches queued, so producers are asked to pause. Look at"
+        " its disk, its CPU, and the followers of its partitions.",
+    ),
+    Alert(
+        "TidelogUnderReplicated",
+        "sum(tidelog_under_replicated_partitions) > 0",
+        "10m",
+        "warning",
+        "{{ $value }} partitions have a replica that is not in sync",
+        "One more failure may stop them. Start what is down; what catches up shows in tidelog_partition_lag_records.",
+    ),
+    Alert(
+        "TidelogNoActiveController",
+        "absent(tidelog_controller_active == 1)",
+        "1m",
+        "critical",
+        "No controller is active",
+        "Leaders go on while every replica that could be elected confirms them. One more server that fails stops all"
+        " partitions in which it has a vote, and nothing can be changed. Start controllers until a majority runs.",
+    ),
+    Alert(
+        "TidelogTwoActiveControllers",
+        "sum(tidelog_controller_active) > 1",
+        "2m",
+        "warning",
+        "{{ $value }} controllers say that they are active",
+        "One of them cannot hear the others and will find out; if this stays, two clusters are scraped as one.",
+    ),
+    Alert(
+        "TidelogControllersElectOften",
+        "sum(increase(tidelog_raft_elections_total[15m])) > 5",
+        "0m",
+        "warning",
+        "The controllers stood for election {{ $value }} times in 15 minutes",
+        "They do not hear each other in time: look at the network, at CPU, and at tidelog_raft_persist_seconds.",
+    ),
+    Alert(
+        "TidelogControllerRolledBack",
+        "tidelog_raft_rolled_back == 1",
+        "0m",
+        "warning",
+        "{{ $labels.instance }} runs on an old copy of its disk",
+        "It does not vote until the active controller has refilled it: keep the others running. 'tidelog controllers"
+        " list' shows how far it is. docs/operations.md, Controllers, says what to do where none is active.",
+    ),
+    Alert(
+        "TidelogServersFenced",
+        'sum(tidelog_servers{state="fenced"}) > 0',
+        "5m",
+        "warning",
+        "{{ $value }} replica servers are not heard of",
+        "'tidelog doctor' names them; start them, or see their logs.",
+    ),
+    Alert(
+        "TidelogNotRegistered",
+        "tidelog_replica_registered == 0",
+        "2m",
+        "warning",
+        "{{ $labels.instance }} runs, but is not registered at the controllers",
+        "Its log says why: registration_refused, controller_failed.",
+    ),
+    Alert(
+        "TidelogCommittedRecordsLost",
+        'increase(tidelog_replica_events_total{event=~"committed_records_lost|records_possibly_lost"}[1h]) > 0',
+        "0m",
+        "critical",
+        "{{ $labels.instance }} cut off records that were committed, or may have been",
+        "The cause is an unclean election, commit_rule=leader or a doubtful tail. 'tidelog why TOPIC/PARTITION' says"
+        " which, and whether the records were committed.",
+    ),
+    Alert(
+        "TidelogSegmentsQuarantined",
+        "increase(tidelog_replica_quarantined_segments_total[1h]) > 0",
+        "0m",
+        "warning",
+        "{{ $labels.instance }} set damaged segments aside",
+        "Look for errors of the medium. What the server does by itself is told in docs/operations.md, Damage.",
+    ),
+    Alert(
+        "TidelogLogsDamaged",
+        "tidelog_replica_damaged_partitions > 0",
+        "15m",
+        "warning",
+        "{{ $value }} damaged logs on {{ $labels.instance }} are not repaired",
+        "No other replica can lead them: bring one back. See docs/operations.md, Damage.",
+    ),
+    Alert(
+        "TidelogUnreadableBatches",
+        "tidelog_replica_unreadable_batches > 0",
+        "0m",
+        "warning",
+        "{{ $labels.instance }} holds {{ $value }} batches that no reader can decode",
+        "Consumers stop there, unless they skip. 'tidelog doctor' names the batches; docs/operations.md, Batches that"
+        " cannot be decoded, says how to go on.",
+    ),
+    Alert(
+        "TidelogCopiesDiffer",
+        "tidelog_replica_differing_partitions > 0",
+        "15m",
+        "critical",
+        "{{ $labels.instance }} has {{ $value }} partitions whose copies differ",
+        "'tidelog doctor' names them. See docs/operations.md, Copies that differ.",
+    ),
+    Alert(
+        "TidelogDiskFull",
+        "tidelog_replica_disk_full == 1",
+        "0m",
+        "critical",
+        "The disk of {{ $labels.instance }} is full: it takes no records",
+        "Make room, or shorten retention: both work on a full disk.",
+    ),
+    Alert(
+        "TidelogDiskFillsUp",
+        "predict_linear(tidelog_replica_disk_free_bytes[6h], 86400) < 0 and tidelog_replica_disk_free_bytes > 0",
+        "1h",
+        "warning",
+        "The disk of {{ $labels.instance }} will be full within a day, if it goes on like this",
+        "Make room, or shorten retention.",
+    ),
+    Alert(
+        "TidelogDiskSlow",
+        f"{_slowest('tidelog_replica_flush_seconds')} > 1",
+        "10m",
+        "warning",
+        "Syncs on {{ $labels.instance }} take {{ $value | humanizeDuration }}",
+        "Acks wait for them. Find what else uses the disk, or what ails it.",
+    ),
+    Alert(
+        "TidelogFollowerLags",
+        "max by (follower) (tidelog_replication_lag_seconds) > 30",
+        "5m",
+        "warning",
+        "{{ $labels.follower }} is {{ $value | humanizeDuration }} behind",
+        "Its disk, CPU or network cannot keep up, or it is down.",
+    ),
+    Alert(
+        "TidelogServerSlow",
+        "sum(tidelog_slow_servers) > 0",
+        "15m",
+        "warning",
+        "{{ $value }} replica servers lag in all that they have to do with others",
+        "They are chosen last as leaders. tidelog_server_lag_seconds tells which.",
+    ),
+    Alert(
+        "TidelogProduceErrors",
+        "sum by (instance, code) (rate(tidelog_gateway_produce_errors_total[5m])) > 0",
+        "5m",
+        "warning",
+        "Producers at {{ $labels.instance }} get {{ $labels.code }}, {{ $value }} a second",
+        "docs/errors.md says what the code means.",
+    ),
+    Alert(
+        "TidelogProduceSlow",
+        f"{_slowest('tidelog_gateway_produce_latency_seconds')} > 2",
+        "10m",
+        "warning",
+        "One batch in a hundred at {{ $labels.instance }} waits {{ $value | humanizeDuration }} for its ack",
+        "The board says where the time goes: commit, fetch, disk.",
+    ),
+    Alert(
+        "TidelogTransactionsNotTold",
+        'max(tidelog_replica_oldest_transaction_seconds{state=~"committing|aborting"}) > 60',
+        "1m",
+        "warning",
+        "A transaction was decided {{ $value | humanizeDuration }} ago, and a leader has not heard of it",
+        "Readers of what is committed wait there. 'tidelog transactions list' names it; a partition of it has no"
+        " leader, or none that the coordinator reaches: 'tidelog doctor'.",
+    ),
+    Alert(
+        "TidelogStableOffsetStands",
+        "max(tidelog_replica_stable_offset_age_seconds) > 900",
+        "1m",
+        "warning",
+        "Readers of what is committed have waited {{ $value | humanizeDuration }} for one transaction",
+        "No transaction may be open for so long, but for staged ones that wait for their commit. 'tidelog doctor'"
+        " names the partition, the producer and the application, and says what to do.",
+    ),
+    Alert(
+        "TidelogFewDescriptors",
+        "process_open_fds / process_max_fds > 0.85 and on (job, instance)"
+        " (tidelog_replica_registered or tidelog_gateway_connections or tidelog_raft_term)",
+        "10m",
+        "warning",
+        "{{ $labels.instance }} has used {{ $value | humanizePercentage }} of its descriptors",
+        "Raise LimitNOFILE, or use more servers or gateways.",
+    ),
+    Alert(
+        "TidelogLeadersUneven",
+        "sum(tidelog_not_preferred_partitions) / sum(tidelog_partitions) > 0.3",
+        "1h",
+        "info",
+        "{{ $value | humanizePercentage }} of the partitions are led by another than their preferred replica",
+        "They go back by themselves where balance is on; else 'tidelog partitions rebalance'.",
+    ),
+)
+
+
+def page() -> str:
+    """The rules as Prometheus reads them; every text is quoted as in JSON, which YAML understands."""
+    lines = [
+        "# Generated from deploy/generate/alerts.py by `make pages`.",
+        "groups:",
+        "  - name: tidelog",
+        "    rules:",
+    ]
+    for alert in ALERTS:
+        lines += [
+            f"      - alert: {alert.name}",
+            f"        expr: {json.dumps(alert.expr)}",
+            f"        for: {alert.for_}",
+            f"        labels: {{severity: {alert.severity}}}",
+            "        annotations:",
+            f"          summary: {json.dumps(alert.summary)}",
+            f"          description: {json.dumps(alert.help)}",
+        ]
+    return "\n".join(lines) + "\n"

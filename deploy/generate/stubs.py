@@ -1,0 +1,71 @@
+"""The stub of the blocking faces (``shared/tidelog/sync/faces.pyi``), from the asynchronous classes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from tidelog.sync import faces
+
+HEAD = '"""The blocking faces of consumers and of administration. Generated from the code by `make pages`."""'
+RUFF = str(Path(sys.executable).parent / "ruff")
+PLACE = Path(__file__).resolve().parents[2] / "shared" / "tidelog" / "sync" / "faces.pyi"
+
+Imports = dict[str, set[str]]
+"""What the stub imports, by module."""
+
+
+def stub() -> str:
+    """Return the whole stub."""
+    imports: Imports = {"typing": {"Any"}}
+    made = [thing for thing in vars(faces).values() if inspect.isclass(thing) and thing.__module__ == faces.__name__]
+    classes = [ast.unparse(_class(each, imports)) for each in made]
+    lines = [f"from {module} import {', '.join(sorted(names))}" for module, names in imports.items() if names]
+    text = "\n".join([HEAD, *sorted(lines), *classes])
+    return _ruff("format", text=_ruff("check", "--select=I,F401", "--fix-only", text=text))
+
+
+def _class(made: type, imports: Imports) -> ast.ClassDef:
+    """A blocking face, with the signatures of the asynchronous class. Adds to ``imports`` what these name."""
+    face, base = made._face, made.__mro__[1]  # type: ignore[attr-defined]
+    tree = ast.parse(inspect.getsource(sys.modules[face.__module__]))
+    (node,) = (each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == face.__name__)
+    functions = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    about = ast.Expr(ast.Constant(made.__doc__))
+    node.body = [about, *(_method(each) for each in functions if each.name in vars(made))]
+    node.bases = [ast.Name(base.__name__ + ("[Any]" if getattr(base, "__parameters__", ()) else ""))]
+    imports.setdefault(base.__module__, set()).add(base.__name__)
+    _add_imports(sys.modules[face.__module__], tree, node, imports)
+    return node
+
+
+def _method(method: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
+    """Its signature and its docstring."""
+    about, marks = [method.body[0]], method.decorator_list
+    return ast.FunctionDef(method.name, method.args, about, marks, method.returns, lineno=0)
+
+
+def _add_imports(module: ModuleType, tree: ast.Module, node: ast.ClassDef, imports: Imports) -> None:
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    for each in tree.body:
+        if isinstance(each, ast.ImportFrom) and each.module not in (None, "__future__"):
+            imports.setdefault(str(each.module), set()).update(names & {alias.name for alias in each.names})
+        elif isinstance(each, ast.ClassDef) and each is not node and each.name in names:
+            imports.setdefault(module.__name__, set()).add(each.name)
+        elif isinstance(each, ast.Assign) and (named := {ast.unparse(target) for target in each.targets} & names):
+            imports.setdefault(module.__name__, set()).update(named)
+
+
+def _ruff(*command: str, text: str) -> str:
+    done = subprocess.run(
+        [RUFF, *command, "--quiet", "--no-cache", "--stdin-filename", str(PLACE), "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
