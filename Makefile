@@ -86,7 +86,7 @@ scale: $(STAMP)
 
 MINUTES ?= 10
 fuzz: $(STAMP)
-	PYTHONPATH=tests $(BIN)/python tests/unit/fuzzing.py --minutes $(MINUTES)
+	cd tests && ../$(BIN)/python -m support.fuzz_targets --minutes $(MINUTES)
 
 upgrade-check: $(STAMP)
 	$(BIN)/python tests/real/upgrade_check.py $(if $(BASE),--base $(BASE))

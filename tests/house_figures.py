@@ -4,9 +4,9 @@
 
 Nothing here is judged: ``test_tidy`` has the rules that must hold, and these figures show the trend. *Calls* are
 those of functions of ``services`` and ``shared``. The record is sent to one of three replica servers without a
-network (``unit/replica_net.py``) and is acknowledged by all; another was sent before, so that nothing is done for the
-first time. A change of module is a call from one file to another. A chain of 0 stands for rooms that import each
-other.
+network (``support/replica_network.py``) and is acknowledged by all; another was sent before, so that nothing is done
+for the first time. A change of module is a call from one file to another. A chain of 0 stands for rooms that import
+each other.
 """
 
 from __future__ import annotations
@@ -160,8 +160,7 @@ class Calls:
 
 def record() -> None:
     """Send one record to a leader with two followers."""
-    sys.path.append(str(ROOT / "tests" / "unit"))
-    from replica_net import cluster
+    from support.replica_network import cluster
 
     net = cluster()
     net.send("r1", b"first")

@@ -66,7 +66,7 @@ def files() -> tuple[str, ...]:
 @cache
 def scenarios() -> frozenset[str]:
     """The ids of scenarios, by the names of their tests, and those of anomalies in histories."""
-    tests = [path for folder in ("scenarios", "unit", "real") for path in (ROOT / "tests" / folder).glob("*.py")]
+    tests = [path for folder in ("scenarios", "unit", "real") for path in (ROOT / "tests" / folder).rglob("*.py")]
     found = {id for path in tests for id in re.findall(r"\bdef test_([A-E]\d+)_", path.read_text())}
     return frozenset(found | {kind.letter for kind in KINDS.values()})
 

@@ -2,9 +2,9 @@
 
     .venv/bin/python deploy/bench/attacks.py [--rounds 10] [--node g1] [--only flood] [--json FILE]
 
-A cluster of processes on this machine. Each attack of tests/hostile_wire.py is begun so many times, one after the
-other, after a good hello; those at the end of the list are many peers at once. Meanwhile a client sends 50 records a
-second, acks ``all``. ``requests_at_bounds.py`` attacks with requests that a gateway takes.
+A cluster of processes on this machine. Each attack of tests/support/hostile_wire.py is begun so many times, one after
+the other, after a good hello; those at the end of the list are many peers at once. Meanwhile a client sends 50
+records a second, acks ``all``. ``requests_at_bounds.py`` attacks with requests that a gateway takes.
 
 CPU is that of the attacked process beyond what it needs for this client, in ms for one attack; memory is the highest
 that it was resident, above what it was before, in MB for all of them; "ack" is the client's slowest ack, in ms.
@@ -32,7 +32,7 @@ from tidelog.net.transport import MAX_MESSAGE_BYTES
 from tidelog.wire import codec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-from hostile_wire import HANDSHAKES, MESSAGES, frame, frames_for, opening, slow_peers
+from support.hostile_wire import HANDSHAKES, MESSAGES, frame, frames_for, opening, slow_peers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.bystander import Bystander

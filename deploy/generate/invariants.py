@@ -1,7 +1,8 @@
 """The index of invariants and rules (``docs/invariants.md``): what each demands, and its modules, tests and mutants.
 
-Nothing is listed by hand here. Sentences and modules of the invariants are in ``tests/simulation/invariants.py``,
-sentences of the numbered rules in ``tests/mutants/rules.py``, everything else at the mutants (``@breaks``):
+Nothing is listed by hand here. Sentences and modules of the invariants are in
+``tests/simulation/invariants/replication.py``, sentences of the numbered rules in ``tests/mutants/rules.py``,
+everything else at the mutants (``@breaks``):
 
     module    the one whose function or class a mutant replaces; of an invariant what its table says
     test      the scenarios and unit tests that noticed a mutant (``tests/mutants/records.json``) or that it names,
@@ -29,12 +30,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
-sys.path[:0] = [folder for folder in (str(TESTS), str(TESTS / "unit")) if folder not in sys.path]
+sys.path[:0] = [folder for folder in (str(TESTS), str(ROOT / "deploy")) if folder not in sys.path]
 
 from model.mutants import DESIGN  # noqa: E402
 from mutants import MUTANTS  # noqa: E402
 from mutants.rules import RULES, Mutant  # noqa: E402
-from simulation.invariants import INVARIANTS  # noqa: E402
+from simulation.invariants.replication import INVARIANTS  # noqa: E402
 
 RECORDS = TESTS / "mutants" / "records.json"
 PACKAGES = ("tidelog", "tidelog_controller", "tidelog_replica", "tidelog_gateway")
@@ -66,7 +67,7 @@ INVARIANTS_HEAD = """\
 ## Invariants
 
 The ids stand in texts of violations, in names of tests and in docstrings. Sentences and modules
-are in [tests/simulation/invariants.py](../tests/simulation/invariants.py)."""
+are in [tests/simulation/invariants/replication.py](../tests/simulation/invariants/replication.py)."""
 RULES_HEAD = """\
 ## Numbered rules
 
@@ -147,10 +148,10 @@ def path_of(module: str) -> str:
 def _test_files() -> dict[tuple[str, str], str]:
     """The file of each test function of units and scenarios, by folder and name."""
     found: dict[tuple[str, str], str] = {}
-    for path in sorted(path for folder in ("unit", "scenarios") for path in (TESTS / folder).glob("test_*.py")):
+    for path in sorted(path for folder in ("unit", "scenarios") for path in (TESTS / folder).rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                found[path.parent.name, node.name] = _from_root(path)
+                found[path.relative_to(TESTS).parts[0], node.name] = _from_root(path)
     return found
 
 
@@ -165,12 +166,12 @@ def tests_of(mutant: Mutant) -> Iterator[tuple[str, str]]:
         elif case == "power losses":
             yield "power losses of the real disk", f"tests/crash_points/{'store' if mutant.store else 'replay'}.py"
     for name in mutant.tests:
-        path = f"tests/unit/{name.rpartition('.')[2]}.py"
+        path = f"tests/{name.replace('.', '/')}.py"
         yield path.rpartition("/")[2], path
     if record.get("seed", -1) >= 0:
         yield "the simulation", "tests/simulation/runner.py"
     if record.get("walk", -1) >= 0:
-        walks = "tests/unit/test_raft_random.py" if mutant.raft else "tests/model/walks.py"
+        walks = "tests/unit/controller/raft/test_random_walks.py" if mutant.raft else "tests/model/walks.py"
         yield "random walks", walks
 
 

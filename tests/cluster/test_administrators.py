@@ -39,9 +39,9 @@ from tidelog.wire.messages import (
 )
 from tidelog.wire.session import PROTOCOL_VERSION
 
+from cluster.backup.test_backup import command
 from cluster.harness import Cluster, running
 from cluster.operating import wait
-from cluster.test_backup import command
 
 WAIT_S = 15.0
 STRICT: dict[str, object] = {

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import tidelog
 import trio
-from browser import Page, browser
-from js_tools import CHROMIUM, needs_chromium
+from support.browser import Page, browser
+from support.js_tools import CHROMIUM, needs_chromium
 from tidelog.cli.local.dev import serve as serve_dev
 from tidelog.cli.local.local_cluster import free_base_port
 from tidelog.cli.local.readiness import wait_ready

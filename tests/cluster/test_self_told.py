@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import tidelog
 import trio
-from test_pages import ask_at
 from tidelog.errors import BrokerError
 from tidelog.types import NodeId
 from tidelog.wire.messages import DrainServer
+from unit.tidelog.net.test_http_pages import ask_at
 
 from cluster.harness import Cluster, connected, running
 

@@ -10,11 +10,11 @@ import pytest
 import tidelog
 import trio
 from click.testing import CliRunner
-from test_unreadable_batches import garbage
 from tidelog.cli.main import main
 from tidelog.errors import UnreadableBatch
 from tidelog.wire.messages import Produce, ProducePart
 from tidelog_replica.config import ReplicaSettings
+from unit.tidelog.client.test_unreadable_batches import garbage
 
 from cluster.harness import QUICK_GROUPS, connected, running
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from browser import browser
+from support.browser import browser
 
 with browser(sys.argv[1]) as page:
     page.open("tests/conformance/page.html")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from js_tools import CHROMIUM, NODE
+from support.js_tools import CHROMIUM, NODE
 
 HERE = Path(__file__).resolve().parent
 DRIVERS: dict[str, list[str]] = {

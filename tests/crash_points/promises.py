@@ -21,7 +21,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logs import content, open_alone, sound
+from support.log_builders import content, open_alone, sound
 from tidelog.batch.format import read_header
 from tidelog.runtime.disk import Disk, RealDisk
 from tidelog.types import TopicConfig

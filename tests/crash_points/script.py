@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 
 import pytest
-from logs import produced
+from support.log_builders import produced
 from tidelog.batch.format import NewRecord, encode_batch, read_header, split, stamp_prefix
 from tidelog.runtime.disk import RealDisk
 from tidelog_replica.maintenance.log_opener import DeleteLog

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from raft_store_files import flipped, opened
+from support.raft_store_files import flipped, opened
 from tidelog_controller.raft.log import Stored
 
 from crash_points.recording import Call, missing, record

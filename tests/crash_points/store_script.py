@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from old_raft_store import OldStore
+from support.old_raft_store import OldStore
 from tidelog_controller.last_commit import LastCommitFile, sync_path
 from tidelog_controller.raft.configuration import encode_members, members_of
 from tidelog_controller.raft.log import Base, Entry, Persist, Snapshot, Stored, apply_persist

@@ -12,7 +12,7 @@ from pathlib import Path
 import pycddl
 import pytest
 import tidelog.wire
-from js_tools import NODE, needs_node
+from support.js_tools import NODE, needs_node
 from tidelog.wire import codec
 
 HERE = Path(__file__).resolve().parent

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import trio
-from browser import ROOT, browser
-from fake_gateway import FakeCluster
-from js_tools import CHROMIUM, NODE, needs_chromium, needs_node
+from support.browser import ROOT, browser
+from support.fake_gateway import FakeCluster
+from support.js_tools import CHROMIUM, NODE, needs_chromium, needs_node
 
 EXAMPLES = "docs/examples"
 

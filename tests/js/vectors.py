@@ -32,7 +32,7 @@ from tidelog.timeline.replay import past_after
 from tidelog.types import Acl, Quota
 from tidelog.wire import codec, messages
 
-GOLDEN = Path(__file__).resolve().parents[1] / "unit" / "golden"
+GOLDEN = Path(__file__).resolve().parents[1] / "unit" / "tidelog" / "batch" / "golden"
 KAFKA_MURMUR2 = {  # org.apache.kafka.common.utils.UtilsTest.testMurmur2
     "21": -973932308,
     "foobar": -790332482,

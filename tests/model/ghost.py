@@ -1,4 +1,5 @@
-"""What must hold, whatever happens: R1 to R9 and R12 (``simulation/invariants.py``), looked at after every step.
+"""What must hold, whatever happens: R1 to R9 and R12 (``simulation/invariants/replication.py``), looked at after
+every step.
 
 The ghost sees more than any server: every append and every move of a high watermark, everywhere. Log matching (R2) is
 checked at each append against all that was ever appended: a record is known by (offset, leader epoch) and has one

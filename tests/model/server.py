@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from node_contexts import node_context
+from support.node_contexts import node_context
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import TidelogError
 from tidelog.sansio.effects import Call, Post

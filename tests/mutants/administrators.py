@@ -15,7 +15,11 @@ from tidelog_gateway.rights import authorizer as guard
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 34"
-ONCE, AUDIT, RIGHTS = ("test_once",), ("test_journal",), ("test_security_operation",)
+ONCE, AUDIT, RIGHTS = (
+    ("unit.controller.metadata.test_client_sessions",),
+    ("unit.gateway.audit.test_events",),
+    ("unit.controller.metadata.rules.test_security_operation",),
+)
 
 
 @breaks(
@@ -26,20 +30,20 @@ def answer_by_the_number_alone(patch: Patch) -> None:
     patch.setattr(controller, "digest_of", lambda _: b"")
 
 
-@breaks(SOURCE, "Nobody gets an answer of another kind than that of the request.", tests=ONCE, units_only=True)
+@breaks(SOURCE, "No request gets an answer of another kind than its own.", tests=ONCE, units_only=True)
 def give_any_kind_of_answer(patch: Patch) -> None:
     """It is not looked at."""
     patch.setattr(controller, "fitting", lambda answer, _: answer)
     patch.setattr(metadata_log, "fitting", lambda answer, _: answer)
 
 
-@breaks(SOURCE, "Nobody has the requests of other principals forgotten.", tests=ONCE, units_only=True)
+@breaks(SOURCE, "No principal has the requests of other principals forgotten.", tests=ONCE, units_only=True)
 def forget_whoever_was_silent_longest(patch: Patch) -> None:
     """Whose client it is counts for nothing."""
     patch.setattr(once, "_first_to_go", lambda clients: next(iter(clients)))
 
 
-@breaks(SOURCE, "The name of a request is bounded, whoever passes it on.", tests=ONCE, units_only=True)
+@breaks(SOURCE, "The name of a request is bounded, whichever server passes it on.", tests=ONCE, units_only=True)
 def take_names_of_any_length(patch: Patch) -> None:
     """It is kept as it came."""
     patch.setattr(controller, "LONGEST_NAME", 1 << 30)
@@ -57,7 +61,12 @@ def write_digests_at_every_level(patch: Patch) -> None:
     patch.setattr(controller, "REQUEST_DIGESTS", 0)
 
 
-@breaks(SOURCE, "A number that was forgotten is not done again.", tests=("test_machine",), units_only=True)
+@breaks(
+    SOURCE,
+    "A number that was forgotten is not done again.",
+    tests=("unit.controller.metadata.test_state_machine",),
+    units_only=True,
+)
 def forget_which_numbers_were_forgotten(patch: Patch) -> None:
     """A number that is not in the table is new."""
     find = ClientSessions.find
@@ -88,14 +97,22 @@ def let_administrators_decide_about_rights(patch: Patch) -> None:
 
 
 @breaks(
-    SOURCE, "An upgrade takes no right from those who decide about tokens and rules.", tests=RIGHTS, units_only=True
+    SOURCE,
+    "An upgrade takes no right from principals that decide about tokens and rules.",
+    tests=RIGHTS,
+    units_only=True,
 )
 def take_the_right_away_with_the_upgrade(patch: Patch) -> None:
     """Nobody inherits it."""
     patch.setattr(features, "separate_security", lambda _: None)
 
 
-@breaks(SOURCE, "Who gets the right to administer the cluster later inherits nothing.", tests=RIGHTS, units_only=True)
+@breaks(
+    SOURCE,
+    "A principal that gets the right to administer the cluster later inherits nothing.",
+    tests=RIGHTS,
+    units_only=True,
+)
 def let_newcomers_inherit(patch: Patch) -> None:
     """Of two that are allowed it, both do, if one does."""
     patch.setattr(

@@ -20,7 +20,7 @@ from mutants.rules import Patch, breaks
 SOURCE = "decision 37"
 REQUESTS = "decision 35"
 MANY = 1 << 30
-TESTS = ("test_principal_bounds",)
+TESTS = ("unit.gateway.test_principal_bounds",)
 
 
 @breaks(
@@ -74,7 +74,7 @@ def take_any_number_of_applications(patch: Patch) -> None:
     patch.setattr(TransactionCoordinator, "_check_room", lambda self, app, principal: None)
 
 
-@breaks(SOURCE, "An application that is forgotten counts for nobody.", tests=TESTS, units_only=True)
+@breaks(SOURCE, "An application that is forgotten counts for no principal.", tests=TESTS, units_only=True)
 def count_forgotten_applications(patch: Patch) -> None:
     """It goes on counting."""
     patch.setattr(applications.Applications, "release", lambda self, app: None)
@@ -118,7 +118,7 @@ def count_subscriptions_for_ever(patch: Patch) -> None:
 @breaks(
     REQUESTS,
     "A principal has few requests at a time with the coordinators of a server, large or small.",
-    tests=("test_seated_requests", "test_bounded_requests"),
+    tests=("unit.gateway.requests.test_seats", "unit.gateway.requests.test_bounded_requests"),
     units_only=True,
 )
 def ask_coordinators_for_all_at_once(patch: Patch) -> None:
@@ -130,7 +130,7 @@ def ask_coordinators_for_all_at_once(patch: Patch) -> None:
 @breaks(
     REQUESTS,
     "A request that waits to be tried again holds up no other of its principal.",
-    tests=("test_seated_requests",),
+    tests=("unit.gateway.requests.test_seats",),
     units_only=True,
 )
 def keep_a_seat_between_tries(patch: Patch) -> None:
@@ -151,7 +151,7 @@ def keep_a_seat_between_tries(patch: Patch) -> None:
 @breaks(
     REQUESTS,
     "A principal has few changes at a time with the controllers.",
-    tests=("test_seated_requests",),
+    tests=("unit.gateway.requests.test_seats",),
     units_only=True,
 )
 def ask_controllers_for_all_at_once(patch: Patch) -> None:
@@ -163,11 +163,11 @@ def ask_controllers_for_all_at_once(patch: Patch) -> None:
 @breaks(
     REQUESTS,
     "A principal leaves bytes of a gateway to the batches of others.",
-    tests=("test_router",),
+    tests=("unit.gateway.produce.test_router",),
     units_only=True,
 )
 def let_one_principal_fill_a_gateway(patch: Patch) -> None:
-    """Who comes first gets all."""
+    """The first caller gets everything."""
 
     class First(FairShare):
         def fits(self, tenant, amount=1):
@@ -179,7 +179,7 @@ def let_one_principal_fill_a_gateway(patch: Patch) -> None:
 @breaks(
     REQUESTS,
     "The bytes of a principal count over all its connections.",
-    tests=("test_router",),
+    tests=("unit.gateway.produce.test_router",),
     units_only=True,
 )
 def count_bytes_by_connection(patch: Patch) -> None:

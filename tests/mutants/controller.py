@@ -100,7 +100,7 @@ def forget_the_elr(patch: Patch) -> None:
     patch.setattr(leader_election, "_eligible", lambda *arguments: ())
 
 
-@breaks("KIP-966", "Who may have lost what it had is neither in the ISR nor eligible.")
+@breaks("KIP-966", "A replica that may have lost records is neither in the ISR nor eligible.")
 def keep_unclean_members_eligible(patch: Patch) -> None:
     """A server that restarted uncleanly keeps its place, whatever its flush policy promised."""
 
@@ -111,7 +111,7 @@ def keep_unclean_members_eligible(patch: Patch) -> None:
 
 
 def registers(patch: Patch, change) -> None:
-    """What the controller is told at a registration goes through ``change(state, command)``."""
+    """What a server reports at its registration goes through ``change(state, command)``."""
     register = RULES[RegisterServer]
     patch.setitem(RULES, RegisterServer, lambda draft, command: register(draft, change(draft.state, command)))
 
@@ -153,9 +153,9 @@ def elect_the_dead(patch: Patch) -> None:
     patch.setattr(leader_election, "_first_live", first)
 
 
-@breaks("Liftbridge", "Only who is in sync with a leader can report it.")
+@breaks("Liftbridge", "Only a replica in sync with a leader can report it.")
 def believe_any_report(patch: Patch) -> None:
-    """Whoever says so counts."""
+    """Any sender of such a report counts."""
     counts = FailureDetection._counts
 
     def count(self, state, partition, report, part, now):
@@ -190,7 +190,7 @@ def elect_at_the_first_report(patch: Patch) -> None:
 @breaks(
     "decision 30",
     "A rank orders the replicas that may lead, and never lets another lead.",
-    tests=("test_ranking", "test_metadata_random"),
+    tests=("unit.controller.active.test_server_ranks", "unit.controller.metadata.test_application_random"),
 )
 def elect_by_rank_alone(patch: Patch) -> None:
     """Where a command carries ranks, all replicas count as in sync."""
@@ -202,7 +202,11 @@ def elect_by_rank_alone(patch: Patch) -> None:
     elects(patch, change)
 
 
-@breaks("decision 30", "The ISR leads before the ELR, whatever the ranks.", tests=("test_ranking",))
+@breaks(
+    "decision 30",
+    "The ISR leads before the ELR, whatever the ranks.",
+    tests=("unit.controller.active.test_server_ranks",),
+)
 def rank_the_elr_beside_the_isr(patch: Patch) -> None:
     """The lowest rank of ISR and ELR leads."""
     first_live = leader_election._first_live
@@ -213,7 +217,11 @@ def rank_the_elr_beside_the_isr(patch: Patch) -> None:
     patch.setattr(leader_election, "_first_live", mixed)
 
 
-@breaks("decision 30", "Repeated elections of one partition by reports are held back.", tests=("test_ranking",))
+@breaks(
+    "decision 30",
+    "Repeated elections of one partition by reports are held back.",
+    tests=("unit.controller.active.test_server_ranks",),
+)
 def replace_a_reported_leader_every_time(patch: Patch) -> None:
     """Nothing is held back."""
     held_back = FailureDetection._is_held_back
@@ -225,7 +233,11 @@ def replace_a_reported_leader_every_time(patch: Patch) -> None:
     patch.setattr(FailureDetection, "_is_held_back", never)
 
 
-@breaks("decision 30", "The rank of a server counts when a leader is replaced.", tests=("test_ranking",))
+@breaks(
+    "decision 30",
+    "The rank of a server counts when a leader is replaced.",
+    tests=("unit.controller.active.test_server_ranks",),
+)
 def ignore_the_ranks(patch: Patch) -> None:
     """Leaders are elected in replica order."""
 

@@ -297,7 +297,7 @@ def load() -> list[Place]:
 def engines(module: str, tree: Path) -> Iterator[tuple[str, list[str]]]:
     """What may notice a mutant of that module, the most likely first: a name, and a command to run in ``tests``."""
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    near = sorted(str(path) for path in (tree / "tests" / "unit").glob("test_*.py") if _names(path, module))
+    near = sorted(str(path) for path in (tree / "tests" / "unit").rglob("test_*.py") if _names(path, module))
     if near:
         yield "its unit tests", [*pytest, *near]
     yield "scenarios", [*pytest, "scenarios"]
@@ -343,7 +343,7 @@ def _copy() -> Iterator[Path]:
 def _fault_of(command: list[str], tree: Path) -> str:
     """Run it on the copy: ``fails``, ``does not end`` in time, or "" where it passes."""
     services = [tree / "services" / name for name in ("controller", "gateway", "replica")]
-    paths = [tree / "shared", *services, tree / "tests", tree / "tests" / "unit"]
+    paths = [tree / "shared", *services, tree / "tests", tree / "deploy"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen(
         ["prlimit", f"--as={MEMORY_BYTES}", *command],

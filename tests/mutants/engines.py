@@ -20,13 +20,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import scenarios as staged  # which makes the unit tests importable
+import scenarios as staged
 from crash_points import replay, store
 from crash_points.replay import Replayed
 from simulation.cluster import Cluster
-from simulation.loop import Loop
 from simulation.runner import Case, run_case
 from simulation.shrink import Shrinker
+from simulation.world.loop import Loop
 
 from mutants.rules import Mutant
 
@@ -70,7 +70,7 @@ def broken(mutant: Mutant) -> Iterator[list[Cluster]]:
 
         run_until(self, time, stop_or_spin)
 
-    node, taken = importlib.import_module("raft_net").Node, itertools.count()
+    node, taken = importlib.import_module("support.raft_network").Node, itertools.count()
     perform = node.perform
 
     def perform_or_spin(self: Any, effects: Any) -> None:
@@ -95,7 +95,7 @@ def scenarios(files: str = "") -> dict[str, Callable[[], None]]:
 
 def paper() -> dict[str, Callable[[], None]]:
     """Every case of the Raft paper's tests, likewise."""
-    return _cases([importlib.import_module("test_raft_paper")], re.compile("test_"))
+    return _cases([importlib.import_module("unit.controller.raft.test_paper")], re.compile("test_"))
 
 
 def unit_tests(mutant: Mutant) -> dict[str, Callable[[], None]]:
@@ -153,7 +153,10 @@ def try_seed(mutant: Mutant, seed: int) -> Notice | None:
 
 def try_walk(mutant: Mutant, number: int) -> Notice | None:
     """One random walk over Raft's cores with the rule broken; every other one changes the group, too."""
-    module, name = (("test_raft_random", "Walk"), ("test_raft_group_random", "GroupWalk"))[number % 2]
+    module, name = (
+        ("unit.controller.raft.test_random_walks", "Walk"),
+        ("unit.controller.raft.test_membership_random", "GroupWalk"),
+    )[number % 2]
     with broken(mutant):
         walk = getattr(importlib.import_module(module), name)((3, 5)[number // 2 % 2], number)
         try:

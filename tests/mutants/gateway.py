@@ -35,7 +35,7 @@ from mutants.rules import Patch, breaks
 @breaks(
     "KIP-98",
     "Only reads of committed transactions fill the tail that the gateway serves such readers from.",
-    tests=("test_shared_reads",),
+    tests=("unit.gateway.consume.test_shared_reads",),
 )
 def keep_uncommitted_reads(patch: Patch) -> None:
     """A read of any isolation fills it."""
@@ -55,10 +55,10 @@ def keep_uncommitted_reads(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A batch that was in flight at a leader that was replaced may have been written.",
-    tests=("test_router",),
+    tests=("unit.gateway.produce.test_router",),
 )
 def forget_a_superseded_try(patch: Patch) -> None:
-    """An error at the end of its time says that it was not written."""
+    """An error at the end of its time means that it was not written."""
     supersede = Router._supersede
 
     def forget(self, queued, now):
@@ -71,8 +71,8 @@ def forget_a_superseded_try(patch: Patch) -> None:
 
 @breaks(
     "KIP-354",
-    "What the gateway keeps of a partition is served for a bounded time, since nobody tells it of a compaction.",
-    tests=("test_shared_reads",),
+    "What the gateway keeps of a partition is served for a bounded time: no message reports a compaction to it.",
+    tests=("unit.gateway.consume.test_shared_reads",),
 )
 def keep_the_tail_for_ever(patch: Patch) -> None:
     """It is kept until newer batches need the room."""
@@ -82,7 +82,7 @@ def keep_the_tail_for_ever(patch: Patch) -> None:
 @breaks(
     "AIMD",
     "The limit of a slow server rises again when the server is quick, and ends.",
-    tests=("test_server_limits",),
+    tests=("unit.gateway.limits.test_server_limits",),
 )
 def limit_for_ever(patch: Patch) -> None:
     """It stays where it is."""
@@ -92,7 +92,7 @@ def limit_for_ever(patch: Patch) -> None:
 @breaks(
     "CoDel",
     "A server is slow by the smallest delay of an interval, so one pause is not taken for a queue that stands.",
-    tests=("test_server_limits",),
+    tests=("unit.gateway.limits.test_server_limits",),
 )
 def judge_by_the_largest_delay(patch: Patch) -> None:
     """It is slow by the largest."""
@@ -109,7 +109,7 @@ def judge_by_the_largest_delay(patch: Patch) -> None:
 @breaks(
     "CoDel",
     "A second of a server counts from its first ack, so a pause that begins with it is not all that it holds.",
-    tests=("test_server_limits",),
+    tests=("unit.gateway.limits.test_server_limits",),
 )
 def count_from_the_last_interval(patch: Patch) -> None:
     """It counts from the end of the second before."""
@@ -119,7 +119,7 @@ def count_from_the_last_interval(patch: Patch) -> None:
 @breaks(
     "CoDel",
     "A server that is slow with a single batch in flight has no queue, and is not limited.",
-    tests=("test_server_limits",),
+    tests=("unit.gateway.limits.test_server_limits",),
 )
 def limit_without_a_queue(patch: Patch) -> None:
     """It is limited."""
@@ -135,7 +135,7 @@ def limit_without_a_queue(patch: Patch) -> None:
 @breaks(
     "max-min fairness",
     "Principals share the limit of a slow server, however many connections each has.",
-    tests=("test_server_limits",),
+    tests=("unit.gateway.limits.test_server_limits",),
 )
 def share_by_connection(patch: Patch) -> None:
     """Connections share it."""
@@ -146,7 +146,7 @@ def share_by_connection(patch: Patch) -> None:
 @breaks(
     "max-min fairness",
     "All connections without an authenticated name together are one principal where the limit of a server is shared.",
-    tests=("test_server_limits",),
+    tests=("unit.gateway.limits.test_server_limits",),
 )
 def share_by_connection_without_a_name(patch: Patch) -> None:
     """Each of them is one."""
@@ -162,7 +162,7 @@ def share_by_connection_without_a_name(patch: Patch) -> None:
 @breaks(
     "max-min fairness",
     "A principal below its fair share of a slow server does not wait.",
-    tests=("test_server_limits",),
+    tests=("unit.gateway.limits.test_server_limits",),
 )
 def share_without_buckets(patch: Patch) -> None:
     """All wait while one of them has used up its share."""
@@ -181,7 +181,7 @@ def share_without_buckets(patch: Patch) -> None:
 @breaks(
     "decision 31",
     "Batches of a principal that waits for its share of a slow server are sent in the order in which they came.",
-    tests=("test_server_limits",),
+    tests=("unit.gateway.limits.test_server_limits",),
 )
 def let_newcomers_pass(patch: Patch) -> None:
     """A batch that comes while others wait takes what has been saved for them."""
@@ -196,7 +196,7 @@ def let_newcomers_pass(patch: Patch) -> None:
 @breaks(
     "KIP-219",
     "A producer sends nothing for a partition while an ack has asked it to pause.",
-    tests=("test_server_limits",),
+    tests=("unit.gateway.limits.test_server_limits",),
 )
 def ignore_throttling(patch: Patch) -> None:
     """It goes on."""
@@ -206,7 +206,7 @@ def ignore_throttling(patch: Patch) -> None:
 @breaks(
     "decision 37",
     "A member of a group needs the right to read each topic that it subscribes to.",
-    tests=("test_named_fields",),
+    tests=("unit.gateway.rights.test_named_fields",),
     units_only=True,
 )
 def take_members_of_any_topic(patch: Patch) -> None:
@@ -216,8 +216,8 @@ def take_members_of_any_topic(patch: Patch) -> None:
 
 @breaks(
     "decision 37",
-    "Positions are committed and told only of topics that the principal has a right to.",
-    tests=("test_named_fields",),
+    "Positions are committed and returned only for topics that the principal has a right to.",
+    tests=("unit.gateway.rights.test_named_fields",),
     units_only=True,
 )
 def take_positions_of_any_topic(patch: Patch) -> None:
@@ -228,18 +228,18 @@ def take_positions_of_any_topic(patch: Patch) -> None:
 @breaks(
     "decision 37",
     "An answer leaves out the topics that its reader may not know of.",
-    tests=("test_named_fields",),
+    tests=("unit.gateway.rights.test_named_fields",),
     units_only=True,
 )
 def tell_of_every_topic(patch: Patch) -> None:
-    """It tells all that the coordinator told."""
+    """It reports all that the coordinator reported."""
     patch.setattr(seeing, "_is_allowed", lambda share, viewer, allows: True)
 
 
 @breaks(
     "max-min fairness",
     "The bytes that may be on their way from a replica server are bounded.",
-    tests=("test_read_window", "test_reads"),
+    tests=("unit.gateway.consume.test_read_window", "unit.gateway.consume.test_reads"),
 )
 def read_without_a_window(patch: Patch) -> None:
     """Every read goes at once."""
@@ -254,12 +254,12 @@ def _take_anyhow(self, tenant, amount=1):
 
 @breaks(
     "dynamic thresholds",
-    "Nobody has more of a shared bound than he leaves free.",
-    tests=("test_read_window",),
+    "No principal has more of a shared bound than it leaves free.",
+    tests=("unit.gateway.consume.test_read_window",),
     units_only=True,
 )
 def share_until_all_is_taken(patch: Patch) -> None:
-    """Who comes first may have everything."""
+    """The first caller may have everything."""
     patch.setattr(
         FairShare,
         "try_hold",
@@ -272,7 +272,7 @@ def share_until_all_is_taken(patch: Patch) -> None:
 @breaks(
     "max-min fairness",
     "Principals take turns to read, however many connections each has.",
-    tests=("test_read_window",),
+    tests=("unit.gateway.consume.test_read_window",),
     units_only=True,
 )
 def take_turns_by_connection(patch: Patch) -> None:
@@ -290,7 +290,7 @@ def take_turns_by_connection(patch: Patch) -> None:
 @breaks(
     "max-min fairness",
     "The connections of a principal take turns to read.",
-    tests=("test_read_window",),
+    tests=("unit.gateway.consume.test_read_window",),
     units_only=True,
 )
 def serve_one_connection_first(patch: Patch) -> None:
@@ -305,8 +305,8 @@ def serve_one_connection_first(patch: Patch) -> None:
 
 @breaks(
     "max-min fairness",
-    "A large read of one who has nothing on its way is not overtaken by small ones.",
-    tests=("test_read_window",),
+    "A large read of a client that has nothing on its way is not overtaken by small ones.",
+    tests=("unit.gateway.consume.test_read_window",),
     units_only=True,
 )
 def overtake_large_reads(patch: Patch) -> None:
@@ -317,7 +317,7 @@ def overtake_large_reads(patch: Patch) -> None:
 @breaks(
     "dynamic thresholds",
     "What the long polls at a replica server may bring is bounded, however many there are.",
-    tests=("test_read_window",),
+    tests=("unit.gateway.consume.test_read_window",),
     units_only=True,
 )
 def bring_news_without_a_bound(patch: Patch) -> None:
@@ -333,8 +333,8 @@ def bring_news_without_a_bound(patch: Patch) -> None:
 
 @breaks(
     "dynamic thresholds",
-    "All clients who wait for the same thing cost the server one long poll.",
-    tests=("test_polls", "test_shared_reads"),
+    "All clients that wait for the same thing cost the server one long poll.",
+    tests=("unit.gateway.consume.test_polls", "unit.gateway.consume.test_shared_reads"),
     units_only=True,
 )
 def wait_alone(patch: Patch) -> None:
@@ -350,8 +350,8 @@ def wait_alone(patch: Patch) -> None:
 
 @breaks(
     "KIP-392",
-    "Who waits at the leader of an earlier epoch is called when there is another.",
-    tests=("test_polls",),
+    "A request that waits at the leader of an earlier epoch is answered when there is another leader.",
+    tests=("unit.gateway.consume.test_polls",),
     units_only=True,
 )
 def wait_for_the_old_leader(patch: Patch) -> None:
@@ -370,7 +370,7 @@ def wait_for_the_old_leader(patch: Patch) -> None:
 @breaks(
     "dynamic thresholds",
     "A wait that its client leaves is left to the next, so coming and going piles up none.",
-    tests=("test_polls",),
+    tests=("unit.gateway.consume.test_polls",),
     units_only=True,
 )
 def give_up_waits(patch: Patch) -> None:
@@ -388,8 +388,8 @@ def give_up_waits(patch: Patch) -> None:
 
 @breaks(
     "TCP",
-    "Who asks for more than the link carries is slowed down before too much is queued for him.",
-    tests=("test_flow_control",),
+    "A client that asks for more than its link carries is slowed down before too much is queued for it.",
+    tests=("unit.tidelog.net.test_flow_control",),
     units_only=True,
 )
 def hang_up_on_who_asks_much(patch: Patch) -> None:
@@ -400,7 +400,7 @@ def hang_up_on_who_asks_much(patch: Patch) -> None:
 @breaks(
     "KIP-74",
     "An answer with a hard limit never has more than that.",
-    tests=("test_reading",),
+    tests=("unit.replica.partition.test_reads",),
     units_only=True,
 )
 def ignore_the_hard_limit(patch: Patch) -> None:
@@ -413,7 +413,12 @@ def ignore_the_hard_limit(patch: Patch) -> None:
     )
 
 
-@breaks("KIP-219", "A name counts once, however often a request gives it.", tests=("test_costs",), units_only=True)
+@breaks(
+    "KIP-219",
+    "A name counts once, however often a request gives it.",
+    tests=("unit.gateway.test_request_costs",),
+    units_only=True,
+)
 def take_a_name_as_often_as_it_is_given(patch: Patch) -> None:
     """It counts as often as it is given."""
     patch.setattr(describing, "names_of", lambda asked: () if asked.all_topics else asked.topics)
@@ -421,12 +426,12 @@ def take_a_name_as_often_as_it_is_given(patch: Patch) -> None:
 
 @breaks(
     "KIP-207",
-    "An answer is never older than its question: who asks while one is worked out shares the next.",
-    tests=("test_sharing",),
+    "An answer is never older than its question: a request that comes while one is worked out shares the next.",
+    tests=("unit.gateway.test_shared_requests",),
     units_only=True,
 )
 def share_an_answer_that_was_begun_before(patch: Patch) -> None:
-    """Who asks meanwhile gets the answer that is under way."""
+    """A request that comes meanwhile gets the answer that is under way."""
 
     async def run(self, question):
         shared = self._next[question]
@@ -440,12 +445,12 @@ def share_an_answer_that_was_begun_before(patch: Patch) -> None:
 
 @breaks(
     "KIP-207",
-    "An offset that is told was looked up after it was asked for.",
-    tests=("test_sharing",),
+    "An offset that is returned was looked up after the request came.",
+    tests=("unit.gateway.test_shared_requests",),
     units_only=True,
 )
 def join_a_look_up_under_way(patch: Patch) -> None:
-    """Who asks later gets what is looked up already."""
+    """A later request gets what is looked up already."""
     want = Lookups.want
 
     def join(self, one, key, server):
@@ -458,7 +463,12 @@ def join_a_look_up_under_way(patch: Patch) -> None:
     patch.setattr(Lookups, "want", join)
 
 
-@breaks("KIP-219", "A server has a bounded number of look-ups under way.", tests=("test_sharing",), units_only=True)
+@breaks(
+    "KIP-219",
+    "A server has a bounded number of look-ups under way.",
+    tests=("unit.gateway.test_shared_requests",),
+    units_only=True,
+)
 def look_up_without_end(patch: Patch) -> None:
     """All are sent at once."""
     patch.setattr(lookups, "PER_SERVER", 1 << 30)
@@ -466,8 +476,8 @@ def look_up_without_end(patch: Patch) -> None:
 
 @breaks(
     "KIP-219",
-    "A refused look-up says nothing of the server's other partitions.",
-    tests=("test_sharing",),
+    "A refused look-up means nothing for the server's other partitions.",
+    tests=("unit.gateway.test_shared_requests",),
     units_only=True,
 )
 def take_a_refusal_for_silence(patch: Patch) -> None:
@@ -483,7 +493,7 @@ def take_a_refusal_for_silence(patch: Patch) -> None:
 @breaks(
     "decision 35",
     "The end of a connection is done to its end, whatever fails.",
-    tests=("test_door",),
+    tests=("unit.gateway.clients.test_connections",),
     units_only=True,
 )
 def leave_off_where_a_step_fails(patch: Patch) -> None:
@@ -491,9 +501,14 @@ def leave_off_where_a_step_fails(patch: Patch) -> None:
     patch.setattr(door, "do_all", lambda *steps: [step() for step in steps])
 
 
-@breaks("KIP-219", "Principals that wait for a seat come in turn.", tests=("test_sharing",), units_only=True)
+@breaks(
+    "KIP-219",
+    "Principals that wait for a seat come in turn.",
+    tests=("unit.gateway.test_shared_requests",),
+    units_only=True,
+)
 def seat_who_came_first(patch: Patch) -> None:
-    """Who came first goes first, however many of one principal there are."""
+    """The first request goes first, however many of one principal there are."""
     call = Seats._assign
 
     def first(self):
@@ -507,7 +522,7 @@ def seat_who_came_first(patch: Patch) -> None:
 @breaks(
     "KIP-219",
     "Batches of one message that unfold to very much are looked at one by one, and others are served in between.",
-    tests=("test_costs",),
+    tests=("unit.gateway.test_request_costs",),
     units_only=True,
 )
 def unfold_all_at_once(patch: Patch) -> None:
@@ -518,7 +533,7 @@ def unfold_all_at_once(patch: Patch) -> None:
 @breaks(
     "decision 35",
     "Nothing is sent before what came before it in its partition has been looked at.",
-    tests=("test_costs",),
+    tests=("unit.gateway.test_request_costs",),
     units_only=True,
 )
 def send_what_was_not_looked_at(patch: Patch) -> None:
@@ -536,7 +551,7 @@ def send_what_was_not_looked_at(patch: Patch) -> None:
 @breaks(
     "decision 35",
     "What waits for its turn ends with its link.",
-    tests=("test_bounded_requests",),
+    tests=("unit.gateway.requests.test_bounded_requests",),
     units_only=True,
 )
 def go_on_for_those_who_are_gone(patch: Patch) -> None:
@@ -547,7 +562,7 @@ def go_on_for_those_who_are_gone(patch: Patch) -> None:
 @breaks(
     "decision 35",
     "A server that is silent holds up no large requests to coordinators elsewhere.",
-    tests=("test_bounded_requests",),
+    tests=("unit.gateway.requests.test_bounded_requests",),
     units_only=True,
 )
 def have_all_servers_share_the_seats(patch: Patch) -> None:
@@ -559,7 +574,7 @@ def have_all_servers_share_the_seats(patch: Patch) -> None:
 @breaks(
     "decision 36",
     "A read that several connections share goes on when the first of them closes.",
-    tests=("test_reads",),
+    tests=("unit.gateway.consume.test_reads",),
     units_only=True,
 )
 def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
@@ -577,7 +592,7 @@ def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
 @breaks(
     "decision 36",
     "A read holds no more of the window than a share, whatever batches its topic allows.",
-    tests=("test_reads",),
+    tests=("unit.gateway.consume.test_reads",),
     units_only=True,
 )
 def hold_what_the_topic_allows(patch: Patch) -> None:
@@ -588,11 +603,11 @@ def hold_what_the_topic_allows(patch: Patch) -> None:
 @breaks(
     "decision 36",
     "A batch that is larger than the hard limit is read by itself, as long as a client waits for it.",
-    tests=("test_reads",),
+    tests=("unit.gateway.consume.test_reads",),
     units_only=True,
 )
 def ask_whole_for_those_who_are_gone(patch: Patch) -> None:
-    """Nobody forgets who wanted it."""
+    """Nothing forgets the callers that wanted it."""
     on_link_closed = Reads.on_link_closed
 
     def keep(self, reader):
@@ -606,7 +621,7 @@ def ask_whole_for_those_who_are_gone(patch: Patch) -> None:
 @breaks(
     "decision 35",
     "What a batch keeps in memory is what counts for it.",
-    tests=("test_costs",),
+    tests=("unit.gateway.test_request_costs",),
     units_only=True,
 )
 def keep_whole_messages(patch: Patch) -> None:
@@ -614,7 +629,12 @@ def keep_whole_messages(patch: Patch) -> None:
     patch.setattr(router, "KEPT", 1 << 60)
 
 
-@breaks("KIP-219", "The log names each who asks for much, once a minute.", tests=("test_costs",), units_only=True)
+@breaks(
+    "KIP-219",
+    "The log names each principal that asks for much, once a minute.",
+    tests=("unit.gateway.test_request_costs",),
+    units_only=True,
+)
 def name_nobody_in_the_log(patch: Patch) -> None:
     """It names nobody."""
     patch.setattr(HeavyRequests, "count", lambda self, *what: None)

@@ -31,7 +31,7 @@ def act_at(patch: Patch, *, registered: bool) -> None:
 
 @breaks("rule 1", "Until its registration is answered a server takes no part and serves nobody.")
 def serve_before_the_registration(patch: Patch) -> None:
-    """It asks for metadata as soon as it knows a controller, acts on what comes, and serves whoever asks."""
+    """It asks for metadata as soon as it knows a controller, acts on what comes, and serves any caller."""
     act_at(patch, registered=True)
     on_controller_up = BrokerSession.on_controller_up
 
@@ -62,11 +62,11 @@ def act_on_what_a_former_life_was_told(patch: Patch) -> None:
 @breaks(
     "rule 1",
     "A life that registers again has lost nothing since it registered first.",
-    tests=("test_controller_requests",),
+    tests=("unit.controller.test_controller_requests",),
     units_only=True,
 )
 def count_a_repeated_registration_as_a_loss(patch: Patch) -> None:
-    """Only what the message says of itself counts."""
+    """Only the content of the message counts."""
     plan = controller.plan_registration
 
     def as_it_says(state, message, wall_ms, is_live):

@@ -44,7 +44,7 @@ def count_what_the_leader_has_written(patch: Patch) -> None:
     patch.setattr(LeaderState, "on_append", append)
 
 
-@breaks("rule 6", "Who joins the ISR has reached the HW.")
+@breaks("rule 6", "A replica that joins the ISR has reached the HW.")
 def join_behind_the_high_watermark(patch: Patch) -> None:
     """The start of the leader epoch is enough."""
     patch.setattr(LeaderState, "_may_join", LeaderState._is_fit)

@@ -1,4 +1,4 @@
-"""Rules against who has an account on the machine or a connection, broken."""
+"""Rules against local users and against clients with a connection, broken."""
 
 from __future__ import annotations
 
@@ -14,58 +14,70 @@ from mutants.rules import Patch, breaks
 SOURCE = "decision 38"
 
 
-@breaks(SOURCE, "Gateways take printable texts only.", tests=("test_printable",), units_only=True)
+@breaks(SOURCE, "Gateways take printable texts only.", tests=("unit.tidelog.test_printable",), units_only=True)
 def take_any_text(patch: Patch) -> None:
-    """What a client says of itself is not looked at."""
+    """What a client declares of itself is not looked at."""
     patch.setattr(texts, "fault_of_text", lambda *_: "")
 
 
-@breaks(SOURCE, "Texts in parts of a message are checked as well.", tests=("test_printable",), units_only=True)
+@breaks(
+    SOURCE,
+    "Texts in parts of a message are checked as well.",
+    tests=("unit.tidelog.test_printable",),
+    units_only=True,
+)
 def check_the_texts_of_the_message_alone(patch: Patch) -> None:
     """Parts pass unread."""
     find = texts._fault_of_texts
     patch.setattr(texts, "_fault_of_texts", lambda part: find(part) if part.OP else "")
 
 
-@breaks(SOURCE, "Tables show texts with escapes.", tests=("test_printable",), units_only=True)
+@breaks(SOURCE, "Tables show texts with escapes.", tests=("unit.tidelog.test_printable",), units_only=True)
 def show_cells_as_they_are(patch: Patch) -> None:
     """Only lines are escaped."""
     patch.setattr(output, "add_row", lambda table, *cells: table.add_row(*map(str, cells)))
     patch.setattr(output, "as_text", lambda cell, style="": str(cell))
 
 
-@breaks(SOURCE, "What the disk makes is for its user only.", tests=("test_private",), units_only=True)
+@breaks(SOURCE, "What the disk makes is for its user only.", tests=("unit.tidelog.test_private",), units_only=True)
 def make_files_for_the_group(patch: Patch) -> None:
     """The group of the user may read them, as before."""
     patch.setattr(disk, "FILE_MODE", 0o640)
 
 
-@breaks(SOURCE, "A server proves that it has the secret.", tests=("test_proof",), units_only=True)
+@breaks(SOURCE, "A server proves that it has the secret.", tests=("unit.tidelog.wire.test_proof",), units_only=True)
 def trust_any_server(patch: Patch) -> None:
-    """Whoever answers is taken for a server of the cluster."""
+    """Any peer that answers is taken for a server of the cluster."""
     patch.setattr(Prover, "refuse_welcome", lambda *_: None)
 
 
-@breaks(SOURCE, "Who connects proves that it has the secret.", tests=("test_proof",), units_only=True)
+@breaks(
+    SOURCE,
+    "A peer that connects proves that it has the secret.",
+    tests=("unit.tidelog.wire.test_proof",),
+    units_only=True,
+)
 def let_anybody_in(patch: Patch) -> None:
     """Any third message will do."""
     patch.setattr(Prover, "refuse_proof", lambda *_: None)
 
 
-@breaks(SOURCE, "A server refuses a URL that is not its own.", tests=("test_proof",), units_only=True)
+@breaks(
+    SOURCE, "A server refuses a URL that is not its own.", tests=("unit.tidelog.wire.test_proof",), units_only=True
+)
 def take_any_url(patch: Patch) -> None:
     """Wherever the other end thinks that it is."""
     patch.setattr(proof, "_plain", lambda _url: "")
 
 
-@breaks(SOURCE, "A proof is of one direction.", tests=("test_proof",), units_only=True)
+@breaks(SOURCE, "A proof is of one direction.", tests=("unit.tidelog.wire.test_proof",), units_only=True)
 def prove_the_same_in_both_directions(patch: Patch) -> None:
     """The MACs of both ends are equal."""
     mac = Prover._mac
     patch.setattr(Prover, "_mac", lambda self, _end, hello, welcome: mac(self, "", hello, welcome))
 
 
-@breaks(SOURCE, "Ports of services take no browser.", tests=("test_origins",), units_only=True)
+@breaks(SOURCE, "Ports of services take no browser.", tests=("unit.tidelog.net.test_origins",), units_only=True)
 def admit_pages_to_services(patch: Patch) -> None:
     """As gateways do."""
     admits = Origins.admits

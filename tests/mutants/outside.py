@@ -23,7 +23,12 @@ from tidelog_replica.storage.segment import Segment
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 39"
-OIDC, DOOR, AUDIT, LISTENING = ("test_oidc",), ("test_door",), ("test_journal",), ("test_listening",)
+OIDC, DOOR, AUDIT, LISTENING = (
+    ("unit.gateway.rights.test_oidc",),
+    ("unit.gateway.clients.test_connections",),
+    ("unit.gateway.audit.test_events",),
+    ("unit.tidelog.runtime.test_listen_config",),
+)
 
 
 @breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True, where=("tidelog_gateway.rights.oidc",))
@@ -64,7 +69,7 @@ def take_tokens_of_any_type(patch: Patch) -> None:
 
 @breaks(SOURCE, "An email counts only if the issuer has verified it.", tests=OIDC, units_only=True)
 def believe_any_email(patch: Patch) -> None:
-    """Whoever writes an address into his account is its principal."""
+    """A user that writes an address into his account becomes its principal."""
     judge = Issuer._client_of
     patch.setattr(Issuer, "_client_of", lambda self, claims, now: judge(self, claims | {"email_verified": True}, now))
 
@@ -94,7 +99,7 @@ def remember_all_unknown_keys(patch: Patch) -> None:
 
 @breaks("security", "A token that expires ends its connections at that moment.", tests=DOOR, units_only=True)
 def look_for_expired_tokens_at_intervals(patch: Patch) -> None:
-    """Who comes in does not hasten the next look."""
+    """A new caller does not hasten the next look-up."""
     open_ = ClientConnections.on_open
 
     def on_open(self, link):
@@ -139,7 +144,7 @@ def give_a_principal_all_connections(patch: Patch) -> None:
 
 @breaks(
     "security",
-    "Who sets a group's positions, or ends a transaction, from outside is audited.",
+    "Setting a group's positions, or ending a transaction, from outside is audited.",
     tests=DOOR,
     units_only=True,
 )
@@ -148,7 +153,7 @@ def leave_changes_of_outsiders_out_of_the_audit(patch: Patch) -> None:
     patch.setattr(ClientConnections, "_is_audited", lambda self, link, message: False)
 
 
-@breaks("security", "Who fences the transaction of another connection is audited.", tests=DOOR, units_only=True)
+@breaks("security", "Fencing the transaction of another connection is audited.", tests=DOOR, units_only=True)
 def audit_no_begun_transaction(patch: Patch) -> None:
     """To begin one counts as one's own matter."""
     patch.setattr(OwnTransactions, "fences", lambda *_: False)
@@ -193,7 +198,12 @@ def take_localhost_with_a_secret(patch: Patch) -> None:
     patch.setattr(listening, "_is_localhost", lambda url: False)
 
 
-@breaks("security", "The timeline holds words of strangers printable.", tests=("test_refusals",), units_only=True)
+@breaks(
+    "security",
+    "The timeline holds words of strangers printable.",
+    tests=("unit.controller.active.test_refusal_log",),
+    units_only=True,
+)
 def tell_words_of_strangers_as_they_are(patch: Patch) -> None:
     """They are cut, and not escaped."""
     patch.setattr(refusals, "_words", lambda text: text[: refusals.TEXT])
@@ -207,7 +217,7 @@ def merge_all_changes_of_a_principal(patch: Patch) -> None:
 
 @breaks("security", "The audit writes merged events when their interval ends.", tests=AUDIT, units_only=True)
 def forget_what_was_merged(patch: Patch) -> None:
-    """Only the first of a group is told."""
+    """Only the first of a group is notified."""
     patch.setattr(MergedEvents, "end_interval", lambda self: [])
 
 
@@ -217,13 +227,23 @@ def do_what_cannot_be_told(patch: Patch) -> None:
     patch.setattr(Audit, "refuse_if_full", lambda *_: None)
 
 
-@breaks("security", "A timestamp of the future makes no segment young.", tests=("test_retention",), units_only=True)
+@breaks(
+    "security",
+    "A timestamp of the future makes no segment young.",
+    tests=("unit.replica.storage.test_retention",),
+    units_only=True,
+)
 def believe_timestamps_of_the_future(patch: Patch) -> None:
-    """A segment is as young as its newest record says."""
+    """A segment is as young as its newest record."""
     patch.setattr(Segment, "newest_ms", lambda self: self.max_timestamp)
 
 
-@breaks("security", "Without TLS a name that is not listed proves nothing.", tests=("test_hosts",), units_only=True)
+@breaks(
+    "security",
+    "Without TLS a name that is not listed proves nothing.",
+    tests=("unit.tidelog.net.test_host_names",),
+    units_only=True,
+)
 def show_metrics_under_any_name(patch: Patch) -> None:
     """The header Host is not looked at."""
     patch.setattr(Origins, "knows", lambda self, host: True)

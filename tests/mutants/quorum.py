@@ -1,4 +1,4 @@
-"""Rules of commit rule ``quorum``, broken: what is committed, how an epoch is sealed, who leads the next."""
+"""Rules of commit rule ``quorum``, broken: what is committed, how an epoch is sealed, which replica is elected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mutants.rules import Patch, breaks
 
 
 def sealed(patch: Patch, change) -> None:
-    """Who leads next is found with the partition and the seals that ``change(partition, sealing)`` gives."""
+    """The next leader is found with the partition and the seals that ``change(partition, sealing)`` gives."""
     find = FailureDetection._sealed
 
     def other(self, state, key, partition, sealing, now):
@@ -71,9 +71,9 @@ def elect_the_longest_log(patch: Patch) -> None:
     sealed(patch, lambda partition, sealing: (partition, told(sealing, last_epoch=0)))
 
 
-@breaks("quorum", "A seal counts in the leader epoch for which it was told.")
+@breaks("quorum", "A seal counts in the leader epoch for which it was reported.")
 def believe_seals_of_other_epochs(patch: Patch) -> None:
-    """A late seal of an earlier election tells how far the log reaches now."""
+    """A late seal of an earlier election counts for how far the log reaches now."""
     on_seal = FailureDetection.on_seal
 
     def take(self, state: MetadataState, seal, now, wall_ms):
@@ -100,7 +100,7 @@ def elect_without_a_seal(patch: Patch) -> None:
 
 @breaks("quorum", "Who has sealed takes nothing more of older epochs.")
 def fetch_on_after_sealing(patch: Patch) -> None:
-    """A follower tells where its log ends, and goes on fetching from the old leader."""
+    """A follower reports where its log ends, and goes on fetching from the old leader."""
     on_state = Partition.on_state
 
     def go_on(self, state, broker_epoch, now):

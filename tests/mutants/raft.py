@@ -27,7 +27,7 @@ breaks = partial(rules.breaks, raft=True)
 
 @breaks("Raft 5.2", "A server votes for one candidate in a term.")
 def vote_twice_in_a_term(patch: Patch) -> None:
-    """A follower gives its vote to whoever asks."""
+    """A follower gives its vote to any candidate."""
     decide = Raft._on_request_vote
 
     def vote(self, sender, request, now):
@@ -64,9 +64,11 @@ def vote_for_anybody(patch: Patch) -> None:
     patch.setattr(Raft, "_on_request_vote", vote)
 
 
-@breaks("founding", "A controller without a configuration gives no vote.", tests=("unit.test_founding",))
+@breaks(
+    "founding", "A controller without a configuration gives no vote.", tests=("unit.controller.raft.test_bootstrap",)
+)
 def vote_without_a_configuration(patch: Patch) -> None:
-    """It votes for the founder, which leads before a majority knows who votes."""
+    """It votes for the founder, which leads before a majority knows the voters."""
     fit = Raft._is_fit
 
     def ignore(self, request):
@@ -75,7 +77,11 @@ def vote_without_a_configuration(patch: Patch) -> None:
     patch.setattr(Raft, "_is_fit", ignore)
 
 
-@breaks("founding", "A cluster is founded when all know the same empty stores.", tests=("unit.test_founding",))
+@breaks(
+    "founding",
+    "A cluster is founded when all know the same empty stores.",
+    tests=("unit.controller.raft.test_bootstrap",),
+)
 def found_a_cluster_with_whoever_was_met(patch: Patch) -> None:
     """Each other one has heard of this store, whatever it knows of the rest."""
 
@@ -100,7 +106,7 @@ def lead_on_in_an_old_term(patch: Patch) -> None:
 
 @breaks("dissertation 9.6", "A server raises its term only when it has asked whether it could win.")
 def stand_without_asking_first(patch: Patch) -> None:
-    """Whoever hears no leader stands at once."""
+    """A controller that hears no leader stands for election at once."""
     patch.setattr(Raft, "_become_pre_candidate", Raft._become_candidate)
 
 
@@ -110,9 +116,9 @@ def lead_without_a_majority(patch: Patch) -> None:
     patch.setattr(Raft, "_quorum_ends_at", lambda self: None)
 
 
-@breaks("dissertation 4.2.3", "Who hears a leader helps nobody to depose it.")
+@breaks("dissertation 4.2.3", "A controller that hears a leader helps no other one to depose it.")
 def help_to_depose_a_leader(patch: Patch) -> None:
-    """Whoever asks with a later term may have the vote, however well the leader is."""
+    """Any candidate with a later term may have the vote, however well the leader is."""
     patch.setattr(Raft, "_hears_leader", lambda self, now: False)
 
 
@@ -192,7 +198,7 @@ def erase_what_an_old_message_does_not_know(patch: Patch) -> None:
 
 @breaks("Raft 5.3", "A follower acknowledges what a message has proved, and no more of its log.")
 def acknowledge_the_whole_log(patch: Patch) -> None:
-    """It acknowledges its last entry, whoever wrote it."""
+    """It acknowledges its last entry, whichever leader wrote it."""
     send = Raft._send
 
     def acknowledge(self, to, message):
@@ -203,7 +209,7 @@ def acknowledge_the_whole_log(patch: Patch) -> None:
     patch.setattr(Raft, "_send", acknowledge)
 
 
-@breaks("Raft figure 2", "Term, vote and entries are durable before anybody is told.")
+@breaks("Raft figure 2", "Term, vote and entries are durable before any message reports them.")
 def tell_before_it_is_durable(patch: Patch) -> None:
     """What is sent does not wait for the disk."""
     patch.setattr(Raft, "_send", lambda self, to, message: self._effects.append(Send(to, message)))
@@ -266,7 +272,7 @@ def do_a_request_again(patch: Patch) -> None:
 
 
 def changes(patch: Patch, is_early) -> None:
-    """Changes of the group are refused only where ``is_early(raft)`` says so."""
+    """Changes of the group are refused only where ``is_early(raft)`` is true."""
     refuse = Raft._change
 
     def change(self, members, now):
@@ -314,7 +320,7 @@ def count_learners(patch: Patch) -> None:
     patch.setattr(RaftReplication, "_advance_commit", advance)
 
 
-@breaks("lost stores", "A voter is a store: who has lost its memory has no vote.")
+@breaks("lost stores", "A voter is a store: a controller that has lost its store has no vote.")
 def believe_any_store(patch: Patch) -> None:
     """Votes and entries count by the controller's name, whatever it has forgotten."""
     patch.setattr(Configuration, "has_vote", lambda self, node, store: any(v.node == node for v in self.voters))
@@ -331,7 +337,7 @@ def count_an_old_copy(patch: Patch) -> None:
     patch.setattr(Raft, "_follower_of", Raft._answering)
 
 
-@breaks("decision 19", "An old copy of a disk votes for nobody.")
+@breaks("decision 19", "An old copy of a disk gives no vote.")
 def let_an_old_copy_vote(patch: Patch) -> None:
     """It votes, and stands."""
     fit = Raft._is_fit
@@ -376,7 +382,7 @@ def believe_an_earlier_life(patch: Patch) -> None:
     patch.setattr(Progress, "_begin_life", begin_at_once)
 
 
-@breaks("decision 19", "A server that has heard the leader of a term votes for nobody else in it.")
+@breaks("decision 19", "A server that has heard the leader of a term votes for no other one in it.")
 def vote_where_the_leader_is_known(patch: Patch) -> None:
     """What has no vote yet in that term may have its."""
     follow = Raft._follow

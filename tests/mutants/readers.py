@@ -11,7 +11,7 @@ from tidelog_replica.storage import segment_scrub as scrub
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 25"
-TESTS = ("test_unreadable_rules",)
+TESTS = ("unit.tidelog.client.test_unreadable_rules",)
 
 
 @breaks(SOURCE, "Skipping passes over the batch that cannot be decoded, and over no other.", tests=TESTS)
@@ -53,7 +53,9 @@ def finish_a_batch_that_was_not_read(patch: Patch) -> None:
     patch.setattr(GroupConsumer, "_stop_before", keep)
 
 
-@breaks(SOURCE, "After the error a consumer stands before the batch until it is told where to go on.", tests=TESTS)
+@breaks(
+    SOURCE, "After the error a consumer stays before the batch until the program says where to go on.", tests=TESTS
+)
 def go_on_behind_the_error(patch: Patch) -> None:
     """The next record comes from behind the batch."""
     patch.setattr(ConsumerCore, "fail", lambda self, fetched, error: [])
@@ -65,13 +67,21 @@ def skip_a_damaged_batch(patch: Patch) -> None:
     patch.setattr(UnreadableBatch, "is_damaged", False)
 
 
-@breaks(SOURCE, "The scrubber decodes the bodies of batches, as a reader does.", tests=("test_scrubbing",))
+@breaks(
+    SOURCE,
+    "The scrubber decodes the bodies of batches, as a reader does.",
+    tests=("unit.replica.maintenance.test_scrubber",),
+)
 def take_a_right_crc_for_readable(patch: Patch) -> None:
     """A batch with a right CRC counts as readable."""
     patch.setattr(scrub, "_is_readable", lambda header, batch: True)
 
 
-@breaks(SOURCE, "A batch that no reader can decode is no damage: all copies hold it.", tests=("test_scrubbing",))
+@breaks(
+    SOURCE,
+    "A batch that no reader can decode is no damage: all copies hold it.",
+    tests=("unit.replica.maintenance.test_scrubber",),
+)
 def repair_what_cannot_be_decoded(patch: Patch) -> None:
     """Its segment is set aside, and fetched again."""
     is_readable = scrub._is_readable

@@ -59,7 +59,7 @@ def acknowledge_before_the_flush(patch: Patch) -> None:
 
 @breaks("rule 4", "A follower's acknowledged offset is its flushed end.")
 def acknowledge_what_a_follower_has_written(patch: Patch) -> None:
-    """A follower tells its log end as its durable offset; the leader counts its own flushes as it should."""
+    """A follower reports its log end as its durable offset; the leader counts its own flushes as it should."""
     ask = FollowerReplica.fetch_request
     patch.setattr(FollowerReplica, "fetch_request", lambda self: replace(ask(self), durable=self._log.end))
 
@@ -99,7 +99,7 @@ def forget_an_unanswered_proposal(patch: Patch) -> None:
     patch.setattr(LeaderState, "on_proposal_unanswered", forget)
 
 
-@breaks("rule 6", "Who joins the ISR has reached the HW and the start of the leader epoch.")
+@breaks("rule 6", "A replica that joins the ISR has reached the HW and the start of the leader epoch.")
 def join_at_the_high_watermark(patch: Patch) -> None:
     """A follower may join at the HW, which is stale on a new leader."""
     patch.setattr(LeaderState, "_is_fit", lambda self, node: self.followers[node].is_of(self._servers.get(node)))
@@ -115,7 +115,7 @@ def join_in_any_life(patch: Patch) -> None:
     patch.setattr(FollowerProgress, "is_of", is_of)
 
 
-@breaks("KIP-903", "Who has left the ISR counts for nothing until it fetches again.")
+@breaks("KIP-903", "A replica that has left the ISR counts for nothing until it fetches again.")
 def remember_who_left_the_isr(patch: Patch) -> None:
     """Its position stands, though it may have left because what it had is lost."""
     patch.setattr(FollowerProgress, "forget", lambda self, stamp: None)
@@ -128,7 +128,7 @@ def believe_what_was_under_way(patch: Patch) -> None:
     patch.setattr(FollowerProgress, "forget", lambda self, stamp: forget(self, -1))
 
 
-@breaks("R11", "A follower that idles has shown that it was told the HW as it is.")
+@breaks("R11", "An idle follower has shown that it knows the present HW.")
 def take_an_answer_for_read(patch: Patch) -> None:
     """A follower that was answered at the log end is owed nothing, whatever has moved since or got lost."""
 
@@ -208,7 +208,7 @@ def count_diverged_followers(patch: Patch) -> None:
     patch.setattr(FollowerState, "begin", lambda self, epochs: setattr(self, "asking", None))
 
 
-@breaks("rule 8", "A leader serves nobody who names another leader epoch.")
+@breaks("rule 8", "A leader refuses every request that names another leader epoch.")
 def serve_any_leader_epoch(patch: Patch) -> None:
     """Fetches and dialogues of older and newer leader epochs are served."""
     patch.setattr(LeaderState, "refusal", lambda self, leader_epoch: None)
@@ -229,7 +229,7 @@ def take_late_answers(patch: Patch) -> None:
     patch.setattr("tidelog_replica.partition.follower.fault_of", lambda headers, *rest: None)
 
 
-@breaks("KIP-207, rule 9", "A new leader tells no end of the log before its HW has reached the start of its epoch.")
+@breaks("KIP-207, rule 9", "A new leader reports no end of the log before its HW has reached the start of its epoch.")
 def tell_the_end_too_early(patch: Patch) -> None:
     """A stale HW passes for the end."""
     patch.setattr(LeaderState, "knows_end", True)
@@ -238,7 +238,7 @@ def tell_the_end_too_early(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A gap is certain only when no replica that may lead next holds what this leader lacks.",
-    tests=("test_node_failover",),
+    tests=("unit.replica.test_node_failover",),
     units_only=True,
 )
 def call_a_gap_certain_too_early(patch: Patch) -> None:
@@ -246,20 +246,20 @@ def call_a_gap_certain_too_early(patch: Patch) -> None:
     patch.setattr(LeaderState, "settles_older_epochs", LeaderState.knows_end)
 
 
-@breaks("rule 9", "The latest offset is told only by a leader whose leadership was confirmed after the request came.")
+@breaks("rule 9", "Only a leader whose leadership was confirmed after the request came reports the latest offset.")
 def confirm_leadership_at_once(patch: Patch) -> None:
     """A leader takes its own word for it."""
     patch.setattr(ReadIndex, "since", lambda self, others, enough: self.asked_at)
 
 
-@breaks("KIP-320", "A reader whose position lies on a line that was cut off is told so.")
+@breaks("KIP-320", "A reader whose position lies in a history that was truncated gets an error.")
 def ignore_the_epochs_of_readers(patch: Patch) -> None:
     """The epoch in a reader's position is not looked at."""
     patch.setattr(reading_module, "divergence", lambda *arguments: None)
 
 
 LEASE = "decision 26"
-LEASE_TESTS = ("test_leadership", "test_vouching")
+LEASE_TESTS = ("unit.replica.assignment.test_leadership", "unit.replica.replication.test_read_index")
 
 
 @breaks(LEASE, "A leader without a session serves clients only while its voters confirm it.", tests=LEASE_TESTS)
@@ -288,7 +288,9 @@ def confirm_oneself(patch: Patch) -> None:
     patch.setattr(LeaderState, "_needed", lambda self, voters: 0)
 
 
-@breaks(LEASE, "A leader that has other replicas does not prove by itself that nobody else leads.", tests=LEASE_TESTS)
+@breaks(
+    LEASE, "A leader that has other replicas does not prove by itself that no other one leads.", tests=LEASE_TESTS
+)
 def prove_alone(patch: Patch) -> None:
     """It does where it is the last in sync."""
     patch.setattr(LeaderState, "confirm_alone", lambda self, now: self._read_index.confirm(now))
@@ -347,7 +349,7 @@ def confirm_what_has_moved_on(patch: Patch) -> None:
 
 @breaks("Kafka", "A new leadership begins without followers: they count when they have fetched in it.")
 def remember_the_followers_of_an_earlier_leadership(patch: Patch) -> None:
-    """Who leads in the next leader epoch too goes on with what it knew."""
+    """A leader that leads in the next leader epoch too goes on with what it knew."""
     on_state = Partition.on_state
 
     def go_on(self, state, broker_epoch, now):
@@ -398,7 +400,7 @@ def believe_the_leaders_high_watermark(patch: Patch) -> None:
     patch.setattr(FollowerState, "on_high_watermark", take)
 
 
-@breaks("liftbridge#354", "Who is not in the ISR refuses to lead.")
+@breaks("liftbridge#354", "A replica that is not in the ISR refuses to lead.")
 def lead_from_outside_the_isr(patch: Patch) -> None:
     """The metadata's word is enough."""
     lead = Partition._lead
@@ -423,7 +425,7 @@ def judge_followers_only_when_they_fetch(patch: Patch) -> None:
     patch.setattr(LeaderState, "deadline", lambda self: self._retry_at if self.proposal is not None else None)
 
 
-@breaks("R4", "Who cannot know whether a batch is committed does not ack it.")
+@breaks("R4", "A leader that cannot know whether a batch is committed does not ack it.")
 def ack_when_the_isr_gets_too_small(patch: Patch) -> None:
     """Batches that wait when the ISR falls below its minimum are acked as if they were committed."""
 
@@ -435,7 +437,9 @@ def ack_when_the_isr_gets_too_small(patch: Patch) -> None:
 
 
 @breaks(
-    "rule 9", "A follower is as fresh as a proof says when it has reached that proof's HW.", tests=("test_follower",)
+    "rule 9",
+    "A follower is as fresh as a proof shows when it has reached that proof's HW.",
+    tests=("unit.replica.replication.test_follower",),
 )
 def believe_a_proof_at_once(patch: Patch) -> None:
     """It is that fresh when the proof comes."""
@@ -446,7 +450,9 @@ def believe_a_proof_at_once(patch: Patch) -> None:
     patch.setattr(FollowerState, "on_proof", believe)
 
 
-@breaks("leases", "A session lasts from when the heartbeat was sent that was answered.", tests=("test_node",))
+@breaks(
+    "leases", "A session lasts from when the heartbeat was sent that was answered.", tests=("unit.replica.test_node",)
+)
 def count_the_session_from_the_answer(patch: Patch) -> None:
     """It lasts from when the answer came."""
     on_heartbeat = BrokerSession._on_heartbeat
@@ -457,7 +463,11 @@ def count_the_session_from_the_answer(patch: Patch) -> None:
     patch.setattr(BrokerSession, "_on_heartbeat", count)
 
 
-@breaks("leases", "A session lasts from when the registration was sent that was answered.", tests=("test_node",))
+@breaks(
+    "leases",
+    "A session lasts from when the registration was sent that was answered.",
+    tests=("unit.replica.test_node",),
+)
 def count_the_first_session_from_the_answer(patch: Patch) -> None:
     """It lasts from when the answer came."""
     on_registered = BrokerSession._on_registered

@@ -36,7 +36,7 @@ def go_on_at_the_survivor_s_index(patch: Patch) -> None:
     patch.setattr("tidelog_controller.rescue.index_beyond", lambda index, wall_ms: index + 1)
 
 
-@breaks(RESCUE, "After a rescue nobody leads before enough replicas have reported what they know.")
+@breaks(RESCUE, "After a rescue no replica leads before enough replicas have reported what they know.")
 def elect_without_reports(patch: Patch) -> None:
     """The first that reports leads, if the survivor took it for in sync."""
 
@@ -66,7 +66,7 @@ def count_blank_copies(patch: Patch) -> None:
 
 @breaks(RESCUE, "The last leader leads on only where all that could be elected after it have reported.")
 def trust_any_last_leader(patch: Patch) -> None:
-    """Whoever led in the highest leader epoch that was reported leads on."""
+    """The leader of the highest leader epoch that was reported leads on."""
 
     def last_leader(good, seals):
         highest = max((part.highest_epoch for part in seals.values()), default=-1)

@@ -57,7 +57,7 @@ RULES = {
     " sides know the epoch, and an epoch that the leader does not know is never a reason to cut at the HW.",
     "rule 8": "Every message between replicas carries the leader epoch and is dropped where it differs, in both"
     " directions; only the controllers raise an epoch.",
-    "rule 9": "A leader tells the latest offset only when its HW has reached the start of its leader epoch and its"
+    "rule 9": "A leader reports the latest offset only when its HW has reached the start of its leader epoch and its"
     " leadership was confirmed after the request came.",
 }
 """Rules of replication that small model checks showed to be needed: without any one of them acknowledged records are

@@ -37,7 +37,7 @@ def take_other_bytes_for_a_copy(patch: Patch) -> None:
 
 @breaks("KIP-98", "A batch whose CRC is not known is never taken for a copy.")
 def take_an_unknown_crc_for_a_match(patch: Patch) -> None:
-    """Where a state of an earlier release tells no CRC, sequence and count are enough."""
+    """Where a state of an earlier release has no CRC, sequence and count are enough."""
     _match(patch, lambda written, header: written.crc32c is None)
 
 
@@ -69,7 +69,11 @@ def remember_the_crc_of_a_compacted_batch(patch: Patch) -> None:
         patch.setattr(module, "with_sent_crc", lambda header, batch: header)
 
 
-@breaks("KIP-98", "A batch of a transaction is no copy of a plain one, nor the other way.", tests=("test_producers",))
+@breaks(
+    "KIP-98",
+    "A batch of a transaction is no copy of a plain one, nor the other way.",
+    tests=("unit.replica.replication.test_producer_state",),
+)
 def compare_no_kinds(patch: Patch) -> None:
     """A batch with the same CRC is a copy, whatever its kind."""
     _match(patch, lambda written, header: written.crc32c == header.crc32c)
@@ -84,7 +88,7 @@ def take_plain_batches_under_an_open_transaction(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A leader appends no batch that pushes out of memory one that has no ack yet.",
-    tests=("test_producers", "test_window"),
+    tests=("unit.replica.replication.test_producer_state", "unit.replica.partition.test_produce_window"),
 )
 def append_beyond_the_window(patch: Patch) -> None:
     """It appends whatever follows in the sequence."""
@@ -94,7 +98,7 @@ def append_beyond_the_window(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A gateway has as many batches of a producer in flight on a partition as leaders remember.",
-    tests=("test_window",),
+    tests=("unit.replica.partition.test_produce_window",),
 )
 def forward_beyond_the_window(patch: Patch) -> None:
     """It counts none of them."""
@@ -105,7 +109,7 @@ def forward_beyond_the_window(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "The window of a producer begins with its oldest batch that is not settled.",
-    tests=("test_producer_core",),
+    tests=("unit.tidelog.client.core.test_producer",),
 )
 def count_only_what_is_in_flight(patch: Patch) -> None:
     """Only the number of batches in flight counts."""
@@ -122,7 +126,7 @@ def count_only_what_is_in_flight(patch: Patch) -> None:
 @breaks(
     "KIP-936",
     "A producer more than are remembered makes one of the largest share forgotten.",
-    tests=("test_producers",),
+    tests=("unit.replica.replication.test_producer_state",),
 )
 def forget_the_oldest_of_all(patch: Patch) -> None:
     """The one that appended longest ago is forgotten, whatever its share."""
@@ -132,7 +136,7 @@ def forget_the_oldest_of_all(patch: Patch) -> None:
 @breaks(
     "KIP-936",
     "All producer ids of a principal are of one share.",
-    tests=("test_recovered_metadata",),
+    tests=("unit.controller.metadata.rules.test_recovery",),
 )
 def give_ids_of_any_share(patch: Patch) -> None:
     """The controllers give the next ids that there are."""

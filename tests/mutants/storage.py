@@ -67,7 +67,11 @@ def lead_with_a_doubtful_tail(patch: Patch) -> None:
     patch.setattr(DoubtfulTails, "_search", settle)
 
 
-@breaks("storage", "A log that begins anew takes nothing from an earlier tail file.", tests=("test_doubtful",))
+@breaks(
+    "storage",
+    "A log that begins anew takes nothing from an earlier tail file.",
+    tests=("unit.replica.storage.recovery.test_doubtful_tail",),
+)
 def keep_the_tail_file_of_an_earlier_log(patch: Patch) -> None:
     """Throwing a log away leaves its tail file."""
     patch.setattr(reset, "_OF_THE_LOG", re.compile(reset._OF_THE_LOG.pattern.replace("|tail", "")))
@@ -104,7 +108,11 @@ def report_what_was_known_only(patch: Patch) -> None:
     )
 
 
-@breaks("R13", "The report of a loss is durable before the records are cut.", tests=("test_pending_losses",))
+@breaks(
+    "R13",
+    "The report of a loss is durable before the records are cut.",
+    tests=("unit.replica.storage.recovery.test_pending_losses",),
+)
 def remember_losses_in_memory(patch: Patch) -> None:
     """A server that ends before the controllers have answered forgets what it had to report."""
 
@@ -130,7 +138,7 @@ def mark_ahead_of_the_sync(patch: Patch) -> None:
 
 @breaks("storage", "A bad batch below the written HW is corruption, however old the recovery point is.")
 def cut_below_the_high_watermark(patch: Patch) -> None:
-    """Only the recovery point tells what was durable."""
+    """Only the recovery point shows what was durable."""
     patch.setattr(HighWatermarkCheckpoint, "high_watermark", property(lambda self: 0))
 
 
@@ -146,7 +154,9 @@ def take_any_directory(patch: Patch) -> None:
     patch.setattr(Incarnations, "_check", lambda self, cluster, node: None)
 
 
-@breaks("KIP-98", "Compaction stops at the last stable offset.", tests=("test_stable",))
+@breaks(
+    "KIP-98", "Compaction stops at the last stable offset.", tests=("unit.replica.storage.test_last_stable_offset",)
+)
 def compact_what_is_open(patch: Patch) -> None:
     """It stops at the HW: records of transactions that may be aborted take the place of older ones."""
     begin = Log.begin_compaction
@@ -162,7 +172,7 @@ def compact_what_is_open(patch: Patch) -> None:
 @breaks(
     "KIP-360",
     "What the producers had written before the log start is durable before the log start is.",
-    tests=("test_log_start",),
+    tests=("unit.replica.storage.test_log_start",),
 )
 def begin_before_the_producers_are_known(patch: Patch) -> None:
     """The log start is written first."""
@@ -175,7 +185,11 @@ def begin_before_the_producers_are_known(patch: Patch) -> None:
     patch.setattr(advance.DeleteSegments, "run", write_first)
 
 
-@breaks("KIP-360", "The producers' state at the log start is synced, not a cache.", tests=("test_log_start",))
+@breaks(
+    "KIP-360",
+    "The producers' state at the log start is synced, not a cache.",
+    tests=("unit.replica.storage.test_log_start",),
+)
 def begin_with_a_snapshot_that_is_not_synced(patch: Patch) -> None:
     """It is only written."""
     write = Snapshots.write
@@ -187,7 +201,7 @@ def begin_with_a_snapshot_that_is_not_synced(patch: Patch) -> None:
 @breaks(
     "storage",
     "How far the log was committed is durable elsewhere before the HW comes down to what is left.",
-    tests=("test_committed",),
+    tests=("unit.replica.storage.test_checkpoints",),
 )
 def lower_the_high_watermark_first(patch: Patch) -> None:
     """It comes down first; a power loss in between forgets what is missing."""
@@ -202,22 +216,26 @@ def lower_the_high_watermark_first(patch: Patch) -> None:
     patch.setattr(HighWatermarkCheckpoint, "lack", lack)
 
 
-@breaks("R2", "A batch that is read from the disk is of the leader epoch that the log says.", tests=("test_damage",))
+@breaks(
+    "R2",
+    "A batch that is read from the disk is of the leader epoch that the log has for its offset.",
+    tests=("unit.replica.storage.recovery.test_damage",),
+)
 def read_batches_of_any_epoch(patch: Patch) -> None:
     """It is served as it is, though no CRC covers its epoch."""
     patch.setattr(SegmentList, "_check_epochs", lambda self, segment, batches: None)
 
 
-@breaks("D3", "What memory tells of the producers at an earlier offset has nothing that was written later.")
+@breaks("D3", "The producer state in memory for an earlier offset has nothing that was written later.")
 def remember_what_came_later(patch: Patch) -> None:
-    """Where no snapshot tells it, the state at the log end passes for that at the earlier offset."""
+    """Where no snapshot has it, the state at the log end passes for that at the earlier offset."""
     patch.setattr(ProducerState, "before", lambda self, offset: self.copy())
 
 
 @breaks(
     "KIP-354",
     "What compaction has removed from a segment is not served from memory either.",
-    tests=("test_compacting_servers",),
+    tests=("unit.replica.test_compaction_of_servers",),
 )
 def keep_compacted_batches_in_memory(patch: Patch) -> None:
     """The tail cache keeps the batches of a segment that was rewritten."""
@@ -227,7 +245,7 @@ def keep_compacted_batches_in_memory(patch: Patch) -> None:
 @breaks(
     "KIP-354",
     "A record that has waited for the maximal lag is compacted, however small the dirty part of the log.",
-    tests=("test_compacting_servers",),
+    tests=("unit.replica.test_compaction_of_servers",),
 )
 def compact_by_the_dirty_part_alone(patch: Patch) -> None:
     """A pass waits until enough is dirty."""
@@ -237,7 +255,7 @@ def compact_by_the_dirty_part_alone(patch: Patch) -> None:
 @breaks(
     "KIP-354",
     "A copy that missed tombstones which its leader has dropped starts over.",
-    tests=("test_deleted_keys",),
+    tests=("unit.replica.storage.test_tombstones",),
 )
 def copy_on_without_the_tombstones(patch: Patch) -> None:
     """It goes on from its end, and keeps what was deleted."""
@@ -247,7 +265,7 @@ def copy_on_without_the_tombstones(patch: Patch) -> None:
 @breaks(
     "KIP-354",
     "A hole is not filled where that brings back what was deleted.",
-    tests=("test_deleted_keys",),
+    tests=("unit.replica.storage.test_tombstones",),
 )
 def fill_holes_with_what_was_deleted(patch: Patch) -> None:
     """Whatever the leader has there fills it."""
@@ -257,7 +275,7 @@ def fill_holes_with_what_was_deleted(patch: Patch) -> None:
 @breaks(
     "KIP-354",
     "The segment that is written is closed in time for the maximal lag of compaction.",
-    tests=("test_compacting_servers",),
+    tests=("unit.replica.test_compaction_of_servers",),
 )
 def close_segments_by_their_own_age(patch: Patch) -> None:
     """It is closed when it is full, or at the age that a topic without compaction has."""
@@ -267,7 +285,7 @@ def close_segments_by_their_own_age(patch: Patch) -> None:
 @breaks(
     "storage",
     "What is synced of the segment that is written is scrubbed, too.",
-    tests=("test_copy_checks",),
+    tests=("unit.replica.copies.test_checks",),
 )
 def scrub_full_segments_only(patch: Patch) -> None:
     """The segment that is written is passed over."""
@@ -276,8 +294,8 @@ def scrub_full_segments_only(patch: Patch) -> None:
 
 @breaks(
     "majority",
-    "A copy is the odd one only by a majority of all replicas that say the same.",
-    tests=("test_copy_checks",),
+    "A copy counts as the odd one only if a majority of all replicas agree.",
+    tests=("unit.replica.copies.test_checks",),
 )
 def believe_any_other_copy(patch: Patch) -> None:
     """One other copy, the leader's, is enough."""
@@ -293,27 +311,27 @@ def believe_any_other_copy(patch: Patch) -> None:
 @breaks(
     "majority",
     "The odd copy is given up only where the ISR without it goes on.",
-    tests=("test_copy_checks",),
+    tests=("unit.replica.copies.test_checks",),
 )
 def give_up_what_is_needed(patch: Patch) -> None:
-    """It is given up whoever else is in sync."""
+    """It is given up, whichever others are in sync."""
     patch.setattr(copy_checks, "why_kept", lambda *_: None)
 
 
 @breaks(
     "KIP-320",
     "Copies are compared only where all are known to agree with one leader, in one leader epoch.",
-    tests=("test_copy_checks",),
+    tests=("unit.replica.copies.test_checks",),
 )
 def compare_across_leader_epochs(patch: Patch) -> None:
-    """What a copy says under another leader counts, and before it is known to agree with its own."""
+    """What a copy reports under another leader counts, and before it is known to agree with its own."""
     patch.setattr(Partition, "agreed_epoch", property(lambda self: -1 if self.role is None else 0))
 
 
 @breaks(
     "KIP-101",
     "A log that was cut or closed while others were asked is not judged by their answers.",
-    tests=("test_copy_checks",),
+    tests=("unit.replica.copies.test_checks",),
 )
 def judge_a_log_that_was_cut(patch: Patch) -> None:
     """The answers are held against whatever the log is by then."""
@@ -323,7 +341,7 @@ def judge_a_log_that_was_cut(patch: Patch) -> None:
 @breaks(
     "KIP-354",
     "Batches that compaction has thinned out in some copy are compared by the headers that producers sent.",
-    tests=("test_copy_reading",),
+    tests=("unit.replica.copies.test_reads",),
 )
 def compare_thinned_batches_byte_by_byte(patch: Patch) -> None:
     """All bytes of all copies must be the same."""
@@ -333,7 +351,7 @@ def compare_thinned_batches_byte_by_byte(patch: Patch) -> None:
 @breaks(
     "storage",
     "Copies are compared by what their disks hold.",
-    tests=("test_copy_reading",),
+    tests=("unit.replica.copies.test_reads",),
 )
 def compare_what_servers_remember(patch: Patch) -> None:
     """A server answers from memory, where it can."""

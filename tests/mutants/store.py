@@ -13,7 +13,7 @@ from tidelog_controller.storage import RaftStorage
 
 from mutants.rules import Patch, breaks
 
-ROT = ("test_raft_store_rot",)
+ROT = ("unit.controller.test_storage_damage",)
 
 
 def _change(patch: Patch, method: str, *changes: tuple[str, str]) -> None:

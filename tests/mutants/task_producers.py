@@ -62,7 +62,7 @@ def serve_an_earlier_batch(patch: Patch) -> None:
 
 @breaks(SOURCE, "An application belongs to one sequence of batches.")
 def share_an_application(patch: Patch) -> None:
-    """Whoever asks goes on with its batches."""
+    """Any caller goes on with its batches."""
 
     def share(known, asked, wall_ms):
         return record_of_batch(known and known._replace(owner=asked.owner), asked, wall_ms)
@@ -70,7 +70,7 @@ def share_an_application(patch: Patch) -> None:
     patch.setattr(coordinator, "record_of_batch", share)
 
 
-@breaks(SOURCE, "What a task was told outlives the coordinator that told it.")
+@breaks(SOURCE, "What a coordinator reported to a task outlives the coordinator.")
 def forget_producers_with_their_coordinator(patch: Patch) -> None:
     """The next coordinator knows of no batch."""
     begin = Coordinator.begin

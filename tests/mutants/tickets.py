@@ -13,7 +13,10 @@ from tidelog_gateway.rights.producer_tickets import ProducerTickets
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 22"
-GATEWAY, KEYS = ("test_producer_tickets", "test_router"), ("test_ticket_keys",)
+GATEWAY, KEYS = (
+    ("unit.gateway.rights.test_producer_tickets", "unit.gateway.produce.test_router"),
+    ("unit.controller.metadata.rules.test_ticket_keys",),
+)
 
 
 @breaks(SOURCE, "A ticket is verified before its id is written under.", tests=GATEWAY)
@@ -54,7 +57,7 @@ def leave_the_epoch_out_of_tickets(patch: Patch) -> None:
 
 @breaks(SOURCE, "A ticket covers the principal.", tests=GATEWAY)
 def leave_the_principal_out_of_tickets(patch: Patch) -> None:
-    """A ticket is good for whoever has it."""
+    """A ticket is good for any client that has it."""
     mac = tickets._mac
     patch.setattr(tickets, "_mac", lambda key, ids, epoch, principal: mac(key, ids, epoch, ""))
 
@@ -80,7 +83,7 @@ def keep_the_ids_of_a_connection_that_ended(patch: Patch) -> None:
     patch.setattr(ProducerTickets, "on_link_closed", lambda *_: None)
 
 
-@breaks(SOURCE, "The keys of tickets are told to gateways only.", tests=KEYS)
+@breaks(SOURCE, "The keys of tickets are sent to gateways only.", tests=KEYS)
 def tell_everybody_the_keys(patch: Patch) -> None:
     """Every watcher of the metadata is told."""
     patch.setattr(Features, "is_gateway", lambda *_: True)

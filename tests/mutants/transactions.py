@@ -31,14 +31,14 @@ def believe_a_marker_at_once(patch: Patch) -> None:
     patch.setattr(TransactionIndex, "last_stable_offset", last_stable_offset)
 
 
-@breaks("KIP-98", "A leader says that it has a marker when that is committed.")
+@breaks("KIP-98", "A leader reports a marker as written when it is committed.")
 def answer_a_marker_at_once(patch: Patch) -> None:
-    """It says so when it has appended it."""
+    """It reports that when it has appended it."""
     waiting = marking._Waiting
     patch.setattr(marking, "_Waiting", lambda end, *rest: waiting(0, *rest))
 
 
-@breaks("KIP-98", "Nobody is answered before what the coordinator wrote is committed.")
+@breaks("KIP-98", "No request is answered before what the coordinator wrote is committed.")
 def tell_a_decision_at_once(patch: Patch) -> None:
     """Answers wait for no commit."""
     waiting = coordinated.Waiting
@@ -68,13 +68,13 @@ def go_on_in_the_same_epoch(patch: Patch) -> None:
     patch.setattr(ProducerState, "record", record_no_end)
 
 
-@breaks("KIP-890", "A leader takes the first batch of a transaction when the coordinator says that it is open.")
+@breaks("KIP-890", "A leader takes the first batch of a transaction when the coordinator confirms that it is open.")
 def take_a_batch_without_asking(patch: Patch) -> None:
     """It asks nobody, and so the partition is no part of the transaction."""
     patch.setattr(TransactionGate, "holds", lambda self, source, part, batch, header: False)
 
 
-@breaks("KIP-98", "A decision is told to every leader whose partition is part of the transaction.")
+@breaks("KIP-98", "A decision is reported to every leader whose partition is part of the transaction.")
 def tell_one_leader_only(patch: Patch) -> None:
     """The first one hears of it."""
     decide = Coordinator._decide
@@ -89,7 +89,7 @@ def tell_one_leader_only(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A new coordinator commits what was decided: of a staged name only the transaction that the decision names.",
-    tests=("test_staging",),
+    tests=("unit.replica.coordinators.transactions.test_staged_transactions",),
 )
 def commit_whatever_has_the_name(patch: Patch) -> None:
     """Every transaction of that name is committed, also one that began when the decided one was at its end."""
@@ -108,10 +108,10 @@ def commit_whatever_has_the_name(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A transaction that is decided comes to its end before another of the same name begins.",
-    tests=("test_staging",),
+    tests=("unit.replica.coordinators.transactions.test_staged_transactions",),
 )
 def begin_before_the_end(patch: Patch) -> None:
-    """The next one takes its place at once; who has not heard of the decision never does."""
+    """The next one takes its place at once; a participant that has not heard of the decision never does."""
     patch.setattr(TransactionCoordinatorService, "_must_wait", lambda self, message, now: False)
     begin = Coordinator._begin
 
@@ -124,7 +124,11 @@ def begin_before_the_end(patch: Patch) -> None:
     patch.setattr(Coordinator, "_begin", at_once)
 
 
-@breaks("KIP-890", "A marker ends the transaction of its own epoch, or an older one.", tests=("test_stable",))
+@breaks(
+    "KIP-890",
+    "A marker ends the transaction of its own epoch, or an older one.",
+    tests=("unit.replica.storage.test_last_stable_offset",),
+)
 def end_a_transaction_by_an_older_marker(patch: Patch) -> None:
     """A marker ends whatever is open of its producer."""
     record = TransactionIndex.record
@@ -138,9 +142,13 @@ def end_a_transaction_by_an_older_marker(patch: Patch) -> None:
     patch.setattr(TransactionIndex, "record", end)
 
 
-@breaks("KIP-890", "A leader writes no marker of an epoch that its log has passed.", tests=("test_transacting",))
+@breaks(
+    "KIP-890",
+    "A leader writes no marker of an epoch that its log has passed.",
+    tests=("unit.replica.coordinators.transactions.test_service",),
+)
 def write_late_markers(patch: Patch) -> None:
-    """It writes every marker that it is told of."""
+    """It writes every marker that is reported to it."""
     mark = marking.TransactionMarkers._mark
 
     def write(self, source, id, message, partition, leading, now):
@@ -153,7 +161,11 @@ def write_late_markers(patch: Patch) -> None:
     patch.setattr(marking.TransactionMarkers, "_mark", write)
 
 
-@breaks("KIP-890", "A marker settles the positions of its own epoch, or an older one.", tests=("test_transacting",))
+@breaks(
+    "KIP-890",
+    "A marker settles the positions of its own epoch, or an older one.",
+    tests=("unit.replica.coordinators.transactions.test_service",),
+)
 def settle_positions_by_an_older_marker(patch: Patch) -> None:
     """It settles whatever positions its producer has."""
     settle = groups.Coordinator._settle
@@ -165,7 +177,7 @@ def settle_positions_by_an_older_marker(patch: Patch) -> None:
 @breaks(
     "KIP-890",
     "A leader's word that it has a marker counts for the transaction of that marker's epoch.",
-    tests=("test_transacting",),
+    tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def believe_the_leader_of_an_older_marker(patch: Patch) -> None:
     """It counts for whatever transaction the producer is in by then."""
@@ -181,7 +193,7 @@ def believe_the_leader_of_an_older_marker(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A marker ends the transaction that is open, whatever else its producer id has written.",
-    tests=("test_stable",),
+    tests=("unit.replica.storage.test_last_stable_offset",),
 )
 def let_a_later_epoch_keep_a_marker_out(patch: Patch) -> None:
     """A leader takes a later epoch in its log for the marker, also that of a plain batch."""
@@ -203,7 +215,7 @@ def call_a_commit_visible_at_the_time_out(patch: Patch) -> None:
 @breaks(
     "decision 24",
     "Positions become part of a transaction on the word of the coordinator of the application that is named.",
-    tests=("test_transacting",),
+    tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def take_positions_of_a_known_producer_without_asking(patch: Patch) -> None:
     """Where the group has positions of that producer and epoch nobody is asked."""
@@ -223,8 +235,8 @@ def take_positions_of_a_known_producer_without_asking(patch: Patch) -> None:
 
 @breaks(
     "decision 24",
-    "A marker takes the meaning of an enrolment away, whoever else asks under that producer id.",
-    tests=("test_transacting",),
+    "A marker takes the meaning of an enrolment away for all that use that producer id.",
+    tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def let_requests_share_an_enrolment(patch: Patch) -> None:
     """Requests that name one producer id are one."""
@@ -235,7 +247,11 @@ def let_requests_share_an_enrolment(patch: Patch) -> None:
     patch.setattr(coordinating, "_Enrolment", Enrolment)
 
 
-@breaks("decision 24", "Positions of a transaction take the right to its application.", tests=("test_access",))
+@breaks(
+    "decision 24",
+    "Positions of a transaction take the right to its application.",
+    tests=("unit.controller.metadata.rules.test_access",),
+)
 def take_positions_without_the_right_to_the_application(patch: Patch) -> None:
     """The right to the group is enough."""
     patch.setattr(Authorizer, "refuse_application", lambda self, principal, app: None)
@@ -244,7 +260,7 @@ def take_positions_without_the_right_to_the_application(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A transaction without open markers is over only when its decision is committed.",
-    tests=("test_transaction_ends",),
+    tests=("unit.replica.coordinators.transactions.test_transaction_ends",),
 )
 def end_before_the_decision_is_committed(patch: Patch) -> None:
     """It is over when no marker is left."""

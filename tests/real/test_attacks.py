@@ -16,8 +16,8 @@ import cbor2
 import pytest
 import trio
 from bare import Bare, bare
-from hostile_wire import HANDSHAKES, MESSAGES, ending, frame, frames_for, slow_peers
 from running import HEAL_S, Cluster
+from support.hostile_wire import HANDSHAKES, MESSAGES, ending, frame, frames_for, slow_peers
 from tidelog.feature_levels import service_hello
 from tidelog.net.transport import MAX_MESSAGE_BYTES
 from tidelog.net.websocket.transport import HELLO_BYTES

@@ -34,7 +34,7 @@ class Members:
 
     def start(self) -> None:
         file = self._folder / f"member-{len(self.files)}"
-        script = Path(__file__).with_name("group_member.py")
+        script = Path(__file__).parent / "programs" / "group_member.py"
         command = [sys.executable, str(script), str(file), GROUP, TOPIC, *self._gateways]
         self.files.append(file)
         self.running.append(subprocess.Popen(command))

@@ -76,7 +76,7 @@ def test_describe_follows_its_contract(cluster: Cluster, produced: dict[str, Any
 @pytest.mark.spark
 @pytest.mark.skipif(shutil.which("java") is None, reason="Java is missing: apt-get install openjdk-17-jre-headless")
 def test_spark_finds_the_failed_passwords(cluster: Cluster, produced: dict[str, Any]) -> None:
-    job = Path(__file__).with_name("failed_passwords.py")
+    job = Path(__file__).parent / "programs" / "failed_passwords.py"
     done = subprocess.run(
         [sys.executable, str(job), cluster.gateways[0], "ssh"], capture_output=True, timeout=180, check=False
     )

@@ -83,7 +83,7 @@ async def write_by_earlier_client(cluster: Cluster) -> dict[str, str]:
     """What became of each way of writing: ``acked``, or the error (see ``earlier_client.py``)."""
     local = cluster.local
     assert isinstance(local, Mixed)
-    program = Path(__file__).with_name("earlier_client.py")
+    program = Path(__file__).parent / "programs" / "earlier_client.py"
     folders = os.pathsep.join(str(local.tree / source) for source in SOURCES)
     done = await trio.run_process(
         [sys.executable, str(program), "earlier", *cluster.gateways],

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from simulation.clients import Client
+from simulation.clients.client import Client
+from simulation.clients.consumer import Consumer
+from simulation.clients.producer import Batch, Producer, ProducerOptions
 from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.consumer import Consumer
-from simulation.loop import stream
-from simulation.processes import SimProcess
-from simulation.producer import Batch, Producer, ProducerOptions
-from simulation.replica_process import DATA
-from simulation.sim_disk import SimDisk
-from simulation.sim_network import Frame, SimLink, frozen
-from simulation.views import view
+from simulation.invariants.views import view
+from simulation.processes.process import SimProcess
+from simulation.processes.replica_server import DATA
+from simulation.world.disk import SimDisk
+from simulation.world.loop import stream
+from simulation.world.network import Frame, SimLink, frozen
 from tidelog.feature_levels import ALL, Levels
 from tidelog.sansio.effects import Event
 from tidelog.types import Acks, PartitionState, TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from simulation.sim_disk import PowerLost, SimDisk
+from simulation.world.disk import PowerLost, SimDisk
 from tidelog.batch.format import NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import FetchPart

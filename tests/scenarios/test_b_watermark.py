@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replica_net import Net, cluster, code
+from support.replica_network import Net, cluster, code
 from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import TidelogError
 from tidelog.types import Acks, TopicConfig

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.controller_process import RaftStore
 from simulation.options import CONTROLLER_SETTINGS
+from simulation.processes.controller import RaftStore
 from tidelog.wire.messages import (
     AllocateProducerIds,
     AppendEntries,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import permutations
 
 import pytest
-from replica_net import KEY, cluster, code
+from support.replica_network import KEY, cluster, code
 from tidelog.errors import TidelogError
 from tidelog.types import Acks
 from tidelog.verify.history import OK, UNKNOWN

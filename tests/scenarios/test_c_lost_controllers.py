@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from replica_net import code
-from simulation.producer import Batch
+from simulation.clients.producer import Batch
+from support.replica_network import code
+from support.transaction_network import TransactionNet
 from tidelog.errors import TidelogError
 from tidelog.types import Acks
 from tidelog.verify.history import OK
 from tidelog.wire.messages import AlterIsr, AlterTopic, DeleteTopic, Done, GroupHeartbeat, ListOffset, Read
-from transaction_net import TransactionNet
 
 from scenarios.stage import Stage
 from scenarios.test_e_groups import Coordinated

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulation.replica_process import DATA
+from simulation.processes.replica_server import DATA
 from tidelog.errors import TidelogError
 from tidelog.types import Acks, PartitionState
 from tidelog.wire.messages import (

@@ -1,11 +1,11 @@
-"""C16: what Raft must survive, message by message (the cores alone; ``unit/raft_net.py``)."""
+"""C16: what Raft must survive, message by message (the cores alone; ``support/raft_network.py``)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from raft_net import FIVE, LATER, THREE, Net, append, core, log, sent, terms_of
+from support.raft_network import FIVE, LATER, THREE, Net, append, core, log, sent, terms_of
 from tidelog.wire.messages import AppendResult, RequestVote, Vote
 from tidelog_controller.raft.raft import Entry, Stored
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from replica_net import Net
+from support.replica_network import Net
 from tidelog.types import TopicConfig
 from tidelog.verify.history import OK
 from tidelog.wire.messages import Message, Read

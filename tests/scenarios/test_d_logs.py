@@ -7,8 +7,8 @@ from functools import partial
 from random import Random
 
 import pytest
-from logs import after_power_losses, reset
-from simulation.sim_disk import PowerLost, SimDisk
+from simulation.world.disk import PowerLost, SimDisk
+from support.log_builders import after_power_losses, reset
 from tidelog.batch.format import NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.storage.log import Log

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable
 
 import pytest
-from simulation.sim_disk import SimDisk
+from simulation.world.disk import SimDisk
 from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import ConfigError
 from tidelog.types import Acks

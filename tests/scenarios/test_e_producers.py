@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import cbor2
 import pytest
-from logs import take_snapshot
-from simulation.producer import Batch
-from simulation.sim_disk import SimDisk
+from simulation.clients.producer import Batch
+from simulation.world.disk import SimDisk
+from support.log_builders import take_snapshot
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import TidelogError, from_info
 from tidelog.sansio.effects import Post

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from replica_net import code
+from support.fake_controller import KEY
+from support.replica_network import code
+from support.transaction_network import APP, LOG, TransactionNet
 from tidelog.wire.messages import Fetch, InitTaskProducer, TaskProducer
-from toy_controller import KEY
-from transaction_net import APP, LOG, TransactionNet
 
 
 @pytest.mark.parametrize("coordinator", ["r1", "r2"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from replica_net import code
+from support.fake_controller import KEY
+from support.replica_network import code
+from support.transaction_network import APP, LOG, TransactionNet
 from tidelog.batch.format import NewRecord, encode_batch, read_header
 from tidelog.wire.messages import EndTransaction, Fetch, TopicShare, TransactionBegun, TransactionEnded, WriteMarker
-from toy_controller import KEY
-from transaction_net import APP, LOG, TransactionNet
 
 
 def without_followers(net: TransactionNet, leader: str) -> None:

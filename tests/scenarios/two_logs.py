@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from appending import append_as_leader
-from logs import open_alone
-from node_contexts import node_context
-from simulation.sim_disk import SimDisk
+from simulation.world.disk import SimDisk
+from support.leader_appends import append_as_leader
+from support.log_builders import open_alone
+from support.node_contexts import node_context
 from tidelog.batch.format import NewRecord, Record, decode_batch, encode_batch, split
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import FetchedPart, FetchPart

@@ -34,10 +34,10 @@ from rich.progress import (
 from rich.text import Text
 
 from simulation import record
+from simulation.captures.replay import LAST, tell
 from simulation.revision import RECORD, revision
 from simulation.runner import DURATION, Case, Result, Tally, run_bytes, run_case, run_many, run_seed
 from simulation.shrink import Shrinker
-from simulation.told import LAST, tell
 
 Trace = Callable[[str], None]
 OUT = Path(__file__).resolve().parents[2] / "build" / "simulation"

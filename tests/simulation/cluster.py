@@ -22,19 +22,22 @@ from tidelog_controller.metadata.rules.leader_election import copies_needed, is_
 from tidelog_controller.raft.log import RaftLog
 from tidelog_replica.storage.log import Log
 
-from simulation import applications
-from simulation.admin import Admin
-from simulation.applications import Applications
-from simulation.clients import Client
-from simulation.consumer import Consumer
-from simulation.controller_process import ControllerProcess
-from simulation.faults import Faults
-from simulation.foreign import NAME as FOREIGN
-from simulation.foreign import Foreign
-from simulation.ghost import Violation
-from simulation.invariants import Invariants
-from simulation.loop import Loop, stream
-from simulation.mover import Mover
+from simulation.clients import applications
+from simulation.clients.admin import Admin
+from simulation.clients.applications import Applications
+from simulation.clients.client import Client
+from simulation.clients.consumer import Consumer
+from simulation.clients.foreign import NAME as FOREIGN
+from simulation.clients.foreign import Foreign
+from simulation.clients.mover import Mover
+from simulation.clients.producer import Producer
+from simulation.clients.rescuer import Rescuer
+from simulation.clients.suspender import Suspender
+from simulation.clients.upgrader import Upgrader
+from simulation.faults.schedule import Faults
+from simulation.invariants.ghost import Violation
+from simulation.invariants.replication import Invariants
+from simulation.invariants.timeline import check_timeline, is_told, may_be_told
 from simulation.options import (
     BALANCED,
     CONTROLLER_SETTINGS,
@@ -46,14 +49,11 @@ from simulation.options import (
     TopicOptions,
     transacted_topic,
 )
-from simulation.processes import SimProcess
-from simulation.producer import Producer
-from simulation.replica_process import ReplicaProcess
-from simulation.rescuer import Rescuer
-from simulation.sim_network import Frame, Network
-from simulation.suspender import Suspender
-from simulation.timeline import check_timeline, is_told, may_be_told
-from simulation.upgrader import Upgrader
+from simulation.processes.controller import ControllerProcess
+from simulation.processes.process import SimProcess
+from simulation.processes.replica_server import ReplicaProcess
+from simulation.world.loop import Loop, stream
+from simulation.world.network import Frame, Network
 
 __all__ = ["Cluster", "Options", "TopicOptions"]
 

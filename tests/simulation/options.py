@@ -10,9 +10,9 @@ from tidelog_controller.config import BalanceSettings, ControllerSettings, Group
 from tidelog_controller.raft.raft import RaftSettings
 from tidelog_replica.config import ReplicaSettings, TransactionSettings
 
-from simulation.loop import stream
-from simulation.producer import ProducerOptions
-from simulation.strikes import Strike, Swarm
+from simulation.clients.producer import ProducerOptions
+from simulation.faults.strikes import Strike, Swarm
+from simulation.world.loop import stream
 
 NO_TIMELINE = TimelineSettings(replication_factor=0)
 TIMELINE = TimelineSettings(settle_s=0.5, keyframe_events=30, keyframe_interval_s=3.0)

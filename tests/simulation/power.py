@@ -23,10 +23,10 @@ from collections import Counter
 
 from tidelog.errors import TidelogError
 
+from simulation.clients.producer import Producer, ProducerOptions
 from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.loop import stream
-from simulation.processes import SimProcess
-from simulation.producer import Producer, ProducerOptions
+from simulation.processes.process import SimProcess
+from simulation.world.loop import stream
 
 SHARE = 500
 """So many losses are a job of one process."""

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from simulation.cluster import Cluster, Options
-from simulation.ghost import Violation
+from simulation.faults.strikes import Strike
+from simulation.invariants.ghost import Violation
 from simulation.shells.run import ByteCluster
-from simulation.sim_disk import PowerLost
-from simulation.strikes import Strike
+from simulation.world.disk import PowerLost
 
 DURATION = 7.0
 """Virtual seconds of load; faults come in the first three quarters."""

@@ -31,12 +31,12 @@ from tidelog.wire.messages import MetadataUpdate, SetReadOnly
 from tidelog_controller.raft.configuration import Configuration
 from tidelog_replica.config import ReplicaSettings
 
-from simulation.clients import Client
+from simulation.clients.client import Client
 from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.invariants import Invariants
-from simulation.loop import stream
-from simulation.processes import SimProcess
-from simulation.sim_network import Frame, SimLink
+from simulation.invariants.replication import Invariants
+from simulation.processes.process import SimProcess
+from simulation.world.loop import stream
+from simulation.world.network import Frame, SimLink
 
 SERVERS = 6
 CHANGES = 8

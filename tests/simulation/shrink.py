@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from simulation import applications
+from simulation.clients import applications
+from simulation.faults.strikes import Strike
 from simulation.runner import Case, Result, run_case
-from simulation.strikes import Strike
 
 
 class Shrinker:

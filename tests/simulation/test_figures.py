@@ -23,7 +23,7 @@ from tidelog_gateway.observability import metrics as gateway
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.observability import metrics as replica
 
-from simulation.altered import alter, forget_indexes
+from simulation.faults.altered import alter, forget_indexes
 from simulation.shells.staged import Stage, play
 
 LEADER = ProducerOptions(acks="leader")

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
 
+from simulation.clients.producer import ProducerOptions
 from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.ghost import Violation
-from simulation.loop import stream
-from simulation.producer import ProducerOptions
+from simulation.faults.strikes import Swarm
+from simulation.invariants.ghost import Violation
 from simulation.runner import run_seed
-from simulation.strikes import Swarm
+from simulation.world.loop import stream
 
 DURATION = 6.0
 LIES_HEARD = (

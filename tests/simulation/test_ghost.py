@@ -13,7 +13,7 @@ from tidelog.wire.messages import Fetch, FetchPart
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.storage.segment import CorruptLog
 
-from simulation.ghost import Violation
+from simulation.invariants.ghost import Violation
 
 
 def trimmed(**config: str) -> tuple[Stage, int]:

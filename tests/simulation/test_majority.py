@@ -6,8 +6,8 @@ import pytest
 from scenarios.stage import Stage
 from tidelog.wire.messages import Fetch
 
-from simulation.ghost import Violation
-from simulation.views import view
+from simulation.invariants.ghost import Violation
+from simulation.invariants.views import view
 
 
 def quorum() -> Stage:

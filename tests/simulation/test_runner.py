@@ -8,10 +8,10 @@ import pytest
 
 from simulation import __main__ as program
 from simulation.cluster import Cluster
-from simulation.planted import truncate_to_the_high_watermark
+from simulation.faults.planted import truncate_to_the_high_watermark
+from simulation.faults.strikes import Strike
 from simulation.runner import Case, Fault, Result, Tally, run_case, run_seed
 from simulation.shrink import Shrinker
-from simulation.strikes import Strike
 
 SHORT_S = 3.5
 

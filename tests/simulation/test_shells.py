@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.planted import forget_sequences
+from simulation.faults.planted import forget_sequences
 from simulation.runner import run_bytes
 
 SILENT = 4

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
+from simulation.clients.producer import ProducerOptions
 from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.loop import Loop
-from simulation.producer import ProducerOptions
-from simulation.sim_network import PEER_SILENCE_S, SILENCE_S, Frame, Network, SimLink
+from simulation.world.loop import Loop
+from simulation.world.network import PEER_SILENCE_S, SILENCE_S, Frame, Network, SimLink
 
 
 class Peer:

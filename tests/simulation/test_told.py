@@ -11,12 +11,12 @@ from tidelog.captures import Capture
 from tidelog.errors import ConfigError
 from tidelog.wire.messages import DrainServer
 
+from simulation.captures.replay import alike, beside, play
+from simulation.captures.story import BEGIN_S, LONGEST_S, story_of
 from simulation.cluster import Cluster, Options
+from simulation.faults.strikes import Strike, Swarm
+from simulation.invariants.timeline import leading, records
 from simulation.options import TopicOptions
-from simulation.story import BEGIN_S, LONGEST_S, story_of
-from simulation.strikes import Strike, Swarm
-from simulation.timeline import leading, records
-from simulation.told import alike, beside, play
 
 
 @cache

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tidelog.verify.check_transactions import Try
 
+from simulation.clients.transactor import Transactor
 from simulation.cluster import Cluster, Options, TopicOptions
-from simulation.loop import stream
-from simulation.strikes import Swarm
-from simulation.transactor import Transactor
+from simulation.faults.strikes import Swarm
+from simulation.world.loop import stream
 
 DURATION = 8.0
 

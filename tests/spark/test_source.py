@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tidelog
 import tidelog.sync
-from test_unreadable_batches import garbage
+from unit.tidelog.client.test_unreadable_batches import garbage
 
 pytestmark = [
     pytest.mark.spark,

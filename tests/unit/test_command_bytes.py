@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
+from support.timeline_cluster import cluster
 from tidelog_controller.metadata.command_bytes import decode_command, encode_command
 from tidelog_controller.metadata.commands import KINDS, Command
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
-from timeline_log import cluster
 
 GOLDEN = Path(__file__).parent / "golden" / "commands.json"
 

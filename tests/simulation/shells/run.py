@@ -19,12 +19,12 @@ from tidelog.verify.checker import check
 from tidelog.verify.history import OK, History, SendCall
 from tidelog_replica.storage.log import Log
 
-from simulation.ghost import Violation
-from simulation.loop import stream
+from simulation.invariants.ghost import Violation
 from simulation.shells.determinism import determined, run
 from simulation.shells.services import CONTROLLERS, GATEWAY_URL, REPLICAS, Services
 from simulation.shells.streams import NODE, Net
 from simulation.shells.users import TOPIC, Receiver, Sender, create_topic, drain
+from simulation.world.loop import stream
 
 KINDS = ("kill", "power", "stall", "cut", "slow", "flush_error", "slow_threads", "kill_gateway")
 LOAD_S = 6.0

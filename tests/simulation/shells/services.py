@@ -20,7 +20,7 @@ from tidelog_replica.shell import DiskFailed
 
 from simulation.options import CONTROLLER_SETTINGS, REPLICA_SETTINGS
 from simulation.shells.streams import NODE, Net
-from simulation.sim_disk import SimDisk
+from simulation.world.disk import SimDisk
 
 CONTROLLERS = {f"c{n}": f"ws://c{n}:9192" for n in (1, 2, 3)}
 REPLICAS = ("r1", "r2", "r3")

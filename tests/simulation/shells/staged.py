@@ -20,11 +20,11 @@ from tidelog.runtime.metrics import MetricsPage
 from tidelog.sansio.counters import Histogram
 from tidelog_replica.storage.open_files import OpenFiles
 
-from simulation.loop import stream
 from simulation.options import CONTROLLER_SETTINGS, REPLICA_SETTINGS
 from simulation.shells.determinism import determined, run
 from simulation.shells.services import CONTROLLERS, GATEWAY_URL, REPLICAS, Services
 from simulation.shells.streams import NODE, Net
+from simulation.world.loop import stream
 
 LOOK_S = 0.05
 LIMIT_S = 15.0

@@ -4,7 +4,8 @@
 every controller that applied the same entries holds the same state, and a replayed log rebuilds it. What each command
 changes is in the module of its subject in ``metadata/rules``, which registers it (``metadata/registry.py``).
 
-Invariants, for every partition after every command (``tests/unit/test_metadata.py`` throws random logs at them):
+Invariants, for every partition after every command (``tests/unit/controller/metadata/test_application.py`` throws
+random logs at them):
 
 - ISR and ELR are disjoint subsets of the replicas, in replica order; the ELR is empty while the ISR holds
   ``min_insync_replicas``; learners are no replicas;

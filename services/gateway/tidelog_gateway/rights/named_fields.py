@@ -3,8 +3,8 @@
 A field that names a topic, group, application, principal or server is shown and accepted only if the client has the
 *right* of its row. The checks themselves are ``permissions.py`` (what an op needs), ``rights/authorizer.py`` and
 ``clients/connections.py`` (what a request names besides) and ``rights/visibility.py`` (what is left out of an
-answer). tests/unit/test_named_fields.py fails for a field without a row and for a row without a field, and tries each
-field against the checks.
+answer). tests/unit/gateway/rights/test_named_fields.py fails for a field without a row and for a row without a field,
+and tries each field against the checks.
 """
 
 from __future__ import annotations

@@ -1,0 +1,81 @@
+"""What clients may see: acks that hold (R4), committed batches (R7), ends that never go back (R5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidelog.batch.format import BatchHeader
+from tidelog.types import Acks, TopicPartition
+
+from simulation.invariants.deep import DeepChecks
+from simulation.invariants.ghost import Committed, Digest
+
+
+class ClientInvariants(DeepChecks):
+    """Asked by the simulated clients."""
+
+    _batches: dict[tuple[TopicPartition, int, int], Digest]
+    """By leader epoch and base offset: the digest up to that batch."""
+
+    def _of(self, key: TopicPartition) -> Committed:
+        """What leaders have committed of a partition."""
+        raise NotImplementedError
+
+    def on_ack(self, key: TopicPartition, offset: int, epoch: int, values: Sequence[bytes], acks: Acks) -> None:
+        """A producer got its ack (R4)."""
+        end = offset + len(values)
+        if acks == Acks.ALL:
+            self._demand(
+                end <= self._of(key).end or self._of(key).covered(epoch, offset),
+                f"R4 {key.partition}: acked up to {end}, but only {self._of(key).end} is committed",
+            )
+            self.cluster.count("records acked all", len(values))
+
+    def on_visible(self, client: Any, key: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+        """A consumer got this batch (R7)."""
+        committed = self._of(key)
+        digest = self._batches.get((key, header.leader_epoch, header.base_offset))
+        self._demand(
+            digest is not None and (committed.at.get(header.end_offset) == digest or digest in committed.lost),
+            f"R7 {client.name} saw {key.partition} {header.base_offset} to {header.end_offset} of leader epoch"
+            f" {header.leader_epoch}, which is not committed",
+        )
+
+    def on_corrupt_batch(self, client: Any, key: TopicPartition, node: str) -> None:
+        """A consumer got a batch that its checksum contradicts: only from a disk that has rotted."""
+        self.cluster.count("corrupt batches read")
+        rotten = node in self.cluster.faults.rotten
+        self._demand(rotten, f"R7 {client.name} {key.partition}: {node} served a corrupt batch")
+
+    def on_consumer_hw(self, client: Any, key: TopicPartition, before: tuple[int, int], answer: Any) -> None:
+        """The HW that a consumer is told never goes back, whoever leads (R5); a new leader tells none (-1) until it
+        knows the end."""
+        now = (answer.leader_epoch, answer.high_watermark)
+        self._demand(
+            now[1] < 0 or now[1] >= before[1] or self._of(key).excused(before, now),
+            f"R5 {client.name} {key.partition}: HW {answer.high_watermark} of leader epoch {answer.leader_epoch}"
+            f" after {before[1]}",
+        )
+
+    def on_latest(self, client: Any, key: TopicPartition, before: tuple[int, int], after: tuple[int, int]) -> None:
+        """The end of the committed log, as a client is told it, never goes back, whoever leads (R5). Both as (leader
+        epoch that was asked, offset)."""
+        self._demand(
+            after[1] >= before[1] or self._of(key).excused(before, after),
+            f"R5 {client.name} {key.partition}: latest {after} after {before}",
+        )
+
+    def on_lost_position(self, client: Any, key: TopicPartition, position: tuple[int, int], error: Any) -> int:
+        """A consumer that read committed records is told that its position is gone (R7): only where they could be
+        lost. Where it goes on."""
+        offset, epoch = position
+        committed = self._of(key)
+        if error.code == "OFFSET_OUT_OF_RANGE" and offset < int(error.detail["log_start"]) <= committed.start:
+            self.cluster.count("positions overtaken by retention")
+            return int(error.detail["log_start"])
+        if error.code == "OFFSET_OUT_OF_RANGE" and any(loss.start < offset for loss in committed.losses):
+            return int(error.detail["high_watermark"])  # it had no record before it that names an epoch
+        excused = error.code == "LOG_TRUNCATED" and committed.covered(epoch, offset - 1)
+        self._demand(excused, f"R7 {client.name} {key.partition}: position {position} is answered {error}")
+        return int(error.detail["end_offset"])

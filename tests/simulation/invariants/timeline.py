@@ -1,0 +1,91 @@
+"""The timeline at the end of a run: every event once and in order, and what it tells of the past is the present."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.batch.format import decode_batch
+from tidelog.timeline.records import Document, decode
+from tidelog.timeline.replay import past_after
+from tidelog.types import TIMELINE, TopicPartition
+from tidelog_controller.active.timeline_records import keyframe_records
+from tidelog_replica.partition.partition import Partition
+
+from simulation.invariants.ghost import Violation
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+
+
+def leading(cluster: Cluster) -> Partition | None:
+    """It, where it is led."""
+    topic_id = cluster.invariants.metadata.names.get(TIMELINE)
+    if topic_id is None:
+        return None
+    key = TopicPartition(topic_id, 0)
+    leader = cluster.state(key).leader
+    if leader is None or not cluster.processes[leader].running:
+        return None
+    partition = cluster.replica(leader).core.partitions.get(key)
+    return None if partition is None or partition.leading is None else partition
+
+
+def records(cluster: Cluster, partition: Partition) -> list[Document]:
+    """The committed records of the timeline's partition, read from its leader's disk."""
+    documents, log = list[Document | None](), partition.log
+    leader = cluster.state(partition.key).leader
+    assert leader is not None
+    at = log.start
+    with cluster.replica(leader).disk.watched():
+        while batches := log.read(at, 1 << 20, partition.high_watermark):
+            found = [record for batch in batches for record in decode_batch(batch) if record.offset >= at]
+            documents += [decode(record.value) for record in found]
+            at = found[-1].offset + 1
+    assert all(document is not None for document in documents)
+    return [document for document in documents if document is not None]
+
+
+def may_be_told(cluster: Cluster) -> bool:
+    """Whether it can still be written: as with any topic, where the disks of all who held what is committed of it
+    were lost, nobody may lead it any more."""
+    topic_id = cluster.invariants.metadata.names.get(TIMELINE)
+    if topic_id is None or cluster.may_be_led(TopicPartition(topic_id, 0)):
+        return True
+    cluster.count("timelines lost")
+    return False
+
+
+def is_told(cluster: Cluster) -> bool:
+    """Everything that has happened is in it."""
+    partition = leading(cluster)
+    written = [] if partition is None else records(cluster, partition)
+    return bool(written) and written[-1]["event"] == cluster.invariants.metadata.timeline.last
+
+
+def check_timeline(cluster: Cluster) -> None:
+    """Each event once, in order; from the beginning and from each keyframe on it leads to the same present. Raises
+    ``Violation``. A clock that jumped ahead makes retention take the older ones: then it begins later. Where the
+    topic may have lost records, as any topic after damage to all copies, a gap record names the events that went with
+    them, and what is before it leads nowhere."""
+    partition, state = leading(cluster), cluster.invariants.metadata
+    assert partition is not None
+    told = records(cluster, partition)
+    numbers = [record["event"] for record in told if record["type"] == "event"]
+    cluster.count("timeline events", len(numbers))
+    cluster.count("timeline keyframes", sum(r["type"] == "keyframe" and r["part"] == 1 for r in told))
+    gaps, lost = [at for at, record in enumerate(told) if record["type"] == "gap"], set[int]()
+    if gaps and any(loss.partition == cluster.partition_name(partition.key) for loss in cluster.history.losses):
+        cluster.count("timelines with a gap")
+        lost = {number for at in gaps for number in range(told[at]["from"], told[at]["event"] + 1)}
+        told = told[gaps[-1] + 1 :]
+    first = 1 if not partition.log.start else state.timeline.last + 1 - len(numbers) - len(lost)
+    if numbers != [number for number in range(first, state.timeline.last + 1) if number not in lost]:
+        raise Violation(f"timeline: {state.timeline.last} events, and it has {numbers}")
+    present = past_after(keyframe_records(state)).image()
+    starts = [at for at, record in enumerate(told) if record["type"] == "keyframe" and record["part"] == 1]
+    for start in starts if partition.log.start or gaps else (0, *starts):
+        if start and told[start]["event"] < state.timeline.last - 200:
+            continue
+        found = past_after(told[start:])
+        if not found.complete or found.image() != present:
+            raise Violation(f"timeline: from record {start} on it leads to {found.image()}, not to {present}")

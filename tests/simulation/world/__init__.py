@@ -1,0 +1,1 @@
+"""What the simulated processes stand on: virtual time, disks in memory, and a network that breaks."""

@@ -1,0 +1,1 @@
+"""What tests share: networks, fakes and builders. README.md says which to take for what."""

@@ -1,0 +1,162 @@
+"""A page in a headless Chromium, which tests talk to over the browser's debugging pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+ROOT = Path(__file__).resolve().parents[2]
+QUIET = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe"),
+)
+TOLD = (
+    *("button", "link", "textbox", "searchbox", "combobox", "slider", "spinbutton", "checkbox", "heading", "image"),
+    *("img", "figure", "region", "navigation", "DisclosureTriangle"),
+)
+"""Roles that need a name."""
+KEYS = {"Tab": 9, "Enter": 13, "ArrowLeft": 37}
+READ_FD, WRITE_FD = 3, 4
+"""Where a browser with ``--remote-debugging-pipe`` reads and writes."""
+
+
+class _Files(SimpleHTTPRequestHandler):
+    """The project's files, without a line for each on standard error."""
+
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {".js": "text/javascript", ".mjs": "text/javascript"}
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing of the requests."""
+
+
+class Page:
+    """One page; one caller at a time."""
+
+    def __init__(self, origin: str, write: IO[bytes], read: IO[bytes]) -> None:
+        self.origin = origin
+        """Where the page finds the project's files."""
+        self._write = write
+        self._read = read
+        self._next_id = 0
+        self._session = ""
+
+    def open(self, path: str) -> None:
+        """Go to a page of the project, or to a URL; returns when it has loaded."""
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._call("Page.enable")
+        self._call("Page.navigate", url=path if path.startswith("http") else f"{self.origin}/{path}")
+        while self._receive().get("method") != "Page.loadEventFired":
+            continue
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression, when it is there if it is a promise. Raises ``RuntimeError``."""
+        answer = self._call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(json.dumps(answer["exceptionDetails"]))
+        return answer["result"].get("value")
+
+    def look_like(self, width: int, height: int, scheme: str = "light") -> None:
+        """Another size, in CSS pixels, and colour scheme."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def nameless(self) -> list[str]:
+        """Roles of what can be operated or has to be told and has no name: screen readers would say no more of it."""
+        nodes = self._call("Accessibility.getFullAXTree")["nodes"]
+        roles = ((node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if "role" in node)
+        return [role for role, name in roles if role in TOLD and not name.strip()]
+
+    def press(self, key: str) -> None:
+        """A key, as the keyboard would."""
+        for kind in ("keyDown", "keyUp"):
+            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
+
+    def screenshot(self) -> bytes:
+        """What is to be seen, as PNG."""
+        return b64decode(self._call("Page.captureScreenshot", format="png")["data"])
+
+    def quit(self) -> None:
+        """End the browser."""
+        self._session = ""
+        self._call("Browser.close")
+
+    def _call(self, method: str, **params: Any) -> dict[str, Any]:
+        self._next_id += 1
+        message = {"id": self._next_id, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        self._write.write(json.dumps(message).encode() + b"\0")
+        self._write.flush()
+        while (answer := self._receive()).get("id") != self._next_id:
+            continue
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']}")
+        return dict(answer["result"])
+
+    def _receive(self) -> dict[str, Any]:
+        data = bytearray()
+        while (byte := self._read.read(1)) != b"\0":
+            if not byte:
+                raise RuntimeError("the browser has ended")
+            data += byte
+        return dict(json.loads(data))
+
+
+@contextmanager
+def browser(chromium: str, *flags: str) -> Iterator[Page]:
+    """A browser and its page, with more command-line flags; the project's files are served on loopback."""
+    with _served() as origin, TemporaryDirectory(prefix="tidelog-chromium-", ignore_cleanup_errors=True) as profile:
+        to_read, to_write = os.pipe()
+        from_read, from_write = os.pipe()
+        ours = (to_write, from_read)
+
+        def place_pipes() -> None:
+            os.dup2(to_read, 30)
+            os.dup2(from_write, 31)
+            os.dup2(30, READ_FD)
+            os.dup2(31, WRITE_FD)
+
+        command = [chromium, *QUIET, *flags, f"--user-data-dir={profile}", "about:blank"]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(READ_FD, WRITE_FD),
+            preexec_fn=place_pipes,
+        )
+        os.close(to_read)
+        os.close(from_write)
+        try:
+            with os.fdopen(ours[0], "wb") as write, os.fdopen(ours[1], "rb") as read:
+                page = Page(origin, write, read)
+                yield page
+                page.quit()
+            process.wait(timeout=20)
+        finally:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _served() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(ROOT)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,282 @@
+"""Hostile bytes, made by hypothesis, for every place at which a server or a library reads what a stranger sent.
+
+Each target draws an input and asserts what must hold for any bytes at all. ``test_fuzz.py`` runs each with a fixed
+budget; ``make fuzz MINUTES=10`` goes on with new seeds until the time is over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import trio
+import trio.testing
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from tidelog.batch.format import CODECS, HEADER, NewRecord, decode_batch, encode_batch, seal_batch, split
+from tidelog.errors import CorruptBatch, ProtocolError, TidelogError, Unreachable
+from tidelog.net.origins import Origins
+from tidelog.net.websocket.frames import FrameStream
+from tidelog.net.websocket.transport import WebSocketTransport
+from tidelog.wire import codec
+from tidelog.wire.codec import MESSAGES
+from tidelog.wire.messages import Done, Fetch, Hello, InitProducer, Message, Welcome
+from tidelog.wire.session import Answered, CloseLink, Deliver, Session, SessionOpened, Transmit
+
+from support.hostile_wire import opening
+from support.message_strategies import instances
+
+ATOMS = (
+    *(bytes((n,)) for n in (0x00, 0x17, 0x40, 0x60, 0x80, 0xA0, 0xF4, 0xF5, 0xF6, 0xF7, 0xFF)),
+    *(b"\x9f", b"\xbf", b"\x5f", b"\x7f", b"\xc0", b"\xc1\x00", b"\xd8\x1c", b"\xd8\x1d\x00"),
+    *(b"\xc2\x49" + b"\xff" * 9, b"\xc4\x82\x1a\x3b\x9a\xca\x00\x01", b"\xd8\x23\x61(", b"\xd9\xd9\xf7"),
+    *(b"\x1b" + b"\xff" * 8, b"\x3b" + b"\xff" * 8, b"\x1b\x80" + bytes(7), b"\x20"),
+    *(b"\xfb\x7f\xf8" + bytes(6), b"\xf9\x7c\x00", b"\x62\xff\xfe"),
+    *(head + b"\x7f" + b"\xff" * 7 for head in (b"\x5b", b"\x7b", b"\x9b", b"\xbb")),
+    *(b"\x81" * 40, b"\x9a\x00\x01\x00\x00" + b"\x80" * 65536),
+)
+"""CBOR that nobody should send, to be put into messages that somebody would."""
+LIMIT = 1 << 16
+"""Largest message that the fuzzed WebSocket takes, in bytes."""
+ALLOWED = {"client": frozenset({"init_producer", "produce", "credit"}), "gateway": frozenset({"fetch"})}
+WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 20, 3)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, whole: bytes, atoms: tuple[bytes, ...] = ATOMS) -> bytes:
+    """``whole`` after a few accidents, none at the least."""
+    data = whole
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(data)))
+        to = min(len(data), at + draw(st.integers(0, 8)))
+        new = draw(st.binary(max_size=8) | st.sampled_from(atoms) | st.just(data[at : at + 64] * 2))
+        data = data[:at] + new + data[to:]
+    return data
+
+
+any_message = st.sampled_from(MESSAGES).flatmap(instances)
+
+
+@st.composite
+def encoded(draw: st.DrawFn, messages: st.SearchStrategy[Message] = any_message) -> bytes:
+    """A message with a small number, which may be in use, and now and then bulk that it does not have."""
+    message = draw(messages)
+    number = draw(st.integers(0, 5))
+    id = number if message.ANSWER is not None else None
+    head, _ = codec.encode(message, id=id, re=None if message.OP else number)
+    return draw(mutated(head + draw(st.sampled_from((b"", b"\x41x", b"\x40", b"\x5a\x00\x00\x00\x01y")))))
+
+
+# --- targets ---------------------------------------------------------------------------------------------
+
+
+def decoder(data: st.DataObject) -> None:
+    """Any bytes are a message, which is then the same after another journey, or a ``ProtocolError`` with a close
+    code; nothing else is raised, and no header of more items than the limit is built."""
+    cls = data.draw(st.sampled_from(MESSAGES))
+    answer = None if cls.OP else cls  # a request is never the answer that a caller waits for
+    wire = data.draw(encoded(instances(cls)) | encoded())
+    try:
+        decoded = codec.decode(wire, answers=lambda _: answer)
+    except ProtocolError as error:
+        assert error.detail.get("close_code", 1002) in (1002, 1007)
+        return
+    if decoded.message is not None:
+        head, bulk = codec.encode(decoded.message, id=decoded.id, re=decoded.re)
+        again = codec.decode(head + b"".join(map(bytes, codec.payload_buffers(bulk))), answers=lambda _: answer)
+        assert type(again.message) is type(decoded.message)
+        assert codec.encode(again.message, id=again.id, re=again.re)[0] == head
+
+
+def items(data: st.DataObject) -> None:
+    """However a header is nested, one with more items than the limit is refused before it is built."""
+    wide = data.draw(st.lists(st.integers(1, 40_000), min_size=1, max_size=4))
+    body = b"".join(b"\x9a" + struct.pack(">I", width) + b"\x80" * width for width in wide)
+    wire = b"\xa2\x62op\x64glow\x61x" + bytes((0x80 | len(wide),)) + body
+    count = 5 + len(wide) + sum(wide)
+    limits = codec.STRANGER
+    with suppress(ProtocolError):
+        codec.decode(wire, answers=lambda _: None, limits=limits)
+        assert count <= limits.header_items and len(wire) <= limits.header_bytes
+
+
+def accepting_session(data: st.DataObject) -> None:
+    """Whatever a peer says to a server: nothing is delivered before a good hello, nothing that its role may not
+    send, nothing after a close, never one number twice while an answer is owed, and no more at once than was said."""
+    session = Session(0.0, welcome=lambda hello: WELCOME, allowed=ALLOWED)
+    hellos = st.builds(Hello, st.integers(0, 2), st.sampled_from(("client", "gateway", "king")), st.just("x"))
+    known = st.sampled_from([cls for cls in MESSAGES if cls.OP in ("init_producer", "credit", "fetch", "produce")])
+    requests = st.sampled_from((InitProducer(), Fetch("r1", 1, 1, ())))
+    plain = st.builds(lambda request, id: codec.encode(request, id=id)[0], requests, st.integers(0, 4))
+    owed: set[int] = set()
+    role = ""
+    if data.draw(st.booleans()):
+        role = data.draw(st.sampled_from(sorted(ALLOWED)))
+        session.on_data(codec.encode(Hello(1, role, "x"), id=0)[0])
+    for _ in range(data.draw(st.integers(1, 12))):
+        wire = data.draw(plain | encoded(hellos) | encoded(known.flatmap(instances)) | encoded())
+        for effect in session.on_data(wire):
+            match effect:
+                case SessionOpened(peer):
+                    assert role == "" and isinstance(peer, Hello) and peer.version == 1 and peer.role in ALLOWED
+                    role = peer.role
+                case Deliver(id, message):
+                    assert role and message.OP in ALLOWED[role]
+                    assert id not in owed or id is None
+                    owed |= set() if id is None else {id}
+                    assert len(owed) <= WELCOME.max_in_flight
+                case CloseLink():
+                    return
+        if owed and data.draw(st.booleans()):
+            id = data.draw(st.sampled_from(sorted(owed)))
+            owed.discard(id)
+            session.answer(id, data.draw(st.sampled_from((Done(), TidelogError("no", code="FORBIDDEN")))))
+
+
+def connecting_session(data: st.DataObject) -> None:
+    """Whatever a server says to a library: each request ends exactly once, and nothing is raised."""
+    session = Session(0.0)
+    session.greet(Hello(1, "client", "x"))
+    ended: dict[int, int] = {}
+    asked = 0
+    steps: list[Any] = []
+    if data.draw(st.booleans()):
+        steps += session.on_data(codec.encode(WELCOME, re=0)[0])
+    requests = st.sampled_from([cls for cls in MESSAGES if cls.OP and cls.ANSWER and cls is not Hello])
+    for _ in range(data.draw(st.integers(1, 10))):
+        if session.peer is not None:
+            asked += 1
+            steps += session.ask(data.draw(requests.flatmap(instances)), asked, 5.0, 0.0)[1]
+        steps += session.on_data(data.draw(encoded()))
+    steps += session.on_tick(data.draw(st.sampled_from((1.0, 6.0))))
+    steps += session.on_closed(Unreachable("gone"))
+    for effect in steps:
+        assert isinstance(effect, Transmit | Deliver | Answered | SessionOpened | CloseLink)
+        if isinstance(effect, Answered):
+            ended[effect.token] = ended.get(effect.token, 0) + 1
+    assert ended == dict.fromkeys(range(1, asked + 1), 1)
+
+
+def batches(data: st.DataObject) -> None:
+    """A batch that was changed on its way is refused, or has the same records; one that a stranger made with a
+    right CRC is refused, or has as many records as it says, of the right types."""
+    value = st.none() | st.binary(max_size=20)
+    headers = st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=2).map(tuple)
+    record = st.builds(NewRecord, value, value, st.integers(0, 2**40), headers)
+    written = data.draw(st.lists(record, min_size=1, max_size=8))
+    good = encode_batch(written, codec=data.draw(st.sampled_from(CODECS)))
+    changed = data.draw(mutated(good))
+    with suppress(CorruptBatch):
+        assert [r[-4:] for r in decode_batch(changed)] == [r[-4:] for r in decode_batch(good)]
+    with suppress(CorruptBatch):
+        assert b"".join(bytes(part) for _, part in split(changed)) == changed
+    if len(changed) < HEADER.size:
+        return
+    header = type(next(iter(split(good)))[0])(*HEADER.unpack_from(changed))
+    forged = seal_batch(header, changed[HEADER.size :])
+    with suppress(CorruptBatch):
+        records = decode_batch(forged)
+        assert len(records) <= header.record_count
+        for found in records:
+            assert isinstance(found.value, bytes | None) and isinstance(found.key, bytes | None)
+            assert header.base_offset <= found.offset < header.base_offset + header.record_count
+
+
+def websocket(data: st.DataObject) -> None:
+    """Any bytes at the port, in any portions: a page, a refusal, or messages within the limit and then
+    ``ProtocolError`` or ``Unreachable``; nothing else is raised, and nothing waits beyond its deadline."""
+    opcode, length = st.sampled_from((0x82, 0x02, 0x80, 0x00, 0x89, 0x8A, 0x88, 0x81, 0xC2)), st.integers(0, 200)
+    frames = st.builds(lambda op, n: _frame(op, bytes(n)), opcode, length) | st.just(_frame(0x82, bytes(LIMIT + 1)))
+    body = b"".join(data.draw(st.lists(frames, max_size=6)))
+    wire = data.draw(mutated(opening(), (b"\r\n", b"\r\n\r\n", b"\xff", b": ", b"\x00", b"x" * 20_000)))
+    wire += data.draw(
+        mutated(body, (b"\x82\xff\x7f" + b"\xff" * 7, b"\x02\x80\0\0\0\0" * 50, b"\x89\x80\0\0\0\0" * 50))
+    )
+    step = data.draw(st.sampled_from((1, 7, 1 << 20)))
+    trio.run(_serve, wire, max(step, len(wire) // 100), clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def _frame(first: int, data: bytes) -> bytes:
+    size = len(data)
+    if size < 126:
+        head = bytes((0x80 | size,))
+    else:
+        head = struct.pack(">BH", 0xFE, size) if size < 1 << 16 else struct.pack(">BQ", 0xFF, size)
+    return bytes((first,)) + head + b"\x01\x02\x03\x04" + data
+
+
+async def _serve(wire: bytes, step: int) -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    transport = WebSocketTransport(max_message_bytes=LIMIT)
+
+    async def send() -> None:
+        with suppress(trio.BrokenResourceError):
+            for start in range(0, len(wire), step):
+                await theirs.send_all(wire[start : start + step])
+            await theirs.send_eof()
+
+    async def read() -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while await theirs.receive_some(1 << 16):
+                continue
+
+    async def take() -> None:
+        stream: Any = ours
+        opened: FrameStream | None = await transport._answer_handshake(stream, "fuzz", "", {}, Origins())
+        if opened is None:
+            return
+        with suppress(ProtocolError, Unreachable):
+            while True:
+                assert len(await opened.receive()) <= LIMIT
+        await opened.aclose()
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            nursery.start_soon(read)
+            await take()
+            nursery.cancel_scope.cancel()
+
+
+TARGETS: dict[str, tuple[Callable[[st.DataObject], None], int]] = {
+    "decoder": (decoder, 120),
+    "items": (items, 40),
+    "accepting session": (accepting_session, 60),
+    "connecting session": (connecting_session, 40),
+    "batches": (batches, 120),
+    "websocket": (websocket, 60),
+}
+"""Each target, and how many inputs ``make test`` gives it: a few seconds."""
+
+
+def run(name: str, inputs: int, start: int) -> None:
+    """So many inputs for one target, from this seed; raises what it finds, with the smallest input that shows it."""
+    quiet = settings(
+        max_examples=inputs, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
+    )
+    seed(start)(quiet(given(data=st.data())(TARGETS[name][0])))()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Hostile input from new seeds until the time is over.")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="the first one (default: random)")
+    parser.add_argument("--target", choices=TARGETS, action="append", help="only this one")
+    given_ = parser.parse_args()
+    end, start, done = time.monotonic() + 60 * given_.minutes, given_.seed, 0
+    while time.monotonic() < end:
+        for name in given_.target or TARGETS:
+            print(f"seed {start}: {name}", flush=True)
+            run(name, TARGETS[name][1], start)
+            done += TARGETS[name][1]
+        start += 1
+    print(f"up to {done} inputs, nothing found")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""A ``NodeContext`` for tests of one part of a replica server."""
+
+from __future__ import annotations
+
+from simulation.world.disk import SimDisk
+from tidelog.runtime.disk import Disk
+from tidelog_replica.config import ReplicaSettings
+from tidelog_replica.context import NodeContext
+from tidelog_replica.effects import Effects
+from tidelog_replica.replication.idle_followers import IdleFollowers
+from tidelog_replica.timers import Timers
+
+
+def node_context(
+    node: str = "a",
+    *,
+    settings: ReplicaSettings | None = None,
+    disk: Disk | None = None,
+    effects: Effects | None = None,
+) -> NodeContext:
+    """Of server ``node``, with new effects and timers, a simulated disk, and a wall clock that stands at 0. Nothing
+    is settled at the end of an input."""
+    return NodeContext(
+        node=node,
+        settings=settings or ReplicaSettings(),
+        disk=disk or SimDisk(),
+        directory="/data",
+        effects=effects or Effects(),
+        timers=Timers(),
+        idle_followers=IdleFollowers(),
+        wall_ms=lambda: 0,
+        touch=lambda key: None,
+    )

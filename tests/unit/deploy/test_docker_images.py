@@ -1,0 +1,191 @@
+"""Dockerfiles and the composition of a cluster: nobody builds them here, so all that they name is looked up. Tests
+``deploy/docker``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.deployment_files import (
+    DEPLOY,
+    ROOT,
+    SERVICES,
+    USER,
+    configured,
+    documents,
+    image,
+    image_environment,
+    image_settings,
+    instructions,
+    patience_s,
+    seconds,
+)
+from tidelog.probe import main as probe
+
+FOLDER = DEPLOY / "docker"
+COMPOSE = FOLDER / "compose.yaml"
+BIN = Path(sys.executable).parent
+MORE = ("security", "oidc")
+"""Extras that every image has."""
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def test_hadolint_finds_nothing() -> None:
+    files = sorted(map(str, FOLDER.glob("*.Dockerfile")))
+    assert len(files) == len(SERVICES)
+    done = subprocess.run([BIN / "hadolint", *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_is_copied_is_what_the_wheel_is_made_of(service: str) -> None:
+    copied = [path for name, value in instructions(service) if name == "COPY" for path in value.split()[:-1]]
+    from_here = [path for path in copied if not path.startswith(("--", "/"))]
+    assert all((ROOT / path).exists() for path in from_here)
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]}
+    needed |= {package.split("/")[0] for package in build["packages"]}
+    assert needed <= set(from_here)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_is_installed_is_what_the_service_needs(service: str) -> None:
+    installs = [value for name, value in instructions(service) if name == "RUN" and "pip install" in value]
+    needed = [*PROJECT["dependencies"], *(one for extra in (service, *MORE) for one in EXTRAS[extra])]
+    assert {re.split(r"[<>=]", one)[0] for one in needed} <= set(pinned(FOLDER / "requirements.txt"))
+    for step in [step.strip() for install in installs for step in install.split("&&") if "pip install" in step]:
+        files = re.findall(r"--requirement (\S+)", step)
+        assert ("--require-hashes" in step and files) or "--no-deps --no-index" in step, step
+        assert all((FOLDER / name).exists() for name in files)
+    assert any("--require-hashes" in install for install in installs)
+    stages = [value for name, value in instructions(service) if name == "FROM"]
+    assert stages[0].removesuffix(" AS build") == stages[1], "what is compiled in one stage runs in the other"
+
+
+def pinned(path: Path) -> dict[str, str]:
+    """What a file of requirements names, each with its version. Each has hashes."""
+    found = {}
+    for entry in re.split(r"\n(?=\S)", re.sub(r"(?m)^ *#.*\n?", "", path.read_text())):
+        name, version = re.match(r"(\S+)==(\S+)", entry).groups()  # type: ignore[union-attr]
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), f"{name} is installed unseen"
+        found[name] = version
+    return found
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "build-requirements.txt"])
+def test_images_have_what_the_tests_ran_with(name: str) -> None:
+    assert pinned(FOLDER / name).items() <= pinned(ROOT / "constraints.txt").items()
+    assert "--require-hashes -r constraints.txt" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_an_image_is_made_from_is_named_by_its_digest(service: str) -> None:
+    stages = [value for name, value in instructions(service) if name == "FROM"]
+    assert len(stages) == 2 and all(re.search(r"@sha256:[0-9a-f]{64}( |$)", stage) for stage in stages)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_image_starts_the_service_on_its_port_as_nobody_in_particular(service: str) -> None:
+    made = image(service)
+    config = configured(service, image_settings(service) | {"TIDELOG_INSECURE": "true"})
+    python, flag, module = json.loads(made["ENTRYPOINT"][0])
+    assert (python, flag) == ("python", "-m") and importlib.util.find_spec(f"{module}.__main__")
+    assert module == f"tidelog_{service}"
+    assert image_environment(service)["PATH"].split(":")[0] == "/opt/tidelog/bin"
+    assert made["EXPOSE"] == [str(config.port)] and config.port == SERVICES[service]().port
+    assert config.host == "0.0.0.0"
+    assert made["USER"] == [f"{USER}:{USER}"] and made["STOPSIGNAL"] == ["SIGTERM"]
+    if hasattr(config, "data_dir"):
+        assert json.loads(made["VOLUME"][0]) == [config.data_dir]
+        assert f"--owner tidelog --group tidelog --mode 0700 {config.data_dir}" in made["RUN"][0]
+    else:
+        assert "VOLUME" not in made
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_image_asks_the_service_whether_it_is_alive(
+    service: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, _, command = image(service)["HEALTHCHECK"][0].partition(" CMD ")
+    python, flag, module, *arguments = json.loads(command)
+    assert (python, flag, module) == ("python", "-m", "tidelog.probe")
+    asked: list[str] = []
+    monkeypatch.setattr("tidelog.probe._ask", lambda asking: asked.append(asking.port) or (200, ""))
+    assert probe(arguments, image_settings(service)) == 0, "it knows from the environment where to ask"
+    assert asked == [image_settings(service)["TIDELOG_PORT"]]
+    given = dict(option.removeprefix("--").split("=") for option in options.split())
+    assert seconds(given["timeout"]) >= 4.0, "the probe gives up by itself and says why"
+    assert set(given) == {"interval", "timeout", "start-period", "retries"}
+
+
+# --- the composition ----------------------------------------------------------------------------------------
+
+
+def composed() -> dict[str, dict[str, Any]]:
+    return documents(COMPOSE)[0]["services"]
+
+
+def role(service: dict[str, Any]) -> str:
+    return service["image"].removeprefix("tidelog/")
+
+
+def all_settings(service: dict[str, Any]) -> dict[str, str]:
+    return image_settings(role(service)) | service["environment"]
+
+
+def test_the_composition_is_of_the_form_that_compose_defines() -> None:
+    command = [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_service_starts_with_what_it_is_told_and_is_given_the_time_to_end() -> None:
+    for name, service in composed().items():
+        config = configured(role(service), all_settings(service))
+        assert config.node == name
+        assert seconds(service["stop_grace_period"]) >= patience_s(config)
+        assert service["restart"] == "on-failure" and service["read_only"] is True
+        build = service["build"]
+        assert (FOLDER / build["context"]).resolve() == ROOT
+        assert ROOT / build["dockerfile"] == FOLDER / f"{role(service)}.Dockerfile"
+
+
+def test_they_find_each_other() -> None:
+    services = composed()
+    addresses = {name: f"ws://{name}:{image_settings(role(s))['TIDELOG_PORT']}" for name, s in services.items()}
+    controllers = {name: addresses[name] for name, service in services.items() if role(service) == "controller"}
+    assert len(controllers) == 3
+    for name, service in services.items():
+        config = configured(role(service), all_settings(service))
+        if role(service) == "controller":
+            assert config.peers == controllers
+        else:
+            assert list(config.controllers) == list(controllers.values())
+        if role(service) == "replica":
+            assert config.advertised_url == addresses[name]
+
+
+def test_who_keeps_data_has_a_volume_of_its_own() -> None:
+    volumes = documents(COMPOSE)[0]["volumes"]
+    kept = {name: s["volumes"] for name, s in composed().items() if role(s) != "gateway"}
+    assert kept == {name: [f"{name}:{image_settings('replica')['TIDELOG_DATA_DIR']}"] for name in volumes}
+    assert image_settings("replica")["TIDELOG_DATA_DIR"] == image_settings("controller")["TIDELOG_DATA_DIR"]
+
+
+def test_nothing_but_gateways_can_be_reached_and_from_this_machine_only() -> None:
+    """The services of the composition trust their network: who is not in it must not get there."""
+    document = documents(COMPOSE)[0]
+    assert document["networks"]["cluster"] == {"internal": True}
+    ports = {name: service.get("ports", []) for name, service in composed().items()}
+    assert ports == {name: [] for name in ports} | {"g1": ["127.0.0.1:9292:9292"], "g2": ["127.0.0.1:9293:9292"]}
+    for service in composed().values():
+        networks = ["cluster", "clients"] if role(service) == "gateway" else ["cluster"]
+        assert service["networks"] == networks

@@ -1,0 +1,151 @@
+"""Quotas: what a bucket gives, who has to wait, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from support.producers import Bench
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import Quota
+from tidelog.wire.messages import CopyRead, Credit, ReadCopy
+from tidelog_gateway.clients.connections import ClientView
+from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
+from tidelog_gateway.cluster_view import ClusterView
+from tidelog_gateway.limits.quotas import Quotas
+from tidelog_gateway.limits.rate_shares import KNOWN, RateShares
+from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings
+from tidelog_gateway.rights.own_transactions import OwnTransactions
+from tidelog_gateway.rights.producer_tickets import ProducerTickets
+
+
+def wait_of(quotas: Quotas, *rates: str, now: float, principal: str = "alice") -> int:
+    """How long the refusal says to wait (ms); 0: there is none."""
+    refusal = quotas.refuse_over_quota(principal, rates, now)
+    assert refusal is None or (refusal.code == "QUOTA_EXCEEDED" and refusal.retriable)
+    return 0 if refusal is None else int(refusal.detail["pause_ms"])
+
+
+def test_each_rate_is_for_itself_and_the_longest_wait_is_told() -> None:
+    quotas = Quotas()
+    quotas.update([Quota("alice", bytes_in_s=10, requests_s=1)], 0.0)
+    quotas.spend("alice", "requests_s", 1, 0.0)
+    assert wait_of(quotas, "requests_s", now=0.0) == 1000
+    assert wait_of(quotas, "bytes_in_s", "bytes_out_s", now=0.0) == 0
+    quotas.spend("alice", "bytes_in_s", 100, 0.0)
+    assert wait_of(quotas, "requests_s", "bytes_in_s", now=0.0) == 9100
+    assert wait_of(quotas, "requests_s", "bytes_in_s", now=9.2) == 0
+
+
+def test_others_and_those_without_a_quota_do_not_wait() -> None:
+    quotas = Quotas()
+    quotas.update([Quota("alice", bytes_in_s=1)], 0.0)
+    quotas.spend("alice", "bytes_in_s", 1000, 0.0)
+    quotas.spend("bob", "bytes_in_s", 1000, 0.0)
+    assert quotas.has_quota("alice") and not quotas.has_quota("bob")
+    assert wait_of(quotas, "bytes_in_s", now=0.0, principal="bob") == 0
+
+
+def test_a_debt_outlives_other_changes_and_ends_with_another_quota() -> None:
+    quotas = Quotas()
+    quota = Quota("alice", bytes_in_s=1)
+    quotas.update([quota], 0.0)
+    quotas.spend("alice", "bytes_in_s", 1000, 0.0)
+    quotas.update([quota, Quota("bob", requests_s=1)], 0.0)
+    assert wait_of(quotas, "bytes_in_s", now=0.0) > 0
+    quotas.update([Quota("alice", bytes_in_s=2)], 0.0)
+    assert wait_of(quotas, "bytes_in_s", now=0.0) == 0
+
+
+def test_connections_are_counted_also_of_those_who_get_a_quota_later() -> None:
+    quotas = Quotas()
+    quotas.on_open("alice")
+    quotas.update([Quota("alice", connections=2)], 0.0)
+    assert quotas.refuse_connection("alice") is None
+    quotas.on_open("alice")
+    refusal = quotas.refuse_connection("alice")
+    assert refusal is not None and refusal.code == "QUOTA_EXCEEDED"
+    assert quotas.refuse_connection("bob") is None
+    quotas.on_close("alice")
+    assert quotas.refuse_connection("alice") is None
+
+
+def test_a_producer_waits_as_long_as_it_is_told_and_sends_the_same_again() -> None:
+    bench = Bench()
+    bench.add(b"a")
+    bench.send()
+    bench.refuse(0, refuse("QUOTA_EXCEEDED", "too much", pause_ms=2500))
+    bench.now += 2.4
+    assert bench.send() == []
+    bench.now += 0.1
+    assert bench.send() == [[b"a"]]
+
+
+def test_nobody_waits_for_ever_because_a_server_says_so() -> None:
+    assert refuse("QUOTA_EXCEEDED", "", pause_ms=10**9).pause_s == 60
+    assert TidelogError("", code="QUOTA_EXCEEDED", pause_ms="soon").pause_s == 0
+
+
+class Sent:
+    """As much of a link as is metered."""
+
+    def __init__(self) -> None:
+        self.sent_bytes = 5000  # before there was a quota: they do not count
+
+
+async def test_what_servers_read_of_their_copies_counts_for_the_bytes_that_a_client_gets(
+    autojump_clock: object,
+) -> None:
+    metering, link = QuotaEnforcer(trio.current_time, lambda link, credit: None), Sent()
+    metering.on_open(link, "alice")  # type: ignore[arg-type]
+    metering.update((Quota("alice", bytes_out_s=100),))
+    own = OwnTransactions(ProducerTickets(ClusterView()))
+    view = ClientView(Authorizer(AuthorizerSettings()), None, ClusterView(), "alice", "", metering.charge, own, 1)  # type: ignore[arg-type]
+    asked = ReadCopy("r1", "t", 0, 0)
+    assert metering.refuse_over_quota(link, asked) is None  # type: ignore[arg-type]
+    view.on_answer(asked, refuse("OFFLINE", ""))
+    assert metering.refuse_over_quota(link, asked) is None  # type: ignore[arg-type]
+    view.on_answer(asked, CopyRead(0, 9, 9, 600, b"x"))
+    refusal = metering.refuse_over_quota(link, asked)  # type: ignore[arg-type]
+    assert refusal is not None and refusal.code == "QUOTA_EXCEEDED" and refusal.detail["pause_ms"] == 5010
+
+
+@pytest.mark.parametrize(("lifted", "given_at"), [(False, 5.01), (True, 0.0)])
+async def test_credit_is_held_until_the_debt_is_paid_or_there_is_no_quota(
+    autojump_clock: object, lifted: bool, given_at: float
+) -> None:
+    began, given, all_given = trio.current_time(), [], trio.Event()
+
+    def give(link: object, credit: Credit) -> None:
+        given.append((trio.current_time() - began, credit))
+        if len(given) == 2:
+            all_given.set()
+
+    metering, link = QuotaEnforcer(trio.current_time, give), Sent()
+    metering.on_open(link, "alice")  # type: ignore[arg-type]
+    metering.update((Quota("alice", bytes_out_s=100),))
+    assert not metering.holds_back(link, Credit(1, 5))  # type: ignore[arg-type]
+    link.sent_bytes += 600
+    for credit in (Credit(1, 5), Credit(2, 7), Credit(1, 6)):
+        assert metering.holds_back(link, credit)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(metering.run)
+        if lifted:
+            metering.update(())
+        await all_given.wait()
+        nursery.cancel_scope.cancel()
+    assert given == [(pytest.approx(given_at), Credit(1, 11)), (pytest.approx(given_at), Credit(2, 7))]
+
+
+def test_of_what_many_cause_each_has_a_share() -> None:
+    shares = RateShares(2)
+    assert [shares.try_spend("mallory", 0.0) for _ in range(100)].count(True) == 2
+    assert shares.try_spend("alice", 0.0)
+    assert [shares.try_spend("mallory", 10.0) for _ in range(100)].count(True) == 2
+
+
+def test_shares_are_remembered_for_so_many_at_most() -> None:
+    shares = RateShares(1)
+    for number in range(3 * KNOWN):
+        assert shares.try_spend(f"10.0.0.{number}", 0.0)
+    assert not shares.try_spend(f"10.0.0.{3 * KNOWN - 1}", 0.0)
+    assert len(shares._buckets) == KNOWN

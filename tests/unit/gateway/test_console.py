@@ -1,0 +1,57 @@
+"""The console as files: what the gateway shows, and that the page needs nothing from anywhere else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urljoin
+
+import pytest
+import tidelog_gateway.console as console
+from tidelog.net.http_pages import answer
+
+STATIC = Path(console.__file__).parent / "static"
+OWN = sorted(STATIC.glob("*.*"))
+PAGES = console.console_pages()
+LINES = 400
+
+
+def get(path: str) -> str:
+    reply = answer(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), PAGES)
+    assert reply is not None
+    return reply.decode()
+
+
+def test_the_page_is_at_its_path_and_others_lead_there() -> None:
+    assert get("/console/").startswith("HTTP/1.1 200") and "<!doctype html>" in get("/console/")
+    for path in ("/", "/console"):
+        assert get(path).startswith("HTTP/1.1 302") and "\r\nlocation: /console/\r\n" in get(path)
+    assert get("/console/../config.py").startswith("HTTP/1.1 404")
+
+
+def test_browsers_are_told_to_load_nothing_else() -> None:
+    page = get("/console/")
+    assert "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'" in page
+    assert "x-content-type-options: nosniff" in page
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_files_name_only_what_is_served_here(path: Path) -> None:
+    text = path.read_text()
+    assert not re.search(r"""["'(]https?://(?!www\.w3\.org/)""", text)
+    named = re.findall(r"""(?:from|import) ["']([^"']+)["']|(?:href|src)="([^"#]+)\"""", text)
+    for target in (one or other for one, other in named):
+        assert urljoin(f"/console/{path.name}", target) in PAGES, f"{path.name} needs {target}"
+
+
+@pytest.mark.parametrize("path", [path for path in OWN if path.suffix == ".js"], ids=lambda path: path.name)
+def test_nothing_is_ever_made_html_and_modules_are_short_enough_to_read(path: Path) -> None:
+    text = path.read_text()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text)
+    assert len(text.splitlines()) <= LINES
+
+
+def test_the_client_is_served_whole() -> None:
+    shared = Path(__file__).resolve().parents[3] / "shared" / "js"
+    served = {path.removeprefix("/console/client/") for path in PAGES if path.startswith("/console/client/")}
+    assert served == {"tidelog.js", *(str(path.relative_to(shared)) for path in shared.glob("src/**/*.js"))}

@@ -1,0 +1,58 @@
+"""Coordinators tell their groups and transactions in pages, and all of them to an earlier gateway. Tests
+``groups/coordinator.py`` and ``transactions/coordinator.py``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from support.group_coordinator import SETTINGS, Desk
+from tidelog.wire.messages import BeginTransaction, JoinGroup, ListGroups, ListTransactions
+from tidelog_replica.config import TransactionSettings
+from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
+from tidelog_replica.coordinators.groups.records import Stored
+from tidelog_replica.coordinators.transactions.coordinator import Coordinator
+from tidelog_replica.coordinators.transactions.records import Stored as StoredTransactions
+
+
+def listing_desk() -> Desk:
+    desk = Desk()
+    desk.core = GroupCoordinator(
+        "r1", replace(SETTINGS, max_groups=10, max_joins_per_s=100), desk.topics, desk.counts
+    )
+    desk.core.begin(Stored(), desk.now)
+    for name in "caebd":
+        desk.ask(JoinGroup(name, f"member-{name}", ("orders",)))
+    return desk
+
+
+def test_groups_come_in_pages_by_name() -> None:
+    desk = listing_desk()
+    pages, after, more = [], "", True
+    while more:
+        told = desk.ask(ListGroups(0, after, 2))
+        pages.append("".join(info.group for info in told.groups))
+        after, more = told.groups[-1].group, told.more
+    assert pages == ["ab", "cd", "e"]
+    assert "".join(info.group for info in desk.ask(ListGroups(0)).groups) == "abcde", "to an earlier gateway"
+
+
+def test_a_group_that_is_deleted_between_pages_leaves_no_gap() -> None:
+    desk = listing_desk()
+    del desk.core.groups["b"]
+    assert [info.group for info in desk.ask(ListGroups(0, "b", 2)).groups] == ["c", "d"]
+
+
+def test_transactions_come_in_pages_of_whole_applications() -> None:
+    core = Coordinator(TransactionSettings())
+    core.begin(StoredTransactions(), 0, 0.0, 1000)
+    for number, (app, staged) in enumerate([("a", ""), ("b", "1"), ("b", "2"), ("b", "3"), ("c", ""), ("d", "")], 5):
+        core.handle(BeginTransaction(app, "owner", staged, producer_id=number), 0.0, 1000)
+
+    def told(after: str, most: int) -> tuple[str, bool]:
+        answer: Any = core.handle(ListTransactions("", 0, after, most), 0.0, 1000)
+        return "".join(info.app for info in answer.transactions), answer.more
+
+    assert told("", 2) == ("abbb", True), "all of an application, so that none of it is left out"
+    assert told("b", 2) == ("cd", False)
+    assert told("", 0) == ("abbbcd", False), "to an earlier gateway"

@@ -1,0 +1,110 @@
+"""Staged transactions at their coordinator: many stage, one commits, and nothing is left. Tests
+``transactions/coordinator.py`` and ``transactions/service.py``."""
+
+from __future__ import annotations
+
+from support.fake_controller import KEY
+from support.replica_network import code
+from support.transaction_network import APP, LOG, TransactionNet
+from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
+    CommitStaged,
+    Done,
+    StagedCommitted,
+    TopicShare,
+    TransactionBegun,
+    WriteMarker,
+)
+
+
+def test_what_many_have_staged_is_committed_together_and_once() -> None:
+    net = TransactionNet()
+    one, _ = net.stage("one", b"a"), net.stage("two", b"b", partition=1)
+    assert code(net.tell(CommitStaged(APP, 7, ("one", "three")))) == "UNKNOWN_TRANSACTION"
+    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(False)
+    assert net.tell(AbortStaged(APP, ("one", "two"))) == Done(), "does nothing any more"
+    net.advance(0.1)
+    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
+    net.stage("again", b"a")
+    assert net.tell(CommitStaged(APP, 7, ("again",))) == StagedCommitted(True)
+    net.advance(0.1)
+    assert net.seen() == [b"a"]
+    assert code(net.acks[net.write(one, b"late")]) == "FENCED_PRODUCER"
+
+
+def test_a_commit_of_one_who_has_a_batch_at_a_time_leaves_nothing_else_staged() -> None:
+    net = TransactionNet()
+    net.stage("one", b"a"), net.stage("lost", b"b"), net.stage("other app", b"c", app="other")
+    assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
+    net.advance(0.1)
+    assert net.seen() == [b"a"], "lost may still be committed, so nobody reads past it"
+    net.stage("two", b"d")
+    assert net.tell(CommitStaged(APP, 8, ("two",), alone=True)) == StagedCommitted(False)
+    net.advance(0.1)
+    assert code(net.tell(CommitStaged(APP, 9, ("lost",)))) == "UNKNOWN_TRANSACTION"
+    assert net.tell(CommitStaged("other", 1, ("other app",))) == StagedCommitted(False)
+    net.advance(0.1)
+    assert net.seen() == [b"a", b"c", b"d"]
+    net.stage("again", b"d"), net.stage("lost", b"b")
+    assert net.tell(CommitStaged(APP, 8, ("again",), alone=True)) == StagedCommitted(True)
+    net.advance(0.1)
+    assert net.stable() == net.partition("r1").log.end
+
+
+def test_a_batch_stays_committed_when_the_coordinator_ends_in_the_middle() -> None:
+    net = TransactionNet()
+    net.stage("one", b"a")
+    net.stage("two", b"b", partition=1)
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker) and call.to == "r1"
+    decided = net.ask("r3", CommitStaged(APP, 7, ("one", "two")))
+    assert decided not in net.answers, "it waits for the markers"
+    net.advance(net.settings.transactions.visible_wait_ms / 1000 + 0.1)
+    assert net.answers[decided] == StagedCommitted(False, (TopicShare(KEY.topic_id, (0,)),))
+    net.hold = lambda name, call: False
+    net.move(LOG, "r1")
+    again = net.ask("r1", CommitStaged(APP, 7, ("one", "two")))
+    net.advance(0.5)
+    assert net.answers[again] == StagedCommitted(True)
+    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
+
+
+def test_what_was_staged_and_nobody_commits_expires() -> None:
+    net = TransactionNet()
+    net.stage("one", b"a")
+    net.advance(3601)
+    assert net.stable() == 2
+    assert net.seen() == []
+    assert code(net.tell(CommitStaged(APP, 7, ("one",)))) == "UNKNOWN_TRANSACTION"
+
+
+def test_a_staged_name_that_is_used_again_is_not_committed_by_the_decision_about_its_first_use() -> None:
+    net = TransactionNet()
+    net.stage("one", b"a")
+    assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
+    net.advance(0.1)
+    net.stage("one", b"b")
+    net.move(LOG, "r1")
+    net.advance(0.5)
+    assert net.seen() == [b"a"], "nobody has committed what is staged now"
+    assert net.tell(CommitStaged(APP, 8, ("one",))) == StagedCommitted(False)
+    net.advance(0.1)
+    assert net.seen() == [b"a", b"b"]
+
+
+def test_a_staged_name_is_free_again_when_every_leader_has_the_end_of_its_first_use() -> None:
+    net = TransactionNet()
+    net.stage("one", b"a")
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
+    assert net.tell(CommitStaged(APP, 7, ("one",))) is None, "it waits for the marker"
+    again = BeginTransaction(APP, "another owner", "one", producer_id=5000)
+    id = net.ask("r3", again)
+    net.hold = lambda name, call: False
+    net.cut = {("r3", "r1")}
+    for held in net.held:
+        net.deliver(*held)
+    net.run()
+    net.cut = set()
+    net.advance(1.0)
+    assert net.seen() == [b"a"], "the leader was told again"
+    assert isinstance(net.answers[id], TransactionBegun)

@@ -1,0 +1,36 @@
+"""What the producer core costs a producer with many partitions, in calls of functions. Tests
+``client/core/producer.py``."""
+
+from __future__ import annotations
+
+import sys
+
+from support.producers import Bench
+from tidelog.client.options import ProducerOptions
+
+
+def calls_per_ack(lanes: int) -> int:
+    """Functions that are called for the ack of a batch, and the one that then leaves, beside so many other lanes that
+    have batches in flight and records that linger."""
+    bench = Bench(ProducerOptions(max_in_flight=1), partitions=lanes)
+    for value in (b"first", b"second"):
+        for partition in range(lanes):
+            bench.add(value, partition)
+        bench.send()
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, arg: calls.append(event))
+    try:
+        bench.core.on_tick(bench.now)
+        bench.ack(0)
+        message = bench.core.take(bench.now)
+        nothing = bench.core.take(bench.now)
+        bench.core.deadline()
+    finally:
+        sys.setprofile(None)
+    assert message is not None
+    assert nothing is None
+    return len(calls)
+
+
+def test_what_an_ack_costs_does_not_depend_on_how_many_partitions_are_busy() -> None:
+    assert calls_per_ack(1000) == calls_per_ack(10)

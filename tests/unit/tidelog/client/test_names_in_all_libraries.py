@@ -1,0 +1,146 @@
+"""All client libraries have the same names: who knows one knows all. Where one differs the table says why. Tests
+``client``, ``aio``, ``sync`` and ``shared/js/tidelog.d.ts``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import tidelog
+import tidelog.aio
+import tidelog.sync
+from tidelog.client import backward_consumer as backward
+from tidelog.client.admin.old_names import CALLED, OLD_NAMES
+
+DECLARED = (Path(__file__).resolve().parents[4] / "shared" / "js" / "tidelog.d.ts").read_text()
+KINDS = ("Log", "Producer", "Pending", "Consumer", "BackwardConsumer", "GroupConsumer", "Transaction")
+READERS = ("Consumer", "BackwardConsumer", "GroupConsumer")
+NOT_FOR_APPLICATIONS = {
+    "Log": {
+        "sender",
+        "producer_ids",
+        "task_producer",
+        "use_producer",
+        "appender",
+        "read_batches",
+        "tracing",
+        "waits",
+    },
+    "Producer": {"abandon", "begin", "on_acks", "on_link_down", "on_link_up"},
+    "Consumer": {"reached", "current", "last"},
+    "BackwardConsumer": {"reached", "current", "last"},
+    "GroupConsumer": {
+        *("reached", "hold", "current", "last"),
+        *("on_assigned", "on_commit_due", "on_lost", "on_over", "on_revoked"),
+    },
+}
+"""Public in ``tidelog`` for other modules of its own."""
+SET_BY_CONSTRUCTORS = {"topic", "topics", "group"}
+"""Attributes of objects in Python, where the classes do not tell of them."""
+TRANSACTIONS = (
+    *("transaction", "stage", "commit", "wait_visible", "abort"),
+    *("transactions", "describe_transactions", "abort_transaction", "settle_transaction"),
+)
+FLAT = {new: old for old, new in OLD_NAMES.items()} | {f"{part}.{name}": part for part, name in CALLED.items()}
+ENDS = "async with"
+SYNC_HAS = {
+    ("Log", "close"): f"{ENDS} of trio and asyncio; a program that blocks may have no block to end",
+    ("Producer", "close"): f"{ENDS} of trio and asyncio; a program that blocks may have no block to end",
+}
+SYNC_LACKS = {
+    ("Producer", "failure"): "close raises it",
+    ("Pending", "is_settled"): "wait() with a timeout tells",
+    ("Pending", "partition"): "wait() tells: a thread of its own may not have chosen it yet",
+    ("Pending", "result"): "wait() is it",
+}
+JS_HAS = {
+    **{(kind, "close"): "JavaScript has no async with" for kind in ("Log", "Producer")},
+    **{(kind, "open"): "JavaScript has no async with" for kind in READERS},
+    ("Log", "gateway"): "for pages that show it",
+    ("Producer", "abandon"): "ends it without waiting; in Python that is leaving its block by an error",
+}
+JS_LACKS = {
+    **{("Log", name): "JavaScript reads what is committed, and has no transactions" for name in TRANSACTIONS},
+    **{(kind, "next_batch"): "batches as they are stored are for Spark and the like" for kind in READERS},
+    ("GroupConsumer", "topic_id"): "assignment and positions tell",
+    **{("Log", name): "for the command" for name in ("features", "raise_level", "forget_server")},
+    ("Log", "compare_replicas"): "for the command: pages ask digest",
+    **{("Log", name): "for the command" for name in ("read_copy", "compare_copies", "scrub_server")},
+    ("Log", "find_positions"): "list_offsets tells",
+    ("Log", "group_progress"): "describe_group and list_offsets tell",
+}
+"""(class, name in Python) -> why."""
+
+
+def names(kind: type) -> set[str]:
+    """Public names; of ``Log`` also those of its administration, such as ``topics.create``, and no old ones."""
+    found = {name for name in dir(kind) if not name.startswith("_")}
+    if kind.__name__ != "Log":
+        return found
+    parts = {f"{part}.{name}" for part, admin in get_type_hints(kind).items() for name in names(admin)}
+    return found - OLD_NAMES.keys() | parts
+
+
+def flat(name: str) -> str:
+    """What JavaScript calls a method of ``Log``, where administration does not stand behind attributes. These are the
+    old names of Python."""
+    return FLAT.get(name, name)
+
+
+def the_class(kind: str) -> type:
+    return backward.BackwardConsumer if kind == "BackwardConsumer" else getattr(tidelog, kind)  # type: ignore[no-any-return]
+
+
+def of_trio(kind: str) -> set[str]:
+    found = names(the_class(kind)) - NOT_FOR_APPLICATIONS.get(kind, set())
+    return {"close" if name == "aclose" else name for name in found}
+
+
+def of_javascript(kind: str) -> set[str]:
+    """What ``tidelog.d.ts`` declares, in Python's style."""
+    found = re.search(rf"^export class {kind}\b.*?\n(.*?)^}}", DECLARED, re.M | re.S)
+    assert found is not None
+    members: list[str] = re.findall(r"^  (?:readonly )?([a-z]\w*)[?(:]", found[1], re.M)
+    names = {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", member) for member in members}
+    return names if kind == "Log" else names - SET_BY_CONSTRUCTORS
+
+
+def of(table: dict[tuple[str, str], str], kind: str) -> set[str]:
+    return {name for where, name in table if where == kind}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_asyncio_has_the_very_classes_of_trio(kind: str) -> None:
+    assert getattr(tidelog.aio, kind) is the_class(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_blocking_library_has_the_same_names(kind: str) -> None:
+    trio, sync = of_trio(kind), names(getattr(tidelog.sync, kind))
+    assert trio - sync == of(SYNC_LACKS, kind)
+    assert sync - trio == of(SYNC_HAS, kind)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "Transaction"])
+def test_javascript_has_the_same_names_in_its_own_style(kind: str) -> None:
+    trio, javascript = {flat(name) for name in of_trio(kind)}, of_javascript(kind)
+    assert trio - javascript == of(JS_LACKS, kind)
+    assert javascript - trio == of(JS_HAS, kind)
+
+
+def arguments(call: Any) -> list[tuple[str, object, object]]:
+    found = list(inspect.signature(call).parameters.values())
+    return [(one.name, one.kind, one.default) for one in found]
+
+
+def member(log: type, name: str) -> Any:
+    part, _, method = name.rpartition(".")
+    return getattr(get_type_hints(log)[part], method) if part else getattr(log, method)
+
+
+@pytest.mark.parametrize("name", sorted(of_trio("Log") - {"consume"}))
+def test_the_methods_of_the_blocking_library_take_the_same_arguments(name: str) -> None:
+    assert arguments(member(tidelog.sync.Log, name)) == arguments(member(tidelog.Log, name))
