@@ -8,7 +8,7 @@ from pathlib import Path
 import tidelog
 import trio
 from tidelog.client.log import Log
-from tidelog_controller.controller import ControllerSettings
+from tidelog_controller.config import ControllerSettings
 from tidelog_controller.raft.settings import RaftSettings
 
 from cluster.harness import running

@@ -9,7 +9,7 @@ import trio
 from click.testing import CliRunner
 from tidelog.cli.main import main
 from tidelog.client.log import Log
-from tidelog_controller.controller import ControllerSettings
+from tidelog_controller.config import ControllerSettings
 
 from cluster.harness import running
 

@@ -34,8 +34,7 @@ from tidelog.wire.messages import (
     Subscribe,
     TopicShare,
 )
-from tidelog_controller.metadata.rules.owners import OwnerSettings
-from tidelog_controller.metadata_log import ControllerSettings
+from tidelog_controller.config import ControllerSettings, OwnerSettings
 from tidelog_replica.config import ReplicaSettings, TransactionSettings
 
 from .harness import QUICK_GROUPS, Cluster, connected, running

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tidelog import acl as access
 from tidelog.acl import heirs_of
-from tidelog_controller import controller
-from tidelog_controller import metadata_log as consensus
+from tidelog_controller import controller, metadata_log
 from tidelog_controller.metadata import client_sessions as once
 from tidelog_controller.metadata.client_sessions import ClientSessions
 from tidelog_controller.metadata.rules import access as rights
@@ -35,7 +34,7 @@ def answer_by_the_number_alone(patch: Patch) -> None:
 def give_any_kind_of_answer(patch: Patch) -> None:
     """It is not looked at."""
     patch.setattr(controller, "fitting", lambda answer, _: answer)
-    patch.setattr(consensus, "fitting", lambda answer, _: answer)
+    patch.setattr(metadata_log, "fitting", lambda answer, _: answer)
 
 
 @breaks(SOURCE, "No principal has the requests of other principals forgotten.", tests=ONCE, units_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog_controller.metadata import application as metadata
+from tidelog_controller.metadata.rules import topics
 from tidelog_gateway.consume.subscriptions import Subscriptions
 from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.produce import router
@@ -88,7 +88,7 @@ def count_forgotten_applications(patch: Patch) -> None:
 )
 def count_topics_only_when_planned(patch: Patch) -> None:
     """The log has no say."""
-    patch.setattr(metadata, "why_no_topic", lambda state, command: None)
+    patch.setattr(topics, "why_no_topic", lambda state, command: None)
 
 
 @breaks(SOURCE, "The gateway says whose request it is.", tests=TESTS, units_only=True)

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from tidelog.wire.messages import Registered
 from tidelog_controller.active.failure_detection import FailureDetection
-from tidelog_controller.metadata import application as metadata
-from tidelog_controller.metadata.rules import leader_election as leadership
+from tidelog_controller.metadata.changeset import ChangeSet
+from tidelog_controller.metadata.commands import ChangeIsr, RegisterServer
+from tidelog_controller.metadata.registry import RULES
+from tidelog_controller.metadata.rules import leader_election, partitions, servers, topics
 from tidelog_controller.metadata.state import MetadataState
 
 from mutants.rules import Patch, breaks
@@ -15,12 +17,12 @@ from mutants.rules import Patch, breaks
 
 def elects(patch: Patch, change) -> None:
     """Every election goes through ``change(elect, …)``."""
-    elect = metadata.elect
+    elect = leader_election.elect
 
     def other(*arguments, **options):
         return change(elect, *arguments, **options)
 
-    for module in (leadership, metadata):
+    for module in (leader_election, partitions, servers, topics):
         patch.setattr(module, "elect", other)
 
 
@@ -37,29 +39,30 @@ def renew_no_leader_epoch(patch: Patch) -> None:
 @breaks("rule 1", "Every process start is a new broker epoch.")
 def keep_the_broker_epoch(patch: Patch) -> None:
     """A server that registers again gets the number that it had."""
-    put = metadata.ChangeSet.put_server
+    put = ChangeSet.put_server
 
     def keep(self, server, *rest):
         known = self.state.servers.get(server.node)
         put(self, server if known is None else replace(server, broker_epoch=known.broker_epoch), *rest)
 
-    patch.setattr(metadata.ChangeSet, "put_server", keep)
-    register = metadata._register
+    patch.setattr(ChangeSet, "put_server", keep)
+    register = RULES[RegisterServer]
 
-    def answer(draft, command, index):
+    def answer(draft, command):
         known = draft.state.servers.get(command.node)
-        given = register(draft, command, index)
+        given = register(draft, command)
         if known is None or not isinstance(given, Registered):
             return given
         return replace(given, broker_epoch=known.broker_epoch)
 
-    patch.setattr(metadata, "_register", answer)
+    patch.setitem(RULES, RegisterServer, answer)
 
 
 @breaks("rule 3", "A server that registers anew leaves the ISR where others remain.")
 def stay_in_the_isr(patch: Patch) -> None:
     """A server whose session ended, or that registers anew, keeps its place beside others."""
-    patch.setattr(metadata, "without", lambda isr, node: isr)
+    for module in (partitions, servers):
+        patch.setattr(module, "without", lambda isr, node: isr)
 
 
 @breaks("KIP-903", "A member is added to the ISR only in the life in which the leader saw it.")
@@ -71,13 +74,13 @@ def believe_any_life(patch: Patch) -> None:
 @breaks("KIP-497", "A proposal holds only for the epoch in which it was made.")
 def take_stale_proposals(patch: Patch) -> None:
     """The epoch of a proposal is not compared with the partition's."""
-    change_isr = metadata._change_isr
+    change_isr = RULES[ChangeIsr]
 
     def take(draft, command):
         partition = draft.state.partition(command.topic_id, command.partition)
         return change_isr(draft, command if partition is None else replace(command, epoch=partition.epoch))
 
-    patch.setattr(metadata, "_change_isr", take)
+    patch.setitem(RULES, ChangeIsr, take)
 
 
 @breaks("KIP-966", "The ELR ends when the ISR is large enough again.")
@@ -88,13 +91,13 @@ def keep_the_elr(patch: Patch) -> None:
         known = (*partition.elr, *partition.isr)
         return tuple(node for node in partition.replicas if node in known and node not in isr and node != lost)
 
-    patch.setattr(leadership, "_eligible", eligible)
+    patch.setattr(leader_election, "_eligible", eligible)
 
 
 @breaks("KIP-966", "Only who left an ISR below its minimum is eligible.")
 def forget_the_elr(patch: Patch) -> None:
     """Nobody is: with the last of the ISR gone the partition has no leader, though another holds everything."""
-    patch.setattr(leadership, "_eligible", lambda *arguments: ())
+    patch.setattr(leader_election, "_eligible", lambda *arguments: ())
 
 
 @breaks("KIP-966", "A replica that may have lost records is neither in the ISR nor eligible.")
@@ -109,10 +112,8 @@ def keep_unclean_members_eligible(patch: Patch) -> None:
 
 def registers(patch: Patch, change) -> None:
     """What a server reports at its registration goes through ``change(state, command)``."""
-    register = metadata._register
-    patch.setattr(
-        metadata, "_register", lambda draft, command, index: register(draft, change(draft.state, command), index)
-    )
+    register = RULES[RegisterServer]
+    patch.setitem(RULES, RegisterServer, lambda draft, command: register(draft, change(draft.state, command)))
 
 
 @breaks("KIP-966", "After an unclean restart nothing that was only written counts.")
@@ -149,7 +150,7 @@ def elect_the_dead(patch: Patch) -> None:
     def first(nodes, others, is_live, drains, avoided):
         return next((node for node in (*nodes, *others) if node != avoided), None)
 
-    patch.setattr(leadership, "_first_live", first)
+    patch.setattr(leader_election, "_first_live", first)
 
 
 @breaks("Liftbridge", "Only a replica in sync with a leader can report it.")
@@ -194,7 +195,7 @@ def elect_at_the_first_report(patch: Patch) -> None:
 def elect_by_rank_alone(patch: Patch) -> None:
     """Where a command carries ranks, all replicas count as in sync."""
 
-    def change(elect, partition, config, isr, is_live, *, ranks=leadership.ALL_ALIKE, **options):
+    def change(elect, partition, config, isr, is_live, *, ranks=leader_election.ALL_ALIKE, **options):
         all_of_them = tuple(node for node in partition.replicas if node != options.get("leaving"))
         return elect(partition, config, all_of_them if ranks else isr, is_live, ranks=ranks, **options)
 
@@ -208,12 +209,12 @@ def elect_by_rank_alone(patch: Patch) -> None:
 )
 def rank_the_elr_beside_the_isr(patch: Patch) -> None:
     """The lowest rank of ISR and ELR leads."""
-    first_live = leadership._first_live
+    first_live = leader_election._first_live
 
     def mixed(first, then, *options):
         return first_live((*first, *then), (), *options)
 
-    patch.setattr(leadership, "_first_live", mixed)
+    patch.setattr(leader_election, "_first_live", mixed)
 
 
 @breaks(
@@ -241,6 +242,6 @@ def ignore_the_ranks(patch: Patch) -> None:
     """Leaders are elected in replica order."""
 
     def in_order(elect, *arguments, **options):
-        return elect(*arguments, **{**options, "ranks": leadership.ALL_ALIKE})
+        return elect(*arguments, **{**options, "ranks": leader_election.ALL_ALIKE})
 
     elects(patch, in_order)

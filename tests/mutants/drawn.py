@@ -93,7 +93,7 @@ SAFETY = (
     *(f"{CONTROLLER}/{name}.py" for name in ("metadata_log", "rescue", "storage")),
     *(
         f"{CONTROLLER}/metadata/{name}.py"
-        for name in ("application", "changeset", "client_sessions", "state", "state_machine")
+        for name in ("application", "changeset", "client_sessions", "registry", "state", "state_machine")
     ),
     f"{CONTROLLER}/active/failure_detection.py",
     *(
@@ -112,7 +112,10 @@ SAFETY = (
             "status",
         )
     ),
-    *(f"{CONTROLLER}/metadata/rules/{name}.py" for name in ("leader_election", "reassignment")),
+    *(
+        f"{CONTROLLER}/metadata/rules/{name}.py"
+        for name in ("leader_election", "partitions", "reassignment", "servers")
+    ),
     f"{GATEWAY}/cluster_view.py",
     *(f"{GATEWAY}/produce/{name}.py" for name in ("queues", "router")),
     *(f"{GATEWAY}/consume/{name}.py" for name in ("subscriptions", "tail_cache")),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import Done
 from tidelog_controller.active.failure_detection import FailureDetection
-from tidelog_controller.metadata import application as metadata
+from tidelog_controller.metadata.commands import ElectSealed
+from tidelog_controller.metadata.registry import RULES
 from tidelog_controller.metadata.rules.leader_election import lead_next
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_replica.partition.leader import LeaderReplica
@@ -50,10 +53,10 @@ def count_seals_from_outside_the_isr(patch: Patch) -> None:
             if partition.sealing and partition.leader_epoch == part.leader_epoch:
                 isr = tuple(node for node in partition.replicas if node in (*partition.isr, part.leader))
                 new = lead_next(replace(partition, isr=isr, last_leader=None, sealing=False), part.leader)
-                draft.change(metadata.TopicPartition(part.topic_id, part.partition), new, "sealed", part.evidence)
-        return metadata.Done()
+                draft.change(TopicPartition(part.topic_id, part.partition), new, "sealed", part.evidence)
+        return Done()
 
-    patch.setattr(metadata, "_elect_sealed", elect)
+    patch.setitem(RULES, ElectSealed, elect)
 
 
 @breaks("quorum, Raft 5.4.1", "Of those that sealed, the one with the greatest (last epoch, log end) leads.")

@@ -21,7 +21,7 @@ def give_producer_ids_again(patch: Patch) -> None:
     """The survivor goes on with the next id that it knows of, and no block follows the clock."""
     patch.setattr(recovery, "id_beyond", lambda next_id, wall_ms: next_id)
     patch.setattr(Controller, "_on_report", lambda self, *arguments: [])
-    patch.setattr("tidelog_controller.controller.first_free_id", lambda next_id, wall_ms: next_id)
+    patch.setattr("tidelog_controller.metadata.rules.producer_ids.first_free_id", lambda next_id, wall_ms: next_id)
 
 
 @breaks(RESCUE, "After a rescue epochs and leader epochs are beyond all that were given before.")

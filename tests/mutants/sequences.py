@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelog.client.core.producer import ProducerCore
-from tidelog_controller import controller
+from tidelog_controller.metadata.rules import producer_ids
 from tidelog_gateway.produce.queues import ProduceQueue
 from tidelog_replica.partition import leader as leading
 from tidelog_replica.partition.leader import LeaderReplica
@@ -140,4 +140,4 @@ def forget_the_oldest_of_all(patch: Patch) -> None:
 )
 def give_ids_of_any_share(patch: Patch) -> None:
     """The controllers give the next ids that there are."""
-    patch.setattr(controller, "first_of_share", lambda first, count, share: first)
+    patch.setattr(producer_ids, "first_of_share", lambda first, count, share: first)

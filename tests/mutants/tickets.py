@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelog import tickets
 from tidelog.feature_levels import TICKETS
-from tidelog_controller import metadata_log as consensus
+from tidelog_controller import controller
 from tidelog_controller.metadata.rules import recovery, ticket_keys
 from tidelog_controller.metadata.rules.feature_level import Features
 from tidelog_gateway.rights import producer_tickets
@@ -109,4 +109,4 @@ def make_the_first_key_late(patch: Patch) -> None:
     def make_late(state, command, dice):
         return with_first_key(state, command, dice) if state.level >= TICKETS else command
 
-    patch.setattr(consensus, "with_first_key", make_late)
+    patch.setattr(controller, "with_first_key", make_late)

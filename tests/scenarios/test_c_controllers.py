@@ -77,7 +77,7 @@ def test_C6_an_election_that_only_its_controller_knows_of_is_learned_by_everyone
     first, active = stage.first, stage.active
     stage.put(b"m0")
     stage.until(stage.controllers_agree)
-    known = stage.controller(active).core.raft.commit_index
+    known = stage.controller(active).core.metadata_log.raft.commit_index
     stage.on_the_way(lambda sender, target, m: sender != active or getattr(m, "commit", 0) <= known)
     stage.hold(lambda sender, receiver, m: sender == active)
     stage.kill(first)
@@ -108,7 +108,7 @@ def test_C7_a_paused_active_controller_resumes_and_its_decisions_are_refused():
     stage.run_for(10.0)  # all servers have found the new one
     fenced = len(stage.happened("server_fenced"))
     stage.run_for(31.0)
-    assert stage.controller(first).core.raft.role == "follower"
+    assert stage.controller(first).core.metadata_log.raft.role == "follower"
     assert len(stage.happened("server_fenced")) == fenced, "its decisions to fence are refused by term"
     assert [answer.code for answer in read] == ["NOT_ACTIVE_CONTROLLER"], "it may not answer from its old state"
     stage.put(b"m2")
@@ -124,13 +124,13 @@ def test_C12_a_change_of_the_group_while_its_leader_is_cut_off_comes_to_nothing(
     stage.cut(first, *others)
     answers = stage.request(first, RemoveController(others[0]))
     stage.run_for(0.1)
-    assert stage.controller(first).core.raft.members.find(others[0]) is None
+    assert stage.controller(first).core.metadata_log.raft.members.find(others[0]) is None
     stage.until(lambda: any(stage.controller(name).core.active for name in others))
     stage.put(b"m1")
     assert [answer.unknown_outcome for answer in answers] == [True]
     stage.settle()
     assert stage.voters() == set(stage.controllers)
-    assert stage.controller(first).core.raft.members == stage.invariants.members
+    assert stage.controller(first).core.metadata_log.raft.members == stage.invariants.members
 
 
 def test_C12_a_removal_that_breaks_the_quorum_is_refused():
@@ -157,7 +157,7 @@ def test_C13_a_controller_whose_store_is_damaged_gets_everything_again_and_nobod
     stage.lose(lost, damaged=True)
     stage.until(lambda: bool(stage.happened("controller_store_lost", first)))
     stage.until(lambda: stage.controller(lost).core.state == stage.controller(first).core.state)
-    assert not stage.controller(lost).core.raft.is_voter
+    assert not stage.controller(lost).core.metadata_log.raft.is_voter
     assert all(stage.values(node) == [b"m0"] for node in stage.replicas)
 
     stage.kill(other)
@@ -166,7 +166,7 @@ def test_C13_a_controller_whose_store_is_damaged_gets_everything_again_and_nobod
     stage.restart(other)
     stage.until(lambda: any(stage.controller(name).core.active for name in (first, other)))
     stage.admin.add_controller(lost)
-    stage.until(lambda: stage.admin.done and stage.controller(lost).core.raft.is_voter)
+    stage.until(lambda: stage.admin.done and stage.controller(lost).core.metadata_log.raft.is_voter)
     stage.kill(other)
     stage.until(lambda: any(stage.controller(name).core.active for name in (first, lost)))
     stage.put(b"m1")
@@ -183,8 +183,8 @@ def test_C13_a_majority_without_memory_founds_no_second_cluster():
         stage.lose(name)
     stage.run_for(20.0)
     assert not any(stage.controller(name).core.active for name in stage.controllers)
-    assert all(not stage.controller(name).core.founding.founded for name in lost)
-    assert all(stage.controller(name).core.founding.lost for name in lost)
+    assert all(not stage.controller(name).core.metadata_log.bootstrap.founded for name in lost)
+    assert all(stage.controller(name).core.metadata_log.bootstrap.lost for name in lost)
     assert stage.controller(kept).core.state.topics
     assert all(stage.values(node) == [b"m0"] for node in stage.replicas)
 
@@ -213,7 +213,8 @@ def test_C21_a_controller_with_an_old_disk_is_refilled_and_then_two_of_three_go_
     stage, first, old, third, _ = group_with_an_old_copy()
     stage.until(lambda: bool(stage.happened("controller_refilled", first)))
     assert len(stage.happened("raft_store_rolled_back", old)) == 1
-    assert stage.controller(old).core.raft.is_voter and not stage.controller(old).store.stored.rolled_back
+    process = stage.controller(old)
+    assert process.core.metadata_log.raft.is_voter and not process.store.stored.rolled_back
     stage.kill(third)
     stage.admin.alter("t", {"replica_max_lag_ms": "3000"})
     stage.until(lambda: stage.admin.done)
@@ -225,13 +226,13 @@ def test_C21_an_old_copy_of_a_disk_does_not_count_before_it_is_refilled():
     """With the third cut off nobody has confirmed that the active controller still leads since the old disk came."""
     stage, first, old, _, _ = group_with_an_old_copy("third")
     leader = stage.controller(first)
-    committed = leader.core.raft.commit_index
+    committed = leader.core.metadata_log.raft.commit_index
     stage.until(lambda: stage.controller(old).store.stored.rolled_back)
     answers = stage.request(first, CreateTopic("new", 1, 3))
     stage.run_for(0.4)
-    index = leader.core.raft.log.last_index
+    index = leader.core.metadata_log.raft.log.last_index
     assert stage.controller(old).store.last_index == index > committed, "it has the entry"
-    assert leader.core.raft.commit_index == committed and not answers, "which does not commit it"
+    assert leader.core.metadata_log.raft.commit_index == committed and not answers, "which does not commit it"
 
 
 def test_C21_an_old_copy_of_a_disk_votes_for_nobody_and_the_disk_that_is_needed_is_named():
@@ -246,7 +247,7 @@ def test_C21_an_old_copy_of_a_disk_votes_for_nobody_and_the_disk_that_is_needed_
     stage.run_for(10.0)
     assert not any(stage.controller(name).core.active for name in (old, third))
     assert stage.happened("raft_disk_needed", third)[0].fields == {"rolled_back": (old,), "needed": (first,)}
-    assert stage.controller(third).core.quorum(stage.loop.now).disks_needed == (first,)
+    assert stage.controller(third).core.metadata_log.quorum().disks_needed == (first,)
     stage.restart(first)
     stage.until(lambda: not stage.controller(old).store.stored.rolled_back)
     stage.put(b"m1")
@@ -259,8 +260,8 @@ def test_C21_an_old_copy_of_a_disk_counts_only_when_it_has_all_that_was_committe
     passing = False
     stage.on_the_way(lambda sender, target, message: passing or target != old or not getattr(message, "payload", b""))
     stage.run_for(2.0)
-    raft = stage.controller(first).core.raft
-    assert raft._may_refill(raft._progress[old]) and stage.controller(old).core.raft.rolled_back
+    raft = stage.controller(first).core.metadata_log.raft
+    assert raft._may_refill(raft._progress[old]) and stage.controller(old).core.metadata_log.raft.rolled_back
     passing = True
     stage.until(lambda: not stage.controller(old).store.stored.rolled_back)
     assert stage.controller(old).store.last_index >= raft.commit_index
@@ -329,7 +330,7 @@ def test_C16_removed_leader_and_learner_promotion_under_load():
     for name in ("c4", "c5"):
         admin.add_controller(name)
         cluster.until(lambda: admin.done)
-        assert cluster.controller(name).core.raft.is_voter
+        assert cluster.controller(name).core.metadata_log.raft.is_voter
 
     def leader() -> str:
         return next(name for name in cluster.controllers if cluster.controller(name).core.active)
@@ -338,14 +339,14 @@ def test_C16_removed_leader_and_learner_promotion_under_load():
         old = leader()
         admin.remove_controller(old)
         cluster.until(lambda: admin.done)
-        cluster.until(lambda gone=old: cluster.controller(gone).core.raft.role != "leader")  # type: ignore[misc]
+        cluster.until(lambda gone=old: cluster.controller(gone).core.metadata_log.raft.role != "leader")  # type: ignore[misc]
         removed_at = cluster.loop.now
         cluster.until(lambda: any(cluster.controller(name).core.active for name in cluster.controllers))
         assert cluster.loop.now - removed_at < CONTROLLER_SETTINGS.raft.election_timeout_min_s, "told to stand"
     assert len(cluster.invariants.members.voters) == 3
     cluster.run_for(10.0)
     outside = [name for name in cluster.controllers if cluster.invariants.members.find(name) is None]
-    assert all(cluster.controller(name).core.raft.role == "follower" for name in outside)
+    assert all(cluster.controller(name).core.metadata_log.raft.role == "follower" for name in outside)
     assert isinstance(cluster.invariants.members, Configuration)
 
 
@@ -362,8 +363,8 @@ def test_C16_pre_vote_against_a_disruptive_server():
         return target != deaf
 
     stage.on_the_way(look)
-    term = stage.controller(first).core.raft.term
+    term = stage.controller(first).core.metadata_log.raft.term
     stage.run_for(30.0)
     assert len(asked) > 10 and all(request.pre for request in asked)
-    assert (stage.active, stage.controller(first).core.raft.term) == (first, term)
+    assert (stage.active, stage.controller(first).core.metadata_log.raft.term) == (first, term)
     stage.put(b"m0")

@@ -20,7 +20,7 @@ from tidelog.wire.messages import (
     Rebalance,
     TransferLeader,
 )
-from tidelog_controller.active.leader_balancer import BalanceSettings
+from tidelog_controller.config import BalanceSettings
 
 from scenarios.stage import Stage
 

@@ -210,7 +210,7 @@ class Cluster:
         """Every controller of the group has applied the same."""
         cores = [self.controller(member.node).core for member in self.invariants.members.all]
         agree = len({core.state.index if core is not None else -1 for core in cores}) == 1
-        return agree and not any(core is not None and core.raft.rolled_back for core in cores)
+        return agree and not any(core is not None and core.metadata_log.raft.rolled_back for core in cores)
 
     def state(self, key: TopicPartition | None = None) -> PartitionState:
         """The newest committed state of a partition (of the first one), whoever knows of it."""

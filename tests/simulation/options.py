@@ -6,10 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 
 from tidelog.types import Acks
-from tidelog_controller.active.leader_balancer import BalanceSettings
-from tidelog_controller.active.timeline_writer import TimelineSettings
-from tidelog_controller.controller import ControllerSettings
-from tidelog_controller.metadata.rules.topics import GroupsTopicSettings
+from tidelog_controller.config import BalanceSettings, ControllerSettings, GroupsTopicSettings, TimelineSettings
 from tidelog_controller.raft.settings import RaftSettings
 from tidelog_replica.config import ReplicaSettings, TransactionSettings
 

@@ -62,7 +62,7 @@ class _Followed(Invariants):
     def after_step(self, process: SimProcess, effects: Sequence[Any]) -> None:
         if process.name in self.cluster.controllers and process.core.state.index > self.metadata.index:
             self.metadata = process.core.state
-            self.members: Configuration = process.core.raft.members
+            self.members: Configuration = process.core.metadata_log.raft.members
 
     def fenced(self, name: str, core: Any, message: Any, action: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         return action()

@@ -12,8 +12,8 @@ from tidelog.sansio.effects import Answer, Event, Post, Send
 from tidelog.types import ClusterImage, NodeId
 from tidelog.wire.messages import Message, MetadataUpdate
 from tidelog.wire.metadata_image import apply_update
-from tidelog_controller.active.timeline_writer import TimelineSettings
-from tidelog_controller.controller import Controller, ControllerEffect, ControllerSettings
+from tidelog_controller.config import ControllerSettings, TimelineSettings
+from tidelog_controller.controller import Controller, ControllerEffect
 from tidelog_controller.metadata.rules.feature_level import Linked
 from tidelog_controller.metadata.state_machine import encode_state
 from tidelog_controller.metadata_log import MakeSnapshot
@@ -109,8 +109,7 @@ class ControllerNet:
         while self._wire:
             sender, to, message = self._wire.popleft()
             if to in self.nodes and not {sender, to} & self.cut:
-                wall_ms = int(self.now * 1000)
-                self._perform(to, self.nodes[to].on_message(sender, message, self.now, wall_ms=wall_ms))
+                self._perform(to, self.nodes[to].on_message(sender, message, self.now))
 
     def run(self, duration_s: float, until: Callable[[], bool] = lambda: False) -> None:
         """Let time pass from deadline to deadline."""

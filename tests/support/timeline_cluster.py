@@ -22,7 +22,8 @@ from tidelog.wire.messages import (
     SuspectPart,
 )
 from tidelog_controller.active.timeline_records import keyframe_records
-from tidelog_controller.active.timeline_writer import TimelineSettings, TimelineWriter, ToServer
+from tidelog_controller.active.timeline_writer import TimelineWriter, ToServer
+from tidelog_controller.config import TimelineSettings
 from tidelog_controller.metadata.commands import (
     AddTopic,
     ChangeTopic,

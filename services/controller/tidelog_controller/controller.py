@@ -1,38 +1,37 @@
-"""One controller: Raft, the metadata it agrees on, and the decisions of the active one, as one sync state machine.
+"""One controller: the way of a request, and the decisions of the active controller, as one sync state machine.
 
-    request -> refused, or a command -> Raft -> applied -> answer to whoever asked, deltas to all watchers
+    request -> refused, or a command -> metadata log -> applied -> answer, and deltas to all watchers
 
-- Only the active controller (``metadata_log.py``) serves requests; ``Watch`` and ``DescribeQuorum`` are served by
-  all.
-- A request that changes something is answered when its command is applied, by what the command came to then; a read
-  when it is sure that nobody else led when it came.
+It owns a ``MetadataLog`` (``metadata_log.py``), gives it commands, and acts on its events in one place
+(``Controller._perform``).
+
+- Only the active controller serves requests. ``Watch`` and ``DescribeQuorum`` are served by every controller.
+- A request that changes something is answered when its command is applied, with the outcome of the command then. A
+  read is answered once it is certain that no other controller led when it came.
 - Watchers get the whole image once, then every change in commit order. A change is posted before the request that
-  made it is answered: who asked and watches over one link never sees its own change missing.
-- Sessions, leader reports and seals are volatile (``active/failure_detection.py``); a new active controller grants
-  everybody a full session.
-- What happens is written to the topic ``__timeline`` (``active/timeline_writer.py``, ``active/timeline_topic.py``),
-  what is refused too.
+  made it is answered: a client that asks and watches over one link never misses its own change.
+- Sessions, leader reports and seals are volatile (``active/failure_detection.py``). A new active controller grants
+  every server a full session.
+- Events and refusals are written to the topic ``__timeline`` (``active/timeline_writer.py``,
+  ``active/timeline_topic.py``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.feature_levels import ALL, POSSIBLE_LOSSES, RANKING, RECOVERY, REQUEST_DIGESTS, Levels
+from tidelog.feature_levels import ALL, RANKING, RECOVERY, REQUEST_DIGESTS, Levels
 from tidelog.request_names import LONGEST_NAME
 from tidelog.sansio.counters import count
-from tidelog.sansio.effects import Event, Post
+from tidelog.sansio.effects import Answer, Call, Event, Post
 from tidelog.types import (
     GROUPS,
-    PRODUCER_IDS_END,
     REPORTED_IDS_END,
-    SHARE_IDS,
-    SHARES,
     TRANSACTIONS,
     NodeId,
     TopicPartition,
@@ -81,7 +80,9 @@ from tidelog_controller.active.refusal_log import refusal_of
 from tidelog_controller.active.server_ranks import ServerRanks
 from tidelog_controller.active.slow_servers import SlowServers
 from tidelog_controller.active.timeline_topic import Group, TimelineTopic
-from tidelog_controller.active.timeline_writer import TimelineWriter
+from tidelog_controller.active.timeline_writer import TimelineWriter, ToServer
+from tidelog_controller.config import ControllerSettings
+from tidelog_controller.counters import ControllerCounts
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.client_sessions import RequestId, digest_of, fitting
 from tidelog_controller.metadata.cluster_events import delta_of, events_of
@@ -94,40 +95,47 @@ from tidelog_controller.metadata.commands import (
     LeaveParts,
     NoteControllers,
     RankedServer,
-    RecordLoss,
-    RemoveTopic,
     TakeProducerIds,
 )
 from tidelog_controller.metadata.rules.access import AccessWish, plan_access
 from tidelog_controller.metadata.rules.doubtful_tails import plan_doubt
-from tidelog_controller.metadata.rules.feature_level import FeatureWish
+from tidelog_controller.metadata.rules.feature_level import Features, FeatureWish
 from tidelog_controller.metadata.rules.leader_election import is_recovering, ranks_by_server
+from tidelog_controller.metadata.rules.losses import plan_loss
 from tidelog_controller.metadata.rules.owners import bounded_partitions, bounded_topic
 from tidelog_controller.metadata.rules.placement import Random
+from tidelog_controller.metadata.rules.producer_ids import plan_producer_ids
 from tidelog_controller.metadata.rules.reassignment import MoveRequest, plan_move
-from tidelog_controller.metadata.rules.recovery import awaited, first_free_id, first_of_share
+from tidelog_controller.metadata.rules.recovery import awaited
 from tidelog_controller.metadata.rules.servers import plan_registration, went_back
 from tidelog_controller.metadata.rules.suspension import plan_suspension
-from tidelog_controller.metadata.rules.ticket_keys import plan_rotation
+from tidelog_controller.metadata.rules.ticket_keys import plan_rotation, with_first_key
 from tidelog_controller.metadata.rules.topics import (
     plan_change,
     plan_coordinated,
+    plan_deletion,
     plan_learners,
     plan_topic,
     why_internal,
 )
 from tidelog_controller.metadata.state import Applied, MetadataState
-from tidelog_controller.metadata_log import Consensus, ControllerEffect, ControllerSettings, answer_to
-from tidelog_controller.raft.effects import Persist
-from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.metadata_log import (
+    BecameActive,
+    BecameInactive,
+    CommandApplied,
+    LogEffect,
+    LogOutput,
+    MetadataLog,
+    ReadConfirmed,
+    Request,
+    StateRestored,
+)
+from tidelog_controller.raft.log import Stored
 
-__all__ = ["Controller", "ControllerEffect", "ControllerSettings", "Entry", "Persist", "Stored"]
-
-MAX_PRODUCER_IDS = 1_000_000
-"""Most producer ids that one request may take."""
+ControllerEffect = LogEffect | Post | Call | ToServer
 
 
-class Controller(Consensus):
+class Controller:
     """A controller as one state machine. ``wall_ms`` is the wall clock in milliseconds; it only goes into the
     histories."""
 
@@ -144,9 +152,16 @@ class Controller(Consensus):
         join: bool = False,
         levels: Levels = ALL,
     ) -> None:
-        """``peers``: the URLs of the controllers that found the cluster, this one included, or with ``join`` of those
-        that there are. ``levels``: the feature levels that it understands. ``stored``: what its last life left."""
-        super().__init__(node_id, peers, cluster, settings, stored, rng, now, join, levels)
+        """``peers``: the URLs of the controllers that found the cluster, this one included; with ``join``, of the
+        controllers of a cluster that exists. ``levels``: the feature levels that this release supports. ``stored``:
+        what was durable when the last process of this controller ended."""
+        self.node_id = node_id
+        self.settings = settings
+        self.counts = ControllerCounts()
+        self.features = Features(node_id, levels)
+        self.metadata_log = MetadataLog(
+            node_id, peers, cluster, settings, stored, rng, now, join=join, levels=levels, counts=self.counts
+        )
         self.elections = FailureDetection(
             settings.session_timeout_s, settings.broken_link_grace_s, settings.leader_report_window_s
         )
@@ -159,90 +174,125 @@ class Controller(Consensus):
         self.upkeep = TimelineTopic(settings.timeline, rng)
         self.newer: TidelogError | None = None
         """The refusal of everything, once a replica server has seen newer metadata than there are here."""
+        self._random = rng
+        self._watchers: dict[int, None] = {}
+        """The links to which every change of the metadata is posted."""
         self._group_asker = ""
-        """Who asked for the last change of the controllers."""
+        """The principal that asked for the last change of the controllers."""
 
-    # --- inputs ------------------------------------------------------------------------------------------
+    # --- what others read --------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> MetadataState:
+        """The metadata after the last entry that was applied here."""
+        return self.metadata_log.state
+
+    @property
+    def active(self) -> bool:
+        """Whether this is the active controller."""
+        return self.metadata_log.active
+
+    @property
+    def watcher_count(self) -> int:
+        """How many links get every change of the metadata."""
+        return len(self._watchers)
+
+    # --- requests ----------------------------------------------------------------------------------------
 
     def on_request(
         self, source: int, id: int | None, message: Message, now: float, *, wall_ms: int = 0, peer: str = ""
     ) -> list[ControllerEffect]:
-        """A request that came over link ``source``, of ``peer``. ``id`` None: nobody waits for the answer."""
+        """A request that came over link ``source``, of ``peer``. ``id`` None: no answer is wanted."""
         count(self.counts.requests, message.OP)
+        request = Request(source, id, message, wall_ms, peer)
         if unfit := self.features.why_unfit(source, self.state.level):
             self._watchers.pop(source, None)
-            return answer_to(source, id, unfit)
+            return [*request.answer(unfit)]
         match message:
             case Watch():
                 self._watchers[source] = None
-                return [*answer_to(source, id, Done()), self._image_for(source)]
+                return [*request.answer(Done()), self._image_for(source, self.state)]
             case DescribeQuorum():
-                return answer_to(source, id, self.quorum(now))
+                return [*request.answer(self.metadata_log.quorum())]
         if not self.active:
-            return answer_to(source, id, self.not_active(unknown_outcome=False))
+            return [*request.answer(self.metadata_log.refuse_inactive(unknown_outcome=False))]
         effects = self._on_report(message, now, wall_ms)
-        return effects + self._on_active_request(source, id, message, now, wall_ms, peer)
+        return effects + self._on_active_request(request, now)
 
-    def _on_active_request(
-        self, source: int, id: int | None, message: Message, now: float, wall_ms: int, peer: str
-    ) -> list[ControllerEffect]:
+    def _on_active_request(self, request: Request, now: float) -> list[ControllerEffect]:
+        message, waiting = request.message, self.metadata_log.waiting
         refusal: TidelogError | None
         if self.newer is not None and not isinstance(message, History):
             refusal = self.newer
         elif isinstance(message, Heartbeat | ReportLeader | Seal):
-            refusal = self._why_dead(message)
+            refusal = self._refuse_sign_of_life(message)
             if refusal is None:
-                return self._on_sign_of_life(source, id, message, now, wall_ms)
-        elif id is not None and self.waiting >= self.settings.max_pending:
-            refusal = refuse("OVERLOADED", f"{self.waiting} requests wait for a majority")
+                return self._on_sign_of_life(request, message, now)
+        elif request.id is not None and waiting >= self.settings.max_pending:
+            refusal = refuse("OVERLOADED", f"{waiting} requests wait for a majority")
         else:
-            done = self._serve(source, id, message, now, wall_ms, peer)
+            done = self._serve(request, now)
             if not isinstance(done, TidelogError):
                 return done
             refusal = done
-        self.on_refused(message, refusal, now, wall_ms=wall_ms, peer=peer)
-        return answer_to(source, id, refusal)
+        self.on_refused(message, refusal, now, wall_ms=request.wall_ms, peer=request.peer)
+        return [*request.answer(refusal)]
 
-    def on_refused(
-        self, request: Message | Command, error: TidelogError, now: float, *, wall_ms: int, peer: str = ""
-    ) -> None:
-        """Something was refused, here or on the way here: the timeline tells of it."""
+    def on_refused(self, request: Message, error: TidelogError, now: float, *, wall_ms: int, peer: str = "") -> None:
+        """A request was refused, here or on the way here: record it for the timeline."""
         if self.active:
-            count(self.counts.refused, error.code)
-            self.scribe.refusals.note(refusal_of(request, error, self.state, wall_ms, peer), self.state, now)
+            self._record_refusal(request, error, self.state, now, wall_ms, peer)
 
-    def _serve(
-        self, source: int, id: int | None, message: Message, now: float, wall_ms: int, peer: str
-    ) -> list[ControllerEffect] | TidelogError:
-        """Begin what is asked for; or why not. The very same request that was answered before is answered again."""
+    def _record_refusal(
+        self,
+        request: Message | Command,
+        error: TidelogError,
+        state: MetadataState,
+        now: float,
+        wall_ms: int,
+        peer: str,
+    ) -> None:
+        count(self.counts.refused, error.code)
+        self.scribe.refusals.note(refusal_of(request, error, state, wall_ms, peer), state, now)
+
+    def _serve(self, request: Request, now: float) -> list[ControllerEffect] | TidelogError:
+        """Begin what is asked for, or return the refusal. A request that was decided before gets its answer again."""
+        message = request.message
         if isinstance(message, AddController | RemoveController):
-            if isinstance(message, AddController):
-                index, effects = self.raft.add_member(message.node, message.url, now)
-            else:
-                index, effects = self.raft.remove_member(message.node, now)
-            if isinstance(index, TidelogError):
-                return index
-            self._group_asker = message.asker
-            return self._change_group(index, effects, source, id, now)
+            return self._change_controllers(request, message, now)
         if isinstance(message, History | ConfirmLeader):
-            return [] if id is None else self._begin_read(source, id, message, now, wall_ms, peer)
-        request = self._request_id(message)
-        if isinstance(request, TidelogError):
-            return request
-        known = None if request is None else self.replicated.once.find(request)
+            return [] if request.id is None else self._perform(self.metadata_log.read(request, now), now)
+        request_id = self._request_id(message)
+        if isinstance(request_id, TidelogError):
+            return request_id
+        known = None if request_id is None else self.metadata_log.replicated.once.find(request_id)
         if known is not None:
-            return answer_to(source, id, fitting(known, message.ANSWER))
-        command = self._command(message, now, wall_ms)
+            return [*request.answer(fitting(known, message.ANSWER))]
+        command = self._command(message, now, request.wall_ms)
         if isinstance(command, TidelogError):
             return command
         if not isinstance(command, Command):
-            return answer_to(source, id, command)
+            return [*request.answer(command)]
         if isinstance(message, AdminRequest) and message.asker:
             command = replace(command, asker=message.asker)
-        return self._propose(command, now, source, id, request, message.ANSWER)
+        return self._propose(command, now, request, request_id)
+
+    def _change_controllers(
+        self, request: Request, message: AddController | RemoveController, now: float
+    ) -> list[ControllerEffect] | TidelogError:
+        outputs: Iterable[LogOutput] | TidelogError
+        if isinstance(message, AddController):
+            outputs = self.metadata_log.add_controller(message.node, message.url, request, now)
+        else:
+            outputs = self.metadata_log.remove_controller(message.node, request, now)
+        if isinstance(outputs, TidelogError):
+            return outputs
+        self._group_asker = message.asker
+        return self._perform(outputs, now)
 
     def _request_id(self, message: Message) -> RequestId | TidelogError | None:
-        """Under which name a request is to be done once; None: it has none. Or why it is refused."""
+        """The client session and number by which a repeated request is recognised; None if it has none. Or the
+        refusal."""
         if not isinstance(message, SequencedRequest) or not message.client or not message.sequence:
             return None
         if len(message.client.encode()) > LONGEST_NAME:
@@ -250,21 +300,37 @@ class Controller(Consensus):
         digest = digest_of(message) if self.state.level >= REQUEST_DIGESTS else b""
         return RequestId(message.client, message.sequence, digest)
 
+    # --- the other controllers, links and time -----------------------------------------------------------
+
+    def on_message(self, sender: NodeId, message: Message, now: float) -> list[ControllerEffect]:
+        """A message of another controller. Raises ``ProtocolError`` for one that no correct controller sends."""
+        return self._perform(self.metadata_log.on_message(sender, message, now), now)
+
+    def on_peer_lost(self, peer: NodeId, now: float) -> list[ControllerEffect]:
+        """The link to another controller broke."""
+        return self._perform(self.metadata_log.on_peer_lost(peer, now), now)
+
+    def on_snapshot(self, index: int, data: bytes, now: float) -> list[ControllerEffect]:
+        """The snapshot that a ``MakeSnapshot`` asked for is ready."""
+        return self._perform(self.metadata_log.on_snapshot(index, data, now), now)
+
+    def on_stop(self, now: float) -> list[ControllerEffect]:
+        """Stop serving and hand leadership over. The process may end when ``metadata_log.may_stop``, or when it has
+        waited long enough."""
+        return self._perform(self.metadata_log.on_stop(now), now)
+
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
-        """Nobody watches or waits on that link any more. What was proposed may still be applied. A server that
-        heartbeats over it must soon do so over another."""
+        """No client watches or waits on that link any more. What was proposed may still be applied. A server that
+        sent heartbeats over it must soon send them over another."""
         self.elections.on_link_closed(source, now)
         self.features.on_link_closed(source)
         self._watchers.pop(source, None)
-        self._pending = {index: p for index, p in self._pending.items() if p.source != source}
-        self._reads = {token: r for token, r in self._reads.items() if r.source != source}
+        self.metadata_log.on_link_closed(source)
         return []
 
     def on_tick(self, now: float, *, wall_ms: int = 0) -> list[ControllerEffect]:
         """Time has passed. Afterwards ``deadline()`` is None or later than ``now``."""
-        effects = self._absorb(self.founding.on_tick(now), now)
-        effects += self._absorb(self.raft.on_tick(now), now)
-        effects += self._give_up(now)
+        effects = self._perform(self.metadata_log.on_tick(now), now)
         if self.active and self.newer is None:
             for fence in self.elections.expired(self.state, now, wall_ms):
                 effects += self._propose(replace(fence, ranks=self._ranks(now)), now)
@@ -285,7 +351,7 @@ class Controller(Consensus):
 
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do."""
-        deadlines = [self.founding.deadline(), self.raft.deadline(), self._waiting_until()]
+        deadlines = [self.metadata_log.deadline()]
         if self.active and self.newer is None:
             deadlines += [self.elections.deadline(self.state), self.balance.deadline(), self.turns.deadline()]
             if self.settings.timeline.replication_factor:
@@ -298,7 +364,7 @@ class Controller(Consensus):
 
     @property
     def _group(self) -> Group:
-        return Group(self.node_id, self.raft.term, self.raft.members.all)
+        return Group(self.node_id, self.metadata_log.term, self.metadata_log.members.all)
 
     def on_server_answer(self, token: int, answer: Message | Exception, now: float) -> list[ControllerEffect]:
         """The answer to a ``Call``, or why there is none."""
@@ -316,7 +382,7 @@ class Controller(Consensus):
         self.scribe.on_server_down(node, now)
         return []
 
-    # --- requests ----------------------------------------------------------------------------------------
+    # --- what a request comes to -------------------------------------------------------------------------
 
     def _command(self, message: Message, now: float, wall_ms: int) -> Command | Message | TidelogError:
         """The command that a request asks for, as far as the present state lets it; the log has the last word. Or the
@@ -325,13 +391,13 @@ class Controller(Consensus):
         if refusal is not None:
             return refusal
         if isinstance(message, AccessWish):
-            return plan_access(self.state, message, self._dice, wall_ms)
+            return plan_access(self.state, message, self._random, wall_ms)
         if isinstance(message, FeatureWish):
-            return self.features.plan(self.state, message, [m.node for m in self.raft.members.all], wall_ms)
+            return self.features.plan(self.state, message, [m.node for m in self.metadata_log.members.all], wall_ms)
         if isinstance(message, RotateTicketKeys):
-            return plan_rotation(self.state, message, self._dice, wall_ms)
+            return plan_rotation(self.state, message, self._random, wall_ms)
         if isinstance(message, MoveRequest):
-            planned = plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
+            planned = plan_move(self.state, message, self._random, wall_ms, self.lags.slow(now))
             if isinstance(planned, AddPartitions):
                 return bounded_partitions(self.state, planned, self.settings.owners)
             return planned
@@ -344,21 +410,18 @@ class Controller(Consensus):
             case HandOver():
                 return LeaveParts(wall_ms, **_fields(message), ranks=() if message.ready else self._ranks(now))
             case ReportLoss():
-                if message.end <= message.start:
-                    return refuse("MALFORMED", f"no records from {message.start} to {message.end}")
-                loss = message if self.state.level >= POSSIBLE_LOSSES else replace(message, possible=False)
-                return RecordLoss(wall_ms, **_fields(loss))
+                return plan_loss(self.state, message, wall_ms)
             case ReportDoubt():
                 return plan_doubt(self.state, message, wall_ms)
             case CreateTopic():
-                topic = plan_topic(self.state, message, self._dice, wall_ms, self.lags.slow(now))
+                topic = plan_topic(self.state, message, self._random, wall_ms, self.lags.slow(now))
                 if isinstance(topic, TidelogError):
                     return topic
                 return bounded_topic(self.state, topic, message.principal, self.settings.owners)
             case PrepareGroups() | PrepareTransactions():
                 name = GROUPS if isinstance(message, PrepareGroups) else TRANSACTIONS
                 like = self.settings.groups if name == GROUPS else self.settings.transactions
-                return plan_coordinated(name, self.state, like, self._dice, wall_ms, self.lags.slow(now))
+                return plan_coordinated(name, self.state, like, self._random, wall_ms, self.lags.slow(now))
             case AlterTopic():
                 return plan_change(self.state, message, wall_ms)
             case SetReadOnly() | PauseTopic():
@@ -366,30 +429,11 @@ class Controller(Consensus):
             case AlterLearners():
                 return plan_learners(self.state, message, wall_ms)
             case DeleteTopic():
-                topic_id = self.state.names.get(message.name)
-                if topic_id is None:
-                    return refuse("UNKNOWN_TOPIC", f"there is no topic named {message.name!r}")
-                return RemoveTopic(wall_ms, topic_id)
+                return plan_deletion(self.state, message, wall_ms)
             case AllocateProducerIds():
-                if not 1 <= message.count <= MAX_PRODUCER_IDS:
-                    return refuse("INVALID_CONFIG", f"count is {message.count}; it must be 1 to {MAX_PRODUCER_IDS}")
-                if message.share >= 0 and (message.share >= SHARES or message.count > SHARE_IDS):
-                    return refuse("INVALID_CONFIG", f"a share is below {SHARES}, and gives {SHARE_IDS} ids at a time")
-                return self._take_ids(message.count, message.share, wall_ms)
+                return plan_producer_ids(self.state, message, wall_ms)
             case _:
                 return refuse("UNSUPPORTED", f"a controller does not know {message.OP or type(message).__name__}")
-
-    def _take_ids(self, count: int, share: int, wall_ms: int) -> TakeProducerIds | TidelogError:
-        """The command that gives a block of producer ids, of this share unless it is -1. A block that is given at the
-        same time can push it out of its share: the gateway asks again then."""
-        if self.state.level < RECOVERY:
-            return TakeProducerIds(wall_ms, count)
-        first = first_free_id(self.state.next_producer_id, wall_ms)
-        if share >= 0:
-            first = first_of_share(first, count, share)
-        if first + count > PRODUCER_IDS_END:
-            return refuse("INVALID_CONFIG", f"all producer ids below {PRODUCER_IDS_END} are used up")
-        return TakeProducerIds(wall_ms, count, first)
 
     def _on_report(self, message: Message, now: float, wall_ms: int) -> list[ControllerEffect]:
         """What a server knows that these metadata do not. Newer metadata: then they have gone back, and nothing is
@@ -409,24 +453,25 @@ class Controller(Consensus):
     def _lacks(self, index: int, term: int) -> bool:
         """Whether somebody has seen an entry of the metadata log that is not in this one. The active controller has
         all that was ever committed; and one (index, term) names one entry (Raft 5.3)."""
-        own = self.raft.log.term_at(index)  # None: compacted away, or beyond the end
+        own = self.metadata_log.term_at(index)  # None: compacted away, or beyond the end
         return index > self.state.index or (term != 0 and own not in (None, term))
 
-    def _why_dead(self, message: Heartbeat | ReportLeader | Seal) -> TidelogError | None:
-        """Why this counts for nothing."""
+    def _refuse_sign_of_life(self, message: Heartbeat | ReportLeader | Seal) -> TidelogError | None:
+        """The refusal of a heartbeat, report or seal of an earlier incarnation, or of a leader that does not lead."""
         if not self.state.in_life(message.node, message.broker_epoch):
             text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
             return refuse("FENCED_BROKER_EPOCH", text)
         return why_not_reported(self.state, message) if isinstance(message, ReportLeader) else None
 
     def _on_sign_of_life(
-        self, source: int, id: int | None, message: Heartbeat | ReportLeader | Seal, now: float, wall_ms: int
+        self, request: Request, message: Heartbeat | ReportLeader | Seal, now: float
     ) -> list[ControllerEffect]:
-        """Heartbeats, leader reports and seals are answered at once: they change nothing but what is volatile here.
-        What is decided from them goes through Raft on its own account."""
+        """Answer a heartbeat, leader report or seal at once: it changes only what is volatile here. A decision that
+        follows from it is proposed without a request."""
+        wall_ms = request.wall_ms
         decision: Command | None
         if isinstance(message, Heartbeat):
-            decision = self.elections.on_heartbeat(self.state, message.node, source, now, wall_ms)
+            decision = self.elections.on_heartbeat(self.state, message.node, request.source, now, wall_ms)
             self.ranking.on_heartbeat(message.node, message.lags, now)
             if message.lags:
                 self.lags.on_heartbeat(self.state, message.node, message.lags, now)
@@ -435,8 +480,8 @@ class Controller(Consensus):
         else:
             decision = self.elections.on_report(self.state, message, now, wall_ms)
             decision = None if decision is None else replace(decision, ranks=self._ranks(now))
-        effects = answer_to(source, id, Done())
-        return effects if decision is None else effects + self._propose(decision, now)
+        answer = request.answer(Done())
+        return [*answer] if decision is None else [*answer, *self._propose(decision, now)]
 
     def _ranks(self, now: float) -> tuple[RankedServer, ...]:
         """How the servers rank as leaders now; empty below the feature level, where replica order decides."""
@@ -444,66 +489,89 @@ class Controller(Consensus):
             return ()
         return self.ranking.ranks(self.state, self.lags.slow(now), now)
 
-    def _read_now(self, request: Message) -> Message | TidelogError:
-        match request:
-            case History():
-                if self.state.partition(request.topic_id, request.partition) is None:
-                    return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
-                refused = self.scribe.refusals.recent(TopicPartition(request.topic_id, request.partition))
-                entries = (
-                    *self.state.history[request.topic_id][request.partition],
-                    *refused,
-                    *self._awaited(request),
-                    *self._held_back(request),
-                )
-                return HistoryAnswer(tuple(sorted(entries, key=lambda entry: entry.time_ms)))
-            case _:
-                command = ConfirmLeadership(0, **_fields(request))  # changes nothing: only its answer is wanted
-                return apply(self.state, command, self.state.index).answer
+    def _read(self, request: Message, state: MetadataState) -> Message | TidelogError:
+        """The answer to a read."""
+        if isinstance(request, History):
+            key = TopicPartition(request.topic_id, request.partition)
+            if state.partition(*key) is None:
+                return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
+            entries = (
+                *state.history[request.topic_id][request.partition],
+                *self.scribe.refusals.recent(key),
+                *self._awaited(key, state),
+                *self._held_back(key, state),
+            )
+            return HistoryAnswer(tuple(sorted(entries, key=lambda entry: entry.time_ms)))
+        command = ConfirmLeadership(0, **_fields(request))  # changes nothing: only its answer is wanted
+        return apply(state, command, state.index).answer
 
-    def _awaited(self, request: History) -> list[HistoryEntry]:
-        """For whose report a partition waits after a rescue, as the last entry of its history."""
-        key = TopicPartition(request.topic_id, request.partition)
-        partition, config = self.state.partition(*key), self.state.topics[key.topic_id].config
+    def _awaited(self, key: TopicPartition, state: MetadataState) -> list[HistoryEntry]:
+        """An entry with the replicas whose report a partition awaits after a rescue: the last of the history."""
+        partition, config = state.partition(*key), state.topics[key.topic_id].config
         if partition is None or not is_recovering(partition, config):
             return []
-        seals = self.elections.seals(self.state, key)
+        seals = self.elections.seals(state, key)
         missing = awaited(partition, seals)
-        down = [node for node in missing if not self.state.is_live(node)]
-        told = {"reported": " ".join(seals), "awaited": " ".join(missing), "down": " ".join(down)}
-        time_ms = max((e.time_ms for e in self.state.history[key.topic_id][key.partition]), default=0)
-        return [
-            HistoryEntry(
-                time_ms, partition.epoch, partition.leader_epoch, "awaiting", "rescue", "", partition.isr, told
-            )
-        ]
+        down = [node for node in missing if not state.is_live(node)]
+        evidence = {"reported": " ".join(seals), "awaited": " ".join(missing), "down": " ".join(down)}
+        epochs = (partition.epoch, partition.leader_epoch)
+        return [HistoryEntry(_newest(key, state), *epochs, "awaiting", "rescue", "", partition.isr, evidence)]
 
-    def _held_back(self, request: History) -> list[HistoryEntry]:
-        """The entry of a partition's history for an election that is held back because there were too many recently.
-        Its time is that of the newest entry, so that it is shown last."""
-        key = TopicPartition(request.topic_id, request.partition)
-        partition, evidence = self.state.partition(*key), self.elections.held_back(self.state, key)
+    def _held_back(self, key: TopicPartition, state: MetadataState) -> list[HistoryEntry]:
+        """An entry for an election that is held back because there were too many recently. It is the last of the
+        history."""
+        partition, evidence = state.partition(*key), self.elections.held_back(state, key)
         if partition is None or not evidence:
             return []
-        time_ms = max((e.time_ms for e in self.state.history[key.topic_id][key.partition]), default=0)
-        leader, isr = partition.leader or "", partition.isr
-        return [
-            HistoryEntry(
-                time_ms, partition.epoch, partition.leader_epoch, "held_back", "damping", leader, isr, evidence
-            )
-        ]
+        epochs, leader = (partition.epoch, partition.leader_epoch), partition.leader or ""
+        return [HistoryEntry(_newest(key, state), *epochs, "held_back", "damping", leader, partition.isr, evidence)]
 
-    # --- what was agreed on --------------------------------------------------------------------------------
+    # --- the metadata log --------------------------------------------------------------------------------
 
-    def _on_active(self, now: float) -> None:
-        self.elections.become_active(self.state, now)
-        self.ranking.become_active(self.state, now)
-        self.balance.become_active(self.state, now)
-        self.turns.become_active(self.state, now)
+    def _propose(
+        self, command: Command, now: float, request: Request | None = None, request_id: RequestId | None = None
+    ) -> list[ControllerEffect]:
+        """Propose a command. The first one of a cluster carries its feature level, and one its first ticket key."""
+        if not self.state.level:
+            command = replace(command, level=self.features.own.newest)
+        command = with_first_key(self.state, command, self._random)
+        return self._perform(self.metadata_log.propose(command, now, request, request_id), now)
+
+    def _perform(self, outputs: Iterable[LogOutput], now: float) -> list[ControllerEffect]:
+        """Act on the events of the metadata log, in their order; its effects pass through."""
+        effects: list[ControllerEffect] = []
+        for output in outputs:
+            match output:
+                case CommandApplied():
+                    if output.active:
+                        effects += self._on_applied(output, now)
+                    effects += self._updates(output.before, output.applied)
+                case StateRestored(state):
+                    effects += [self._image_for(source, state) for source in self._watchers]
+                case BecameActive(state):
+                    self._become_active(state, now)
+                case BecameInactive():
+                    self._become_inactive()
+                case ReadConfirmed(request, state):
+                    answer = self._read(request.message, state)
+                    if isinstance(answer, TidelogError) and output.active:
+                        self._record_refusal(request.message, answer, state, now, request.wall_ms, request.peer)
+                    effects += request.answer(answer)
+                case Answer(message=Registered() as registered):
+                    effects.append(replace(output, message=self._complete(registered)))
+                case _:
+                    effects.append(output)
+        return effects
+
+    def _become_active(self, state: MetadataState, now: float) -> None:
+        self.elections.become_active(state, now)
+        self.ranking.become_active(state, now)
+        self.balance.become_active(state, now)
+        self.turns.become_active(state, now)
         self.scribe.become_active(now)
-        self.upkeep.become_active(self.state, now)
+        self.upkeep.become_active(state, now)
 
-    def _on_inactive(self) -> None:
+    def _become_inactive(self) -> None:
         self.newer = None
         self.elections.clear()
         self.ranking.clear()
@@ -513,11 +581,12 @@ class Controller(Consensus):
         self.scribe.clear()
         self.upkeep.clear()
 
-    def _on_applied(self, before: MetadataState, applied: Applied, command: Command, now: float) -> list[Event]:
+    def _on_applied(self, event: CommandApplied, now: float) -> list[Event]:
+        before, applied, command = event.before, event.applied, event.command
         changed = [key for key, _ in applied.changes if before.partition(*key) != applied.state.partition(*key)]
         self.counts.on_applied(applied)
         if isinstance(applied.answer, TidelogError) and (command.asker or hasattr(command, "node")):
-            self.on_refused(command, applied.answer, now, wall_ms=command.time_ms)
+            self._record_refusal(command, applied.answer, applied.state, now, command.time_ms, "")
         self.counts.fences += isinstance(command, FenceServer) and bool(applied.servers)
         self.elections.on_applied(applied.state, command, changed, now)
         self.ranking.on_applied(before, command, changed, now)
@@ -526,30 +595,33 @@ class Controller(Consensus):
         self.upkeep.on_applied(before, applied.state, now)
         return events_of(before, applied)
 
-    def _on_news(self, before: MetadataState, applied: Applied | None) -> list[ControllerEffect]:
-        if applied is None:
-            return [self._image_for(source) for source in self._watchers]
+    def _updates(self, before: MetadataState, applied: Applied) -> list[ControllerEffect]:
+        """What the watchers get of a command that was applied. Ticket keys go to gateways only."""
         if not applied.visible or not self._watchers:
             return []
         index = applied.state.index
-        update = MetadataUpdate(index, term=self.raft.log.term_at(index) or 0)
-        told = replace(update, payload=delta_of(before, applied))
-        secret = told
+        update = MetadataUpdate(index, term=self.metadata_log.term_at(index) or 0)
+        public = replace(update, payload=delta_of(before, applied))
+        secret = public
         if applied.ticket_keys is not None:
             secret = replace(update, payload=delta_of(before, applied, secrets=True))
-        return [Post(source, secret if self.features.is_gateway(source) else told) for source in self._watchers]
+        return [Post(source, secret if self.features.is_gateway(source) else public) for source in self._watchers]
 
-    def _image_for(self, source: int) -> Post:
-        image = self.state.image(secrets=self.features.is_gateway(source))
-        term = self.raft.log.term_at(image.index) or 0
+    def _image_for(self, source: int, state: MetadataState) -> Post:
+        image = state.image(secrets=self.features.is_gateway(source))
+        term = self.metadata_log.term_at(image.index) or 0
         return Post(source, MetadataUpdate(image.index, whole=True, term=term, payload=encode_image(image)))
 
-    def _with_settings(self, answer: Message | TidelogError) -> Message | TidelogError:
-        """The metadata does not know this controller's settings; the answer to a registration tells one."""
-        if isinstance(answer, Registered):
-            timeout_ms = round(self.settings.session_timeout_s * 1000)
-            return replace(answer, session_timeout_ms=timeout_ms, term=self.raft.log.term_at(answer.index) or 0)
-        return answer
+    def _complete(self, answer: Registered) -> Registered:
+        """The answer to a registration, with what the metadata does not have: the session timeout, and the term."""
+        timeout_ms = round(self.settings.session_timeout_s * 1000)
+        term = self.metadata_log.term_at(answer.index) or 0
+        return replace(answer, session_timeout_ms=timeout_ms, term=term)
+
+
+def _newest(key: TopicPartition, state: MetadataState) -> int:
+    """The time of the newest entry in a partition's history; 0 if there is none."""
+    return max((entry.time_ms for entry in state.history[key.topic_id][key.partition]), default=0)
 
 
 def _fields(message: Message) -> dict[str, Any]:

@@ -174,7 +174,8 @@ async def _run(
             entrance.open(shell, metrics_page(shell), partial(reasons_not_ready, shell.core), shell.on_refused)
             await nursery.start(shell.peers.run)
             await nursery.start(shell.servers.run)
-            shell.peers.set_addresses({n: there for n, there in shell.core.urls.items() if n != config.node})
+            urls = shell.core.metadata_log.urls
+            shell.peers.set_addresses({node: url for node, url in urls.items() if node != config.node})
             nursery.start_soon(shell.run)
             nursery.start_soon(shell.run_snapshots)
             fields = {"entries": len(stored.entries), "store": stored.store}

@@ -172,7 +172,7 @@ class ControllerShell:
     def _on_controller_message(self, link: Link | None, node: NodeId, message: Message) -> None:
         """Put a message of Raft into the inbox. If the inbox is full it is dropped: Raft sends it again."""
         if len(self._inbox) < INBOX:
-            self._put(link, lambda now, wall_ms: self.core.on_message(node, message, now, wall_ms=wall_ms))
+            self._put(link, lambda now, wall_ms: self.core.on_message(node, message, now))
 
     def _send(self, node: NodeId, message: Message) -> None:
         """Send a message of Raft. A leader that this controller has no address of, since it joined the group later
@@ -293,7 +293,7 @@ class ControllerShell:
     async def stop(self) -> None:
         """Hand over what this controller leads, and wait until it leads nothing. The caller limits the time."""
         self._put(None, lambda now, wall_ms: self.core.on_stop(now))
-        while not (self.core.stopping and self.core.may_stop):
+        while not (self.core.metadata_log.stopping and self.core.metadata_log.may_stop):
             self._turned = trio.Event()
             await self._turned.wait()
 

@@ -57,7 +57,7 @@ class ControllerInvariants(Checks):
 
     def _check_controller(self, process: SimProcess) -> None:
         core = process.core
-        raft, name = core.raft, process.name
+        raft, name = core.metadata_log.raft, process.name
         seen = (raft.term, raft.commit_index, core.state.index)
         before = self._raft_seen.get(name, (0, 0, 0))
         if raft.role == "leader":

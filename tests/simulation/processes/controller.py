@@ -125,7 +125,7 @@ class ControllerProcess(SimProcess):
             or message.term < newest_term
         ):
             return False
-        log = self.core.raft.log
+        log = self.core.metadata_log.raft.log
         if any(row.store == stored.store and not log.has(row.index, row.term) for row in message.acked):
             return True
         if newest.last_index == log.last_index and newest.stored.entries[-1:] == stored.entries[-1:]:
@@ -163,7 +163,7 @@ class ControllerProcess(SimProcess):
         self._greet(-1 - self.cluster.controllers.index(sender), "controller", sender)
         self.submit(
             describe(message, sender) if self.loop.tracing else "",
-            lambda: self.core.on_message(sender, message, self.loop.now, wall_ms=self.wall_ms()),
+            lambda: self.core.on_message(sender, message, self.loop.now),
         )
 
     def on_gone(self, name: str) -> None:

@@ -97,7 +97,7 @@ class Cluster(ControllerNet):
 
     def document(self) -> bytes:
         """The replicated state, but for its place in the log: a refused command stands there, too."""
-        replicated = self.core.replicated
+        replicated = self.core.metadata_log.replicated
         return encode_state(replace(replicated, metadata=replace(replicated.metadata, index=0)))
 
 
@@ -195,13 +195,13 @@ def test_it_is_refused_clearly_and_changes_nothing(name: str) -> None:
     cluster = Cluster(3).begin()
     message = make(cluster)
     before = cluster.document()
-    group = cluster.core.raft.members
+    group = cluster.core.metadata_log.raft.members
     id = cluster.ask(cluster.to, message)
     cluster.run(0.5)
     refusal = cluster.answers[cluster.to, id]
     assert isinstance(refusal, TidelogError) and refusal.code == code
     assert len(refusal.message) > 10, "it says what is wrong"
-    assert cluster.document() == before and cluster.core.raft.members == group
+    assert cluster.document() == before and cluster.core.metadata_log.raft.members == group
 
 
 def test_a_second_replica_server_of_one_id_is_refused_until_the_first_one_is_gone() -> None:

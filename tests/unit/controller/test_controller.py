@@ -28,7 +28,7 @@ from tidelog.wire.messages import (
     TopicCreated,
     Watch,
 )
-from tidelog_controller.controller import ControllerSettings
+from tidelog_controller.config import ControllerSettings
 from tidelog_controller.metadata import cluster_events as events
 
 SERVERS = ("r1", "r2", "r3")
@@ -206,12 +206,12 @@ def test_decision_in_flight_is_not_made_again(cluster: Cluster) -> None:
     leader = cluster.partition().leader or ""
     first, second = (n for n in SERVERS if n != leader)
     cluster.report(link, first, leader)
-    before = cluster.nodes[active].raft.log.last_index
+    before = cluster.nodes[active].metadata_log.raft.log.last_index
     cluster.cut = {active}  # nothing is committed from here on
     for _ in range(3):
         cluster.report(link, second, leader)
         cluster.beat(link, *SERVERS)
-    assert cluster.nodes[active].raft.log.last_index == before + 1
+    assert cluster.nodes[active].metadata_log.raft.log.last_index == before + 1
 
 
 # --- leader reports and ISR ------------------------------------------------------------------------------

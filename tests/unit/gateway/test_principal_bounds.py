@@ -38,9 +38,10 @@ from tidelog.wire.messages import (
     TransactionBegun,
     Unsubscribe,
 )
+from tidelog_controller.config import OwnerSettings
 from tidelog_controller.metadata.command_bytes import encode_command
 from tidelog_controller.metadata.commands import AddPartitions, AddTopic, RegisterServer, RemoveTopic
-from tidelog_controller.metadata.rules.owners import OwnerSettings, bounded_partitions, bounded_topic
+from tidelog_controller.metadata.rules.owners import bounded_partitions, bounded_topic
 from tidelog_controller.metadata.rules.reassignment import plan_move
 from tidelog_controller.metadata.rules.topics import plan_topic
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state

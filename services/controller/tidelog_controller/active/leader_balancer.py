@@ -20,11 +20,10 @@ makes it void, and it is decided again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 
-from tidelog.runtime.config import setting
 from tidelog.types import NodeId, PartitionState, TopicPartition
 
+from tidelog_controller.config import BalanceSettings
 from tidelog_controller.metadata.commands import Command, RemoveTopic, SetDraining, SetSuccessor
 from tidelog_controller.metadata.rules.leader_election import ALL_ALIKE, Ranks
 from tidelog_controller.metadata.state import MetadataState
@@ -33,37 +32,6 @@ PAUSE_S = 0.05
 """Between two looks at what is needed."""
 REST_TIMEOUTS = 2
 """A partition whose transfer was withdrawn is left alone for so many times the time-out."""
-
-
-@dataclass(frozen=True, slots=True)
-class BalanceSettings:
-    """Times and bounds of transfers; the same on all controllers."""
-
-    transfer_timeout_s: float = setting(
-        5.0, "how long a leader that is to hand over takes no batches, at most; then it goes on leading", 0.05, 600.0
-    )
-    transfers_at_once: int = setting(8, "transfers of leadership under way at a time", 1, 10_000)
-    moves_per_server: int = setting(
-        4, "reassignments of a rebalance that concern one server at a time; the others wait for their turn", 1, 10_000
-    )
-    leader_imbalance_percentage: int = setting(
-        10, "part of the partitions that prefer a server which may be led by others before they come back", 0, 100
-    )
-    leader_imbalance_check_interval_s: float = setting(
-        60.0, "time between two looks at that; 0: leaders never come back by themselves", 0.0, 86_400.0
-    )
-    leader_min_term_s: float = setting(
-        60.0, "a partition whose leader changed within this time is not moved for the sake of balance", 0.0, 86_400.0
-    )
-    lag_threshold_s: float = setting(
-        2.0,
-        "a replica that was not caught up for so long makes it and its leader suspect of being slow; 0: never",
-        0.0,
-        600.0,
-    )
-    lag_patience_s: float = setting(
-        15.0, "a server is slow when it was suspected for so long, by what concerns most of its peers", 0.0, 86_400.0
-    )
 
 
 class LeaderBalancer:

@@ -16,7 +16,7 @@ from tidelog.errors import TidelogError
 from tidelog.types import TIMELINE, NodeId
 from tidelog.wire.messages import ControllerMember, CreateTopic
 
-from tidelog_controller.active.timeline_writer import TimelineSettings
+from tidelog_controller.config import TimelineSettings
 from tidelog_controller.metadata.commands import ChangeTopic, Command, ForgetEvents, NoteControllers, SetReplicas
 from tidelog_controller.metadata.rules.placement import Placement, Random, candidates, racks_of
 from tidelog_controller.metadata.rules.topics import plan_topic

@@ -31,7 +31,6 @@ from typing import NamedTuple
 
 from tidelog.batch.format import NewRecord, decode_batch, encode_batch, split
 from tidelog.errors import CorruptBatch, TidelogError
-from tidelog.runtime.config import setting
 from tidelog.sansio.effects import Call, Event
 from tidelog.timeline.records import Document, decode
 from tidelog.types import TIMELINE, Acks, NodeId
@@ -54,6 +53,7 @@ from tidelog_controller.active.timeline_records import (
     new_record,
     refused_record,
 )
+from tidelog_controller.config import TimelineSettings
 from tidelog_controller.metadata.state import MetadataState
 
 ANSWER_S = 5.0
@@ -61,23 +61,6 @@ ANSWER_S = 5.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 2.0
 BATCH_EVENTS = 200
 BATCH_BYTES = 256 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineSettings:
-    """What the timeline is like; the same on all controllers."""
-
-    replication_factor: int = setting(
-        3, "replicas of the topic __timeline, as far as there are servers; 0: no timeline is written", 0, 100
-    )
-    retention_ms: int = setting(
-        31_536_000_000, "retention_ms of __timeline when it is created; -1: it is kept for ever", -1, 1 << 50
-    )
-    settle_s: float = setting(
-        5.0, "how long __timeline waits for so many servers before it is created on fewer", 0.0, 600.0
-    )
-    keyframe_events: int = setting(2000, "a keyframe is written after so many events", 1, 1 << 30)
-    keyframe_interval_s: float = setting(21_600.0, "and after this time", 1.0, 31_536_000.0)
 
 
 @dataclass(frozen=True, slots=True)

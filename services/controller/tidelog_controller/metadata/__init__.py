@@ -1,6 +1,7 @@
 """The replicated state of the cluster, and the commands that change it. Pure: the same on every controller.
 
-Start at ``metadata/application.py``: it applies a command to the state by the rules of the room ``metadata/rules``.
+Start at ``metadata/application.py``: it applies a command to the state by the rules of the room ``metadata/rules``,
+which register themselves in ``registry.py``.
 ``state.py`` is the state, ``changeset.py`` collects the changes of one command, ``commands.py`` has the commands and
 ``command_bytes.py`` their bytes. ``state_machine.py`` is what Raft sees: apply, snapshot, restore.
 ``client_sessions.py`` recognises a request that was decided already (Raft dissertation 6.3).

@@ -37,7 +37,7 @@ class ChangeSet:
         self.owners = state.owners
         """The same."""
         self._forgotten: list[NodeId] = []
-        self._index = index
+        self.index = index
         self._time_ms = time_ms
         self._servers: dict[NodeId, ServerState] = {}
         self._earlier_lives: dict[NodeId, tuple[str, ...]] = {}
@@ -162,7 +162,7 @@ class ChangeSet:
         number = self.timeline.last + len(self._events) + 1
         time_ms = self.timeline.clock(self._time_ms)
         event = TimelineEvent(
-            number, time_ms, self._index, kind, cause, evidence, name, topic_id, partition, node, before, after
+            number, time_ms, self.index, kind, cause, evidence, name, topic_id, partition, node, before, after
         )
         self._events.append(event)
 
@@ -207,7 +207,7 @@ class ChangeSet:
             earlier_lives = {n: names for n, names in lives.items() if n not in self._forgotten}
         state = MetadataState(
             old.cluster,
-            self._index,
+            self.index,
             servers_now,
             topics,
             names,

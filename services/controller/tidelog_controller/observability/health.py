@@ -9,18 +9,18 @@ from tidelog_controller.controller import Controller
 
 def reasons_not_ready(core: Controller) -> Sequence[str]:
     """List why this controller is not ready (``tidelog.runtime.health``)."""
-    node = core.node_id
+    node, raft = core.node_id, core.metadata_log.raft
     reasons = []
-    if core.stopping:
+    if core.metadata_log.stopping:
         reasons.append(f"{node} is ending")
-    if core.founding.lost:
+    if core.metadata_log.bootstrap.lost:
         reasons.append(f"{node} lost its store: tidelog controllers add {node} takes it in again")
-    elif core.raft.rolled_back:
+    elif raft.rolled_back:
         reasons.append(f"{node} runs on an old copy of its disk: no vote until the active controller has refilled it")
-    elif not core.raft.is_voter:
+    elif not raft.is_voter:
         reasons.append(f"{node} has no vote yet")
-    if not core.active and core.raft.leader_id in (None, node):
+    if not core.active and raft.leader_id in (None, node):
         reasons.append("no active controller is known")
-    if core.raft.disks_needed:
-        reasons.append(f"nobody can be elected without the disks of {', '.join(core.raft.disks_needed)}")
+    if raft.disks_needed:
+        reasons.append(f"nobody can be elected without the disks of {', '.join(raft.disks_needed)}")
     return reasons

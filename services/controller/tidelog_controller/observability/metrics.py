@@ -124,7 +124,7 @@ def _collect(shell: ControllerShell) -> Iterator[Sample]:
         yield SLOW, (), len(core.lags.slow(shell.now()))
     yield ACTIVE, (), core.active
     yield from _raft(shell)
-    yield WAITING, (), core.waiting
+    yield WAITING, (), core.metadata_log.waiting
     yield INPUTS, (), shell.inputs_waiting
     roles = {"controller": 0, "replica": 0, "gateway": 0, "client": 0}
     for link in shell.links:
@@ -135,7 +135,7 @@ def _collect(shell: ControllerShell) -> Iterator[Sample]:
 
 
 def _raft(shell: ControllerShell) -> Iterator[Sample]:
-    raft = shell.core.raft
+    raft = shell.core.metadata_log.raft
     for role in get_args(Role):
         yield ROLE, (role,), raft.role == role
     yield ROLLED_BACK, (), raft.rolled_back

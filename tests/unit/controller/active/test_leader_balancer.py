@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import replace
 
 from tidelog.types import PartitionState, ServerState, TopicPartition, TopicState
-from tidelog_controller.active.leader_balancer import BalanceSettings, LeaderBalancer
+from tidelog_controller.active.leader_balancer import LeaderBalancer
+from tidelog_controller.config import BalanceSettings
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.commands import Command, SetDraining, SetSuccessor
 from tidelog_controller.metadata.rules.placement import Placement

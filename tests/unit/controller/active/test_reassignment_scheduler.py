@@ -12,7 +12,7 @@ from tidelog.wire.messages import CancelReassignment, Reassign, Rebalance
 from tidelog_controller.active.reassignment_scheduler import ReassignmentScheduler
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.commands import ChangeQueue, Command, QueuedMove, RemoveTopic, SetDraining, Suspend
-from tidelog_controller.metadata.rules.reassignment import Move, plan_move
+from tidelog_controller.metadata.rules.reassignment import MoveRequest, plan_move
 from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
@@ -42,7 +42,7 @@ class Active:
         self.turns.on_applied(self.state, command, [key for key, _ in applied.changes], self.now)
         return applied.answer
 
-    def wish(self, message: Move) -> object:
+    def wish(self, message: MoveRequest) -> object:
         command = plan_move(self.state, message, random.Random(1), 0)
         return command if isinstance(command, TidelogError) else self.write(command)  # type: ignore[arg-type]
 

@@ -11,8 +11,9 @@ import pytest
 from support.replica_network import cluster
 from tidelog.types import PartitionState, ServerState, TopicState
 from tidelog.wire.messages import FollowerLag, Heartbeat
-from tidelog_controller.active.leader_balancer import BalanceSettings, LeaderBalancer
+from tidelog_controller.active.leader_balancer import LeaderBalancer
 from tidelog_controller.active.slow_servers import SlowServers
+from tidelog_controller.config import BalanceSettings
 from tidelog_controller.metadata.rules.placement import Placement
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_replica.partition.lag import follower_lags

@@ -15,7 +15,7 @@ from tidelog.timeline.replay import Past, past_after
 from tidelog.types import TIMELINE, TopicConfig
 from tidelog_controller.active.timeline_records import event_record, keyframe_records
 from tidelog_controller.active.timeline_topic import Group, TimelineTopic
-from tidelog_controller.active.timeline_writer import TimelineSettings
+from tidelog_controller.config import TimelineSettings
 from tidelog_controller.metadata import timeline_state as timeline_module
 from tidelog_controller.metadata.commands import (
     AddTopic,

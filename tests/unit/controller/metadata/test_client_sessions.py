@@ -129,7 +129,7 @@ def test_below_the_feature_level_log_and_snapshot_are_what_earlier_releases_read
     net.answer(link, AlterAcls(client=ALICE, sequence=1))
     disk = net.disks[net.where[link]]
     assert {len(cbor2.loads(e.data)) for e in disk.entries if e.data and e.data[0] & 0xE0 == 0x80} <= {3}
-    document = cbor2.loads(encode_state(net.nodes[net.where[link]].replicated))
+    document = cbor2.loads(encode_state(net.nodes[net.where[link]].metadata_log.replicated))
     assert document["once"]["clients"][ALICE]["answers"][1].keys() == {"kind", "data"}
 
 
@@ -159,7 +159,7 @@ def test_names_that_are_too_long_are_refused_whoever_passes_them_on() -> None:
     request = RevokeTokens("", "bob", client="x" * (LONGEST_NAME + 1), sequence=1)
     assert code(net, link, request) == "MALFORMED"
     assert code(net, link, AlterAcls(client="ä" * LONGEST_NAME, sequence=1)) == "MALFORMED"
-    assert not any(len(name) > LONGEST_NAME for name in net.nodes[net.elect()].replicated.once.clients)
+    assert not any(len(name) > LONGEST_NAME for name in net.nodes[net.elect()].metadata_log.replicated.once.clients)
 
 
 def test_a_remembered_refusal_is_short() -> None:

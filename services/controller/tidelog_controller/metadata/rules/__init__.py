@@ -2,6 +2,6 @@
 
 Start at ``metadata/rules/leader_election.py``, the one function that chooses leaders. A rule reads the state and
 changes it only by way of a change set. It never asks a clock or a random number: the command carries both.
-``metadata/application.py`` calls the rules that apply; the active controller calls those that plan (``topics.py``,
-``reassignment.py``, ``placement.py``, ``rebalance_planner.py``).
+``metadata/application.py`` calls the function that a module registered for a command (``metadata/registry.py``). The
+active controller calls the functions that plan (``plan_…``).
 """

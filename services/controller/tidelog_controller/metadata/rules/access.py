@@ -26,6 +26,7 @@ from tidelog.wire.messages import (
 
 from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import AddTopic, ChangeAccess
+from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.placement import Random, candidates
 from tidelog_controller.metadata.rules.topics import plan_topic
 from tidelog_controller.metadata.state import MetadataState
@@ -141,6 +142,7 @@ def _plan_audit(state: MetadataState, dice: Random, wall_ms: int) -> AddTopic | 
     return plan_topic(state, CreateTopic(AUDIT, 1, min(live, AUDIT_REPLICAS), config), dice, wall_ms)
 
 
+@applies(ChangeAccess)
 def change_access(draft: ChangeSet, command: ChangeAccess) -> Done:
     """Each thing stays in the place that it has."""
     before = draft.access

@@ -17,6 +17,7 @@ from tidelog.wire.messages import Done, ReportDoubt
 
 from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import NoteDoubt
+from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.leader_election import elect, without
 from tidelog_controller.metadata.state import MetadataState
 
@@ -33,6 +34,7 @@ def plan_doubt(state: MetadataState, message: ReportDoubt, wall_ms: int) -> Note
     return NoteDoubt(wall_ms, **{field.name: getattr(message, field.name) for field in fields(message)})
 
 
+@applies(NoteDoubt)
 def note_doubt(draft: ChangeSet, command: NoteDoubt) -> Done | TidelogError:
     """A copy is doubtful, is so no more, or gives up its tail. Every step begins a newer epoch."""
     key, node = TopicPartition(command.topic_id, command.partition), command.node

@@ -21,6 +21,7 @@ from tidelog.wire.messages import ForgetServer as ForgetServerWish
 
 from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import Command, ForgetServer, SetLevel
+from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.access import separate_security
 from tidelog_controller.metadata.state import MetadataState
 
@@ -115,6 +116,7 @@ class Features:
         return Done() if wish.dry_run else SetLevel(wall_ms, wish.level)
 
 
+@applies(SetLevel)
 def set_level(draft: ChangeSet, command: SetLevel) -> Done:
     """The level rises; one that is reached is left alone."""
     if command.to > draft.level:
@@ -154,6 +156,7 @@ def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
     return None
 
 
+@applies(ForgetServer)
 def forget_server(draft: ChangeSet, command: ForgetServer) -> Done | TidelogError:
     """As ``plan_forgetting``, when it is applied."""
     if not draft.state.in_life(command.node, command.broker_epoch):

@@ -1,18 +1,32 @@
-"""What is told to the replicated state and changes no partition: records that a server had to cut, and for the
-timeline's sake who the controllers are, and which events are in the topic. The rules of the commands."""
+"""Reports that change no partition: records that a server had to cut, and for the timeline the group of controllers
+and the events that are in its topic."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from tidelog.errors import TidelogError, refuse
+from tidelog.feature_levels import POSSIBLE_LOSSES
 from tidelog.types import TopicPartition
-from tidelog.wire.messages import ControllerMember, Done
+from tidelog.wire.messages import ControllerMember, Done, ReportLoss
 
 from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import ForgetEvents, NoteControllers, RecordLoss
+from tidelog_controller.metadata.registry import applies
+from tidelog_controller.metadata.state import MetadataState
 
 
+def plan_loss(state: MetadataState, report: ReportLoss, wall_ms: int) -> RecordLoss | TidelogError:
+    """The command that records a server's report."""
+    if report.end <= report.start:
+        return refuse("MALFORMED", f"no records from {report.start} to {report.end}")
+    values = {field.name: getattr(report, field.name) for field in fields(report)}
+    if state.level < POSSIBLE_LOSSES:
+        values["possible"] = False
+    return RecordLoss(wall_ms, **values)
+
+
+@applies(NoteControllers)
 def note_controllers(draft: ChangeSet, command: NoteControllers) -> Done:
     """One event for each controller that came, went, or got its vote, and one where another is active or its term is
     new. What is known already makes none."""
@@ -35,12 +49,14 @@ def note_controllers(draft: ChangeSet, command: NoteControllers) -> Done:
     return Done()
 
 
+@applies(ForgetEvents)
 def forget_events(draft: ChangeSet, command: ForgetEvents) -> Done:
-    """They need not wait any more."""
+    """Drop the events up to this number: they are in the topic."""
     draft.timeline = draft.timeline.without(command.number)
     return Done()
 
 
+@applies(RecordLoss)
 def record_loss(draft: ChangeSet, command: RecordLoss) -> Done | TidelogError:
     """Record in the history, once, that a server has cut records that were committed, or may have been."""
     key = TopicPartition(command.topic_id, command.partition)

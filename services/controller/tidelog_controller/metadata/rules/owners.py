@@ -7,26 +7,18 @@ it is applied, topics that were planned at the same time are counted."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import OWNERS
-from tidelog.runtime.config import setting
 from tidelog.types import TopicOwner
 
+from tidelog_controller.config import OwnerSettings
 from tidelog_controller.metadata.commands import AddPartitions, AddTopic
 from tidelog_controller.metadata.state import MetadataState
 
 TOPICS, PARTITIONS = "settings.owners.principal_max_topics", "settings.owners.principal_max_partitions"
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerSettings:
-    """How much each principal may have."""
-
-    principal_max_topics: int = setting(2000, "topics that one principal has created", 1, 1 << 20)
-    principal_max_partitions: int = setting(20_000, "partitions of all topics that one principal has created", 1)
 
 
 def bounded_topic(

@@ -67,6 +67,7 @@ from tidelog_controller.metadata.commands import (
     SetReplicas,
     SetSuccessor,
 )
+from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.leader_election import elect, first_state, lead_next
 from tidelog_controller.metadata.rules.owners import why_no_partitions
 from tidelog_controller.metadata.rules.placement import Random, candidates, placement_for
@@ -223,29 +224,10 @@ def _unknown_server(state: MetadataState, server: str) -> TidelogError:
 IsLive = Callable[[NodeId], bool]
 
 
-Move = SetSuccessor | SetReplicas | AddPartitions | SetDraining | SetLearners | ChangeQueue
-
-
-def move(draft: ChangeSet, command: Move) -> Done | TidelogError:
-    """Apply a command of this module."""
-    match command:
-        case SetSuccessor():
-            return set_successor(draft, command)
-        case SetReplicas():
-            return set_replicas(draft, command)
-        case AddPartitions():
-            return add_partitions(draft, command)
-        case SetDraining():
-            return set_draining(draft, command)
-        case SetLearners():
-            return set_learners(draft, command)
-        case ChangeQueue():
-            return change_queue(draft, command)
-
-
 # --- leadership ------------------------------------------------------------------------------------------
 
 
+@applies(SetSuccessor)
 def set_successor(draft: ChangeSet, command: SetSuccessor) -> Done | TidelogError:
     """Begin a transfer, or withdraw it; only in the epoch for which that was decided."""
     found = _in_epoch(draft, command.topic_id, command.partition, command.epoch)
@@ -293,6 +275,7 @@ def pass_on(draft: ChangeSet, command: LeaveParts) -> Done | TidelogError:
     return Done()
 
 
+@applies(SetDraining)
 def set_draining(draft: ChangeSet, command: SetDraining) -> Done | TidelogError:
     """A server is to lead nothing, or may again. Its partitions move by transfers, one by one."""
     server = draft.state.servers.get(command.node)
@@ -307,6 +290,7 @@ def set_draining(draft: ChangeSet, command: SetDraining) -> Done | TidelogError:
 # --- replicas --------------------------------------------------------------------------------------------
 
 
+@applies(SetReplicas)
 def set_replicas(draft: ChangeSet, command: SetReplicas) -> Done | TidelogError:
     """Begin a reassignment, lead it elsewhere, or back. A mere change of order is done at once. What waited for its
     turn does not any more."""
@@ -332,6 +316,7 @@ def set_replicas(draft: ChangeSet, command: SetReplicas) -> Done | TidelogError:
     return Done()
 
 
+@applies(ChangeQueue)
 def change_queue(draft: ChangeSet, command: ChangeQueue) -> Done:
     """Moves of partitions that are gone, or on the move by now, are passed over."""
     kept = {} if command.clear else {k: move for k, move in draft.queue.items() if k not in command.drop}
@@ -395,6 +380,7 @@ def with_proposed(
     return new
 
 
+@applies(SetLearners)
 def set_learners(draft: ChangeSet, command: SetLearners) -> Done | TidelogError:
     """Whoever is to join for the sake of a reassignment stays a learner in any case."""
     key = TopicPartition(command.topic_id, command.partition)
@@ -410,6 +396,7 @@ def set_learners(draft: ChangeSet, command: SetLearners) -> Done | TidelogError:
     return Done()
 
 
+@applies(AddPartitions)
 def add_partitions(draft: ChangeSet, command: AddPartitions) -> Done | TidelogError:
     """New partitions at the end; unless the topic has grown meanwhile."""
     topic = draft.state.topics.get(command.topic_id)

@@ -1,22 +1,35 @@
-"""From a replica server that registers to the command that begins its life, or to the refusal.
+"""Replica servers: registration, fencing and unfencing.
 
-A data directory that does not know the server's present life is another server's, or was wiped. As long as somebody
-is heard of in that life it is another's: two processes have one id, and the one that came first keeps it. A wiped
-server has to wait so for the end of the session that it had, which its death has made short.
+A data directory that does not know the server's present incarnation belongs to another server, or was wiped. As long
+as the present incarnation has a session, it is another server's: two processes have one id, and the first keeps it.
+So a wiped server waits until the session that it had ends, which its closed link has made short.
 
-A server whose registration was committed, but whose answer was lost, registers again in the same life. It has lost
-nothing since the first registration counted, whatever it may have lost before it."""
+A server whose registration was committed, but whose answer was lost, registers again in the same incarnation. It has
+lost nothing since the first registration, whatever it may have lost before.
+
+A server that registers may have lost data. It is *safe* for a partition when two things hold. Its data directory is
+*continuous*: it knows the name of the server's last incarnation (otherwise it was wiped, or restored from an old
+copy). And nothing that it had acknowledged is gone: it ended in order or the operating system has run on (*clean*),
+or the topic's flush policy is ``fsync``. A server that registers leaves every ISR that has another member. One that
+is safe may go to the ELR, or stay alone and lead on. One that is not safe leaves both, even if no member is left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId
-from tidelog.wire.messages import Register
+from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig
+from tidelog.wire.messages import Done, Register, Registered
 
-from tidelog_controller.metadata.commands import RegisterServer
+from tidelog_controller.metadata.changeset import ChangeSet
+from tidelog_controller.metadata.commands import FenceServer, RegisterServer, UnfenceServer
+from tidelog_controller.metadata.registry import applies
+from tidelog_controller.metadata.rules.leader_election import elect, passed_over, ranks_by_server, without
 from tidelog_controller.metadata.state import MetadataState
+
+EARLIER_LIVES = 32
+"""Names of earlier incarnations remembered per server."""
 
 
 def plan_registration(
@@ -52,3 +65,90 @@ def went_back(state: MetadataState, node: NodeId, index: int) -> TidelogError:
         f" them and let the one that knows most go on alone: 'tidelog controllers rescue --beyond {index}'"
     )
     return refuse("METADATA_WENT_BACK", text, index=index)
+
+
+@applies(RegisterServer)
+def register(draft: ChangeSet, command: RegisterServer) -> Registered | TidelogError:
+    """Begin an incarnation; its broker epoch is the index of the command. A name of an earlier incarnation than the
+    present one means that the message was delayed while the server restarted: if it counted, the data directory of
+    the present incarnation would look restored from an old copy."""
+    index, node, life = draft.index, command.node, command.lives[-1] if command.lives else ""
+    known = draft.state.servers.get(node)
+    if life and life in draft.state.earlier_lives.get(node, ()):
+        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another life since")
+    continuous = known is None or known.life in ("", *command.lives)
+    former = (*draft.state.earlier_lives.get(node, ()), known.life if known is not None else "", *command.lives)
+    earlier = tuple(dict.fromkeys(name for name in former if name not in ("", life)))[-EARLIER_LIVES:]
+    draining = known is not None and known.draining
+    server = ServerState(node, command.url, index, fenced=False, life=life, rack=command.rack, draining=draining)
+    evidence = {"node": node, "broker_epoch": str(index), "restart": "clean" if command.clean else "unclean"}
+    if not continuous:
+        evidence["data"] = "wiped, or restored from an old copy"
+    event = "server_joined" if known is None else "server_registered"
+    draft.put_server(server, event, "registered", evidence, earlier)
+    for key, partition, config in draft.copies_of(node):
+        renew = partition.leader == node
+        if continuous and (command.clean or config.flush == "fsync"):
+            isr, lost, wiped = remaining(partition, config, node), None, False
+        else:
+            isr, lost, wiped = partition.isr, node, not continuous
+        new = elect(
+            partition,
+            config,
+            isr,
+            draft.is_live,
+            drains=draft.drains,
+            renew=renew,
+            lost=lost,
+            wiped=wiped,
+            doubtful=without(partition.doubtful, node),
+        )
+        draft.change(key, new, "registered", evidence)
+    return Registered(index, index, 0, draft.state.cluster)
+
+
+@applies(FenceServer)
+def fence(draft: ChangeSet, command: FenceServer) -> Done | TidelogError:
+    """End the session of an incarnation: the server leaves every ISR that has another member."""
+    node = command.node
+    server = draft.state.servers.get(node)
+    if server is None or server.broker_epoch != command.broker_epoch:
+        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+    if server.fenced:
+        return Done()
+    evidence = {"node": node, "broker_epoch": str(command.broker_epoch), **command.evidence}
+    ranks = ranks_by_server(command.ranks)
+    draft.put_server(replace(server, fenced=True), "server_fenced", "session_expired", evidence)
+    for key, partition, config in draft.copies_of(node):
+        isr = remaining(partition, config, node)
+        new = elect(partition, config, isr, draft.is_live, drains=draft.drains, ranks=ranks)
+        draft.change(key, new, "session_expired", evidence | passed_over(partition, new, command.ranks))
+    return Done()
+
+
+@applies(UnfenceServer)
+def unfence(draft: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
+    """A fenced incarnation is live again, and may be elected."""
+    server = draft.state.servers.get(command.node)
+    if server is None or server.broker_epoch != command.broker_epoch:
+        return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
+    if not server.fenced:
+        return Done()
+    evidence = {"node": command.node, "broker_epoch": str(command.broker_epoch)}
+    draft.put_server(replace(server, fenced=False), "server_unfenced", "session_resumed", evidence)
+    for key, partition, config in draft.copies_of(command.node):
+        draft.change(
+            key,
+            elect(partition, config, partition.isr, draft.is_live, drains=draft.drains),
+            "session_resumed",
+            evidence,
+        )
+    return Done()
+
+
+def remaining(partition: PartitionState, config: TopicConfig, node: NodeId) -> tuple[NodeId, ...]:
+    """The ISR without a server whose incarnation ends or begins. The last member stays. With commit rule ``quorum``
+    all stay, because their promises hold for longer than an incarnation."""
+    if config.commit_rule == "quorum" or partition.sealing:
+        return partition.isr
+    return without(partition.isr, node) or partition.isr

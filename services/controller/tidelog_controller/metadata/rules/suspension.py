@@ -26,6 +26,7 @@ from tidelog.wire.messages import Done, PauseTopic, SetReadOnly
 
 from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import Suspend
+from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.leader_election import elect, lead_next
 from tidelog_controller.metadata.state import MetadataState
 
@@ -43,6 +44,7 @@ def plan_suspension(state: MetadataState, wish: SetReadOnly | PauseTopic, wall_m
     return Suspend(wall_ms, topic.topic_id, tuple(dict.fromkeys(wish.partitions)), what, wanted)
 
 
+@applies(Suspend)
 def suspend(draft: ChangeSet, command: Suspend) -> Done | TidelogError:
     """Apply it; to partitions that are so already nothing happens."""
     topic = draft.state.topics.get(command.topic_id)

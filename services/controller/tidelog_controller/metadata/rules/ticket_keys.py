@@ -18,6 +18,7 @@ from tidelog.wire.messages import Done, RotateTicketKeys
 
 from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import AddTicketKey, Command, SetLevel
+from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.placement import Random
 from tidelog_controller.metadata.state import MetadataState
 
@@ -49,14 +50,15 @@ def keys_after_rescue(keys: tuple[TicketKey, ...], index: int) -> tuple[TicketKe
     return (*keys, successor(keys[-1], index))[-KEYS:] if keys else ()
 
 
-def add_first_key(draft: ChangeSet, command: Command, index: int) -> None:
+def add_first_key(draft: ChangeSet, command: Command) -> None:
     """Take the key that a command brings, if the cluster is at the level and has none."""
     if command.ticket_key and draft.level >= TICKETS and not draft.ticket_keys:
-        draft.ticket_keys = (TicketKey(index, command.ticket_key),)
+        draft.ticket_keys = (TicketKey(draft.index, command.ticket_key),)
 
 
-def add_key(draft: ChangeSet, command: AddTicketKey, index: int) -> Done:
+@applies(AddTicketKey)
+def add_key(draft: ChangeSet, command: AddTicketKey) -> Done:
     """The new key signs from now on. The oldest goes, if there are too many."""
-    draft.ticket_keys = (*draft.ticket_keys, TicketKey(index, command.secret))[-KEYS:]
-    draft.tell("ticket_keys_rotated", "operator", {"key_id": str(index)}, None, None)
+    draft.ticket_keys = (*draft.ticket_keys, TicketKey(draft.index, command.secret))[-KEYS:]
+    draft.tell("ticket_keys_rotated", "operator", {"key_id": str(draft.index)}, None, None)
     return Done()

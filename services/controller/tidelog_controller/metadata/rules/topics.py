@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from tidelog.batch.sparse import MOST_BYTES
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import MAX_COMPACTION_LAG, VALIDATION
-from tidelog.runtime.config import setting
-from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
+from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig, TopicOwner, TopicPartition, TopicState
 from tidelog.wire.messages import (
     AlterLearners,
     AlterTopic,
     CreateTopic,
     DeleteTopic,
+    Done,
     GrowTopic,
     Message,
     PauseTopic,
@@ -32,17 +32,14 @@ from tidelog.wire.messages import (
     TopicCreated,
 )
 
-from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, SetLearners
+from tidelog_controller.config import GroupsTopicSettings
+from tidelog_controller.metadata.changeset import ChangeSet
+from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, RemoveTopic, SetLearners
+from tidelog_controller.metadata.registry import applies
+from tidelog_controller.metadata.rules.leader_election import elect, first_state
+from tidelog_controller.metadata.rules.owners import why_no_topic, without_owner
 from tidelog_controller.metadata.rules.placement import Random, candidates, placement_for
 from tidelog_controller.metadata.state import MetadataState
-
-
-@dataclass(frozen=True, slots=True)
-class GroupsTopicSettings:
-    """What such a topic is like when it is created; the same on all controllers."""
-
-    partitions: int = setting(16, "partitions: their leaders share out what there is to coordinate", 1, 1000)
-    replication_factor: int = setting(3, "replicas, as far as there are servers", 1, 100)
 
 
 def plan_coordinated(
@@ -242,3 +239,70 @@ def plan_learners(state: MetadataState, wish: AlterLearners, wall_ms: int) -> Se
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
     return SetLearners(wall_ms, topic_id, wish.partition, learners)
+
+
+def plan_deletion(state: MetadataState, request: DeleteTopic, wall_ms: int) -> RemoveTopic | TidelogError:
+    """The command that deletes a topic."""
+    topic_id = state.names.get(request.name)
+    if topic_id is None:
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
+    return RemoveTopic(wall_ms, topic_id)
+
+
+# --- what the commands change ----------------------------------------------------------------------------
+
+
+@applies(AddTopic)
+def add_topic(draft: ChangeSet, command: AddTopic) -> TopicCreated | TidelogError:
+    """Add a topic, each partition with its first leader, unless its name is taken or its owner has too many."""
+    if command.name in draft.state.names:
+        return refuse("TOPIC_EXISTS", f"a topic named {command.name} exists")
+    partitions = []
+    for replicas in command.replicas:
+        partition = first_state(replicas, command.config, draft.is_live, draft.drains)
+        if partition is None:
+            return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
+        partitions.append(partition)
+    over = why_no_topic(draft.state, command)
+    if over is not None:
+        return over
+    draft.add_topic(TopicState(command.topic_id, command.name, command.config, tuple(partitions)))
+    if command.owner:
+        draft.owners = (*draft.owners, TopicOwner(command.topic_id, command.owner))
+    return TopicCreated(command.topic_id)
+
+
+@applies(RemoveTopic)
+def remove_topic(draft: ChangeSet, command: RemoveTopic) -> Done | TidelogError:
+    """Remove a topic for ever."""
+    if command.topic_id not in draft.state.topics:
+        return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
+    draft.remove_topic(command.topic_id)
+    draft.owners = without_owner(draft.owners, command.topic_id)
+    return Done()
+
+
+@applies(ChangeTopic)
+def change_topic(draft: ChangeSet, command: ChangeTopic) -> Done | TidelogError:
+    """Change the settings of a topic. A smaller ``min_insync_replicas`` lets the high watermark advance without the
+    ELR, which is emptied by the same change. An unclean election that is allowed now happens now. A greater
+    ``min_insync_replicas`` begins a new epoch: a replica that leaves the ISR from now on is eligible, and no proposal
+    counts any more of a leader that may yet commit without it."""
+    topic = draft.state.topics.get(command.topic_id)
+    if topic is None:
+        return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
+    config = replace(topic.config, **command.values)  # type: ignore[arg-type]
+    if config == topic.config:
+        return Done()
+    before, after = topic.config.texts(), config.texts()
+    evidence = {name: f"{before[name]} -> {after[name]}" for name in after if after[name] != before[name]}
+    draft.put_config(topic, config, evidence)
+    for number, partition in enumerate(topic.partitions):
+        key = TopicPartition(topic.topic_id, number)
+        new = elect(partition, config, partition.isr, draft.is_live, drains=draft.drains)
+        if new is partition and config.min_insync_replicas > topic.config.min_insync_replicas:
+            new = replace(partition, epoch=partition.epoch + 1)
+        else:
+            draft.note(key, "settings_changed", "alter_topic", evidence)
+        draft.change(key, new, "alter_topic", evidence)
+    return Done()

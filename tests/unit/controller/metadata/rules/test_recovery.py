@@ -228,7 +228,7 @@ def test_a_server_that_has_seen_what_is_here_is_welcome() -> None:
     net = ControllerNet(1)
     net.run(3.0)
     link, state = net.link("c1"), net.nodes["c1"].state
-    term = net.nodes["c1"].raft.log.term_at(state.index) or 0
+    term = net.nodes["c1"].metadata_log.raft.log.term_at(state.index) or 0
     net.answer(link, Register("r1", "ws://r1", index=state.index, term=term))
 
 

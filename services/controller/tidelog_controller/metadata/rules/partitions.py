@@ -1,0 +1,180 @@
+"""Partitions: ISR proposals, leaders that are replaced, hand over or lost their data, and sealed elections.
+
+A proposed ISR whose members are not all live is refused, *and* the epoch moves on. The leader counts a proposed
+member until it sees a newer epoch. If the epoch stayed, a delayed copy of the refused proposal could still be applied
+after the leader had stopped counting that member.
+
+Sources: KIP-497 (compare-and-set of the ISR), KIP-841 and KIP-903 (fenced members, broker epochs of members), KIP-501
+(a leader hands over).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import AlterIsrAnswer, Done
+
+from tidelog_controller.metadata.changeset import ChangeSet
+from tidelog_controller.metadata.commands import ChangeIsr, ConfirmLeadership, ElectSealed, LeaveParts, ReplaceLeaders
+from tidelog_controller.metadata.registry import applies
+from tidelog_controller.metadata.rules.leader_election import (
+    can_be_sealed,
+    can_take_over,
+    elect,
+    elect_recovered,
+    elect_sealed,
+    is_recovering,
+    passed_over,
+    ranks_by_server,
+    without,
+)
+from tidelog_controller.metadata.rules.reassignment import pass_on, with_proposed
+from tidelog_controller.metadata.rules.servers import remaining
+from tidelog_controller.metadata.state import MetadataState
+
+
+def refuse_other_leader(state: MetadataState, request: ChangeIsr | ConfirmLeadership) -> TidelogError | None:
+    """Return the refusal of a request by a server that does not lead in that leader epoch; None if it leads."""
+    partition = state.partition(request.topic_id, request.partition)
+    if partition is None:
+        return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
+    if not state.in_life(request.node, request.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{request.node} is in a later life")
+    if partition.leader != request.node:
+        return refuse("NOT_LEADER", f"{partition.leader or 'nobody'} leads, not {request.node}")
+    if partition.leader_epoch != request.leader_epoch:
+        now = partition.leader_epoch
+        return refuse("FENCED_LEADER_EPOCH", f"the leader epoch is {now}", leader_epoch=now)
+    return None
+
+
+@applies(ConfirmLeadership)
+def confirm_leadership(draft: ChangeSet, command: ConfirmLeadership) -> Done | TidelogError:
+    """Change nothing; the answer says whether the server leads at this place in the log."""
+    return refuse_other_leader(draft.state, command) or Done()
+
+
+@applies(ChangeIsr)
+def change_isr(draft: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | TidelogError:
+    """Apply a leader's ISR proposal, if it is still at the epoch of the partition."""
+    state, key = draft.state, TopicPartition(command.topic_id, command.partition)
+    refusal, partition = refuse_other_leader(state, command), state.partition(*key)
+    if refusal is not None or partition is None:
+        assert refusal is not None
+        return refusal
+    if partition.epoch != command.epoch:
+        return refuse("STALE_EPOCH", f"the epoch is {partition.epoch}, not {command.epoch}", epoch=partition.epoch)
+    members = tuple(member.node for member in command.isr)
+    known = partition.replicas + tuple(node for node in partition.learners if node in partition.target)
+    if command.node not in members or any(node not in known for node in members):
+        return refuse("NOT_REPLICA", "an ISR holds the leader and replicas only", members=", ".join(members))
+    config, judged = state.topics[command.topic_id].config, command.isr
+    moved = with_proposed(partition, config, members)
+    if isinstance(moved, TidelogError):
+        return moved
+    if config.commit_rule == "quorum":  # those that are in it may be away; their promises hold all the same
+        if any(node not in members for node in partition.isr if node in moved.replicas):
+            return refuse("UNSUPPORTED", "with commit rule quorum nobody is taken out of the ISR")
+        judged = tuple(member for member in command.isr if member.node not in partition.isr)
+    unfit = [m.node for m in judged if not (state.is_live(m.node) and state.in_life(m.node, m.broker_epoch))]
+    if unfit:
+        same = replace(partition, epoch=partition.epoch + 1)
+        draft.change(key, same, command.cause, {**command.evidence, "unfit": ", ".join(unfit)})
+        return refuse(
+            "STALE_EPOCH",
+            f"fenced or restarted since: {', '.join(unfit)}; now epoch {same.epoch}",
+            epoch=same.epoch,
+        )
+    # no change is also a change, so that the proposer sees a newer epoch
+    new = replace(elect(moved, config, members, draft.is_live, drains=draft.drains), epoch=partition.epoch + 1)
+    assert new.leader == command.node
+    draft.change(key, new, command.cause, command.evidence)
+    return AlterIsrAnswer(new.epoch, new.isr)
+
+
+@applies(ReplaceLeaders)
+def replace_leaders(draft: ChangeSet, command: ReplaceLeaders) -> Done:
+    """Replace a leader that was reported dead. It leaves the ISR in the same change: no replica fetches in its epoch
+    any more, so it commits nothing, and the new leader's high watermark does not wait for it. A partition that moved
+    on is left alone. So is one in which no other replica could lead without loss: the reported leader may be
+    alive."""
+    ranks = ranks_by_server(command.ranks)
+    for part in command.parts:
+        key = TopicPartition(part.topic_id, part.partition)
+        partition = draft.state.partition(*key)
+        if partition is None or (partition.leader, partition.leader_epoch, partition.epoch) != (
+            command.leader,
+            part.leader_epoch,
+            part.epoch,
+        ):
+            continue
+        config, others = draft.state.topics[part.topic_id].config, without(partition.isr, command.leader)
+        sealable = config.commit_rule != "quorum" or can_be_sealed(partition, partition.isr, draft.is_live)
+        if sealable and any(map(draft.is_live, others)):
+            isr = remaining(partition, config, command.leader)
+            new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=True, ranks=ranks)
+            evidence = part.evidence | passed_over(partition, new, command.ranks)
+            draft.change(key, new, "leader_reported", evidence)
+    return Done()
+
+
+@applies(LeaveParts)
+def leave_parts(draft: ChangeSet, command: LeaveParts) -> Done | TidelogError:
+    """Take a server out of partitions, at its own request. A partition that moved on is passed over, as is one in
+    which no other replica can lead. If the server's data is lost, none is passed over: either each begins a newer
+    epoch, in which the server does not count or leads by an unclean election, so that no older ISR proposal counts
+    any more; or the command is refused and changes nothing."""
+    if command.ready:
+        return pass_on(draft, command)
+    node = command.node
+    if not draft.state.in_life(node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+    parts = []
+    for part in dict.fromkeys(command.parts):
+        key = TopicPartition(part.topic_id, part.partition)
+        partition = draft.state.partition(*key)
+        if partition is not None and (partition.leader_epoch, partition.epoch) == (part.leader_epoch, part.epoch):
+            if node in partition.replicas + partition.learners:
+                parts.append((key, partition))
+        elif command.lost:
+            return refuse("STALE_EPOCH", f"partition {key.partition} of {key.topic_id} is not in epoch {part.epoch}")
+    evidence = {"node": node, "reason": command.reason}
+    chosen = partial(elect, is_live=draft.is_live, drains=draft.drains, ranks=ranks_by_server(command.ranks))
+    for key, partition in parts:
+        config = draft.state.topics[key.topic_id].config
+        if command.lost:
+            new = chosen(partition, config, partition.isr, lost=node, wiped=True)
+            new = new if new != partition else replace(partition, epoch=partition.epoch + 1)
+            draft.change(key, new, "data_lost", evidence | passed_over(partition, new, command.ranks))
+        elif is_recovering(partition, config):
+            continue  # nobody leads, and its promise holds
+        elif node in partition.isr and can_take_over(partition, config, node, draft.is_live):
+            quorum = config.commit_rule == "quorum"
+            isr = partition.isr if quorum else without(partition.isr, node)
+            new = chosen(partition, config, isr, renew=partition.leader == node, leaving=node)
+            draft.change(key, new, "handed_over", evidence | passed_over(partition, new, command.ranks))
+    return Done()
+
+
+@applies(ElectSealed)
+def elect_sealed_parts(draft: ChangeSet, command: ElectSealed) -> Done:
+    """Elect the leaders of partitions whose old epochs are sealed by enough replicas, or that are rescued."""
+    for part in command.parts:
+        key = TopicPartition(part.topic_id, part.partition)
+        partition = draft.state.partition(*key)
+        if partition is None or not partition.sealing or partition.leader_epoch != part.leader_epoch:
+            continue
+        config = draft.state.topics[part.topic_id].config
+        recovering = is_recovering(partition, config)
+        lost = [n for n in partition.replicas if n not in partition.isr + partition.elr]
+        promised = [n for n in partition.isr if n not in partition.doubtful]
+        counts = [m.node not in lost if recovering else m.node in promised for m in part.sealed_by]
+        hold = all(counts) and all(draft.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
+        if hold and draft.is_live(part.leader):
+            elected = elect_recovered if recovering else elect_sealed
+            cause = "recovered" if recovering else "sealed"
+            draft.change(key, elected(partition, part.leader, part.above), cause, part.evidence)
+    return Done()

@@ -1,0 +1,45 @@
+"""Blocks of producer ids: no id is ever given twice."""
+
+from __future__ import annotations
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.feature_levels import RECOVERY
+from tidelog.types import PRODUCER_IDS_END, SHARE_IDS, SHARES
+from tidelog.wire.messages import AllocateProducerIds, ProducerIds
+
+from tidelog_controller.metadata.changeset import ChangeSet
+from tidelog_controller.metadata.commands import TakeProducerIds
+from tidelog_controller.metadata.registry import applies
+from tidelog_controller.metadata.rules.recovery import first_free_id, first_of_share
+from tidelog_controller.metadata.state import MetadataState
+
+MAX_PRODUCER_IDS = 1_000_000
+"""Most producer ids that one request may take."""
+
+
+def plan_producer_ids(
+    state: MetadataState, request: AllocateProducerIds, wall_ms: int
+) -> TakeProducerIds | TidelogError:
+    """The command that gives a block of producer ids, of the share that is asked for unless that is -1. Another block
+    that is given at the same time can push it out of its share: the gateway asks again then."""
+    count, share = request.count, request.share
+    if not 1 <= count <= MAX_PRODUCER_IDS:
+        return refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_PRODUCER_IDS}")
+    if share >= 0 and (share >= SHARES or count > SHARE_IDS):
+        return refuse("INVALID_CONFIG", f"a share is below {SHARES}, and gives {SHARE_IDS} ids at a time")
+    if state.level < RECOVERY:
+        return TakeProducerIds(wall_ms, count)
+    first = first_free_id(state.next_producer_id, wall_ms)
+    if share >= 0:
+        first = first_of_share(first, count, share)
+    if first + count > PRODUCER_IDS_END:
+        return refuse("INVALID_CONFIG", f"all producer ids below {PRODUCER_IDS_END} are used up")
+    return TakeProducerIds(wall_ms, count, first)
+
+
+@applies(TakeProducerIds)
+def take_producer_ids(draft: ChangeSet, command: TakeProducerIds) -> ProducerIds:
+    """Give a block away: its ids and all below are given no more."""
+    first = max(draft.next_producer_id, command.first)
+    draft.next_producer_id = first + command.count
+    return ProducerIds(first, command.count)
