@@ -207,6 +207,8 @@ def _key(value: Any) -> Any:
     kind = type(value)
     if kind in PLAIN or kind is RaftSettings:
         return value
+    if kind is bytearray:
+        return bytes(value)
     if kind in (list, tuple, deque):
         return tuple(map(_key, value))
     if kind is dict:
