@@ -51,7 +51,7 @@ class PartitionWriter:
         self._appender = log.appender(topic.topic_id, partition)
 
     def close(self) -> None:
-        """Stop writing."""
+        """Close the appender: nothing more can be written."""
         self._appender.close()
 
     async def end(self) -> int:
