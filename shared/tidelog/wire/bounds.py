@@ -1,9 +1,9 @@
-"""What bounds the work and the memory that each request costs whoever is sent it: the table of docs/security.md.
+"""Bounds of the work and the memory that each request costs its receiver: the table of ``docs/security.md``.
 
-First of all its size: a message is as long as ``session.MAX_MESSAGE_BYTES`` at most, its header as ``codec.Limits``
-says of who sends it. Both are checked before anything is made of it, so no array has more than ``most_parts`` parts.
-The table says what the request may cost beyond that. A test fails for an op that has no row, or two.
-"""
+The first bound is the size. A message has at most ``session.MAX_MESSAGE_BYTES``, and its header at most what
+``codec.Limits`` allows its sender. Both are checked before anything is made of the message, so no array has more than
+``most_parts`` parts. The table has what a request may cost beyond that. A test fails for an op that has no row, or
+two."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tidelog.wire.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Of some ops. ``work``: what the work follows from; ``memory``: what is held for it, and for how long."""
+    """Bound of some ops. ``work`` is what the work depends on. ``memory`` is what is held for a request, and for how
+    long."""
 
     ops: tuple[str, ...]
     work: str
@@ -161,18 +162,19 @@ BOUNDS = (
     ),
 )
 BOUND_OF: dict[str, Bound] = {op: bound for bound in BOUNDS for op in bound.ops}
-"""By op."""
+"""The bound of each op."""
 
 
 def most_parts(kind: type[Message], limits: Limits) -> int:
-    """How many parts the longest array of a message can have, from who is limited so; 0: it has no array."""
+    """Return how many parts the longest array of a message can have, from a sender with these limits. 0: the message
+    has no array."""
     least = [_items_of(typing.get_args(hint)[0]) for hint in hints(kind).values() if typing.get_origin(hint) is tuple]
     sizes = [(limits.header_items // items, limits.header_bytes // max(1, items)) for items in least]
     return max((min(pair) for pair in sizes), default=0)
 
 
 def _items_of(part: type) -> int:
-    """The fewest CBOR items, none of which is shorter than a byte, that a part has."""
+    """Return the least number of CBOR items that a part has. No item is shorter than a byte."""
     if not is_dataclass(part):
         return 1
     required = [hint for field, hint in typed_fields(part) if default_of(field) is MISSING]
@@ -180,5 +182,5 @@ def _items_of(part: type) -> int:
 
 
 def kinds() -> dict[str, type[Message]]:
-    """Every op and its class, in the order of the table."""
+    """Return the class of every op, in the order of the table."""
     return {op: OPS[op] for bound in BOUNDS for op in bound.ops}

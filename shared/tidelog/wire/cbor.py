@@ -1,10 +1,9 @@
-"""Strict CBOR: cbor2 with every liberty refused that the protocol does not need.
+"""Strict CBOR: cbor2 without the liberties that the protocol does not need.
 
-cbor2's defaults are for trusted data: tags run decoders (dates, regular expressions, numbers with a billion digits),
-maps take keys whose hashes collide, nesting is deep. Here every tag is refused before its content is looked at, and
-indefinite lengths, duplicate keys, keys that are not texts or byte strings, and deep nesting are. What still passes
-(NaN, ``undefined``, simple values, bytes after the end, very many very small items) the callers check.
-"""
+cbor2's defaults are for trusted data. Tags run decoders (dates, regular expressions, numbers with a billion digits),
+maps accept keys whose hashes collide, and nesting may be deep. Here every tag is refused before its content is read.
+Indefinite lengths, duplicate keys, keys that are neither texts nor byte strings, and deep nesting are refused, too.
+The callers check the rest: NaN, ``undefined``, simple values, bytes after the end, and very many very small items."""
 
 from __future__ import annotations
 
@@ -17,19 +16,20 @@ from tidelog.errors import ProtocolError
 from tidelog.types import Buffer
 
 QUICK_BYTES = 4096
-"""Items this short cannot hold enough others to hurt; longer ones are counted first."""
+"""An item up to this length cannot hold enough other items to do harm. The items inside a longer one are counted
+first."""
 MAX_DEPTH = 8
 """Deepest nesting of maps and arrays; the protocol needs 6."""
 UNDECODABLE = 1007
-"""WebSocket close code for what is no CBOR, or CBOR that is never accepted."""
+"""WebSocket close code for bytes that are no CBOR, or CBOR that is never accepted."""
 _LONGEST_INTEGER = 8
 _KIND, _BYTES, _ARRAY, _MAP = 0xE0, 0x40, 0x80, 0xA0
 """The bits of an item's first byte that say of which kind it is; and three of the kinds."""
 
 
 def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]:
-    """The first item of ``data`` and the position after it. It must end within ``max_bytes`` and hold at most
-    ``max_items`` items. Raises ``ProtocolError``. Costs nothing for the bytes that follow the item."""
+    """Return the first item of ``data`` and the position after it. The item must end within ``max_bytes`` and hold at
+    most ``max_items`` items. The bytes after it cost nothing. Raises ``ProtocolError``."""
     quick = data if len(data) <= QUICK_BYTES else data[:QUICK_BYTES]
     try:
         return _load(quick)
@@ -47,8 +47,8 @@ def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]
 
 
 def loads_strict(data: Buffer, *, max_items: int | None = None) -> Any:
-    """The one item that ``data`` is, of at most ``max_items`` items (None: as many as there are bytes; for what our
-    own servers wrote). Raises ``ProtocolError``."""
+    """Return the one item that fills ``data`` and has at most ``max_items`` items. None, for data that a server of
+    the cluster wrote: as many as there are bytes. Raises ``ProtocolError``."""
     if max_items is not None:
         count_items(data, max_items)
     try:
@@ -61,14 +61,14 @@ def loads_strict(data: Buffer, *, max_items: int | None = None) -> Any:
 
 
 def refuse_cbor(error: Exception) -> ProtocolError:
-    """What the peer is told when cbor2 refuses its bytes."""
+    """Return the error for a peer whose bytes cbor2 refuses."""
     return ProtocolError(f"not the CBOR we accept: {str(error)[:80]}", close_code=UNDECODABLE)
 
 
 def count_items(data: Buffer, most: int) -> None:
-    """Refuse the first item of ``data`` if it has more than ``most`` items in it. Builds nothing, and looks at
-    ``most`` heads at most: what arrays and maps declare counts at once. Stops at the first thing that is not
-    well-formed (the decoder then says what it is)."""
+    """Raise ``ProtocolError`` if the first item of ``data`` has more than ``most`` items in it. The function builds
+    nothing and reads at most ``most`` heads, because the declared length of an array or map counts at once. It stops
+    at the first malformed item, which the decoder then reports."""
     position, length, pending, count = 0, len(data), 1, 0
     while pending and position < length:
         if count + pending > most:
@@ -95,17 +95,17 @@ def count_items(data: Buffer, most: int) -> None:
 
 
 def bytes_head(size: int) -> bytes:
-    """The head of a definite byte string of that length (RFC 8949 §3.1)."""
+    """Return the head of a definite byte string of this length (RFC 8949 §3.1)."""
     return _head(_BYTES, size)
 
 
 def array_head(size: int) -> bytes:
-    """The head of an array of so many items."""
+    """Return the head of an array with this number of items."""
     return _head(_ARRAY, size)
 
 
 def map_head(size: int) -> bytes:
-    """The head of a map of so many keys."""
+    """Return the head of a map with this number of keys."""
     return _head(_MAP, size)
 
 
@@ -124,7 +124,8 @@ def _head(kind: int, size: int) -> bytes:
 
 
 def read_bytes_item(data: bytes | bytearray, position: int) -> memoryview:
-    """The content of the definite byte string that fills ``data`` from ``position`` on. Raises ``ProtocolError``."""
+    """Return the content of the definite byte string that fills ``data`` from ``position`` on. Raises
+    ``ProtocolError``."""
     first = data[position]
     info = first & 31
     if first >> 5 != 2 or info > 27:

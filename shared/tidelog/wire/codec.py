@@ -1,18 +1,17 @@
 """Messages to bytes and back: a typed codec, made from the annotations in ``messages/``.
 
-Theory. On the wire a message is a CBOR sequence (RFC 8742) of one or two items: a map with text keys, the
-header, and, when the message has bulk bytes, one definite byte string, the payload. Only the header passes
-cbor2. ``encode`` answers ``(head, payload)``, where ``head`` ends with the byte string's own head (RFC 8949
-§3.1), so that head and payload sent one after the other are the whole message and the payload is never copied
-here. ``decode`` reads the header from a bounded prefix (``cbor.py``) and hands out the payload as a view of what
-arrived.
+Theory. On the wire a message is a CBOR sequence (RFC 8742) of one or two items. The first is the header, a map with
+text keys. The second, if the message has bulk bytes, is the payload, one definite byte string. Only the header passes
+cbor2. ``encode`` returns ``(head, payload)``. ``head`` ends with the byte string's own head (RFC 8949 §3.1), so head
+and payload sent one after the other are the whole message, and the payload is never copied here. ``decode`` reads the
+header from a bounded prefix (``cbor.py``) and returns the payload as a view of the bytes that arrived.
 
-Besides the message's own fields a header has these keys, which no message may use as field names: ``op`` (which
-class), ``id`` (a request's number), ``re`` (an answer's), and on an answer ``error``.
+Besides the message's own fields a header has these keys, which no message may use as field names: ``op`` (the class
+of a request or one-way message), ``id`` (the number of a request), ``re`` (the number of the request that an answer
+belongs to), and, in an answer, ``error``.
 
-Everything that arrives is hostile until checked: strict CBOR first, then the fields (``wire/schema.py``). Unknown
-keys are ignored.
-"""
+Everything that arrives is hostile until it is checked: strict CBOR first, then the fields (``wire/schema.py``).
+Unknown keys are ignored."""
 
 from __future__ import annotations
 
@@ -36,33 +35,34 @@ _encoder, _decoder = WIRE.encoder, WIRE.decoder
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a receiver takes. ``header_bytes``: longest header; ``header_items``: most CBOR items in it."""
+    """Limits of what a receiver accepts. ``header_bytes`` is the longest header, ``header_items`` the most CBOR items
+    in it."""
 
     header_bytes: int
     header_items: int
 
 
 STRANGER = Limits(256 << 10, 1 << 14)
-"""For clients, and for everybody who has not said hello."""
+"""Limits for clients, and for every peer that has not sent a hello yet."""
 SERVICE = Limits(512 << 10, 1 << 15)
-"""For services that have said hello: twice a stranger's, since gateways pass on what strangers sent and add to it.
-Whoever asks about many partitions asks ``MAX_PARTS`` at a time."""
+"""Limits for services that have sent their hello. They are twice those of a stranger, because gateways pass on what
+strangers sent and add to it. A request about many partitions is split into requests of ``MAX_PARTS``."""
 ANSWERS = Limits(4 << 20, 1 << 20)
-"""For what comes from a server that this end has connected to: metadata of 10,000 partitions fits."""
+"""Limits for what a server sends to an end that has connected to it. Metadata of 10,000 partitions fits."""
 MAX_PARTS = 1000
 """Most parts of a request from one service to another."""
 
 
 def in_shares(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
-    """The parts of requests from one service to another: ``MAX_PARTS`` for each."""
+    """Split the parts of a request from one service to another: ``MAX_PARTS`` for each request."""
     for first in range(0, len(parts), MAX_PARTS):
         yield tuple(parts[first : first + MAX_PARTS])
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What arrived. ``message`` is None when there is none that this version knows: an unknown ``op``, an answer
-    nobody waits for, or an error answer (``re`` and ``error`` are then set)."""
+    """A message that has arrived. ``message`` is None if this release knows none: the ``op`` is unknown, nothing
+    waits for the answer, or it is an error answer (``re`` and ``error`` are then set)."""
 
     message: Message | None
     id: int | None = None
@@ -73,30 +73,32 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class EncodedAnswer(Message):
-    """An answer whose fields are encoded already: what is long is encoded a part at a time, and many may be sent the
-    same bytes. ``keys``: how many fields; ``content``: their keys and values in turn, each field as CBOR."""
+    """An answer whose fields are encoded already. So a long answer can be encoded a part at a time, and many
+    receivers can get the same bytes. ``keys`` is the number of fields. ``content`` has their keys and values in turn,
+    each as CBOR."""
 
     keys: int
     content: bytes
 
 
 def encode_fields(**fields: object) -> bytes:
-    """Keys and values of some fields of an ``EncodedAnswer``."""
+    """Return keys and values of some fields of an ``EncodedAnswer``."""
     return b"".join([cbor2.dumps(key) + cbor2.dumps(value) for key, value in fields.items()])
 
 
 def encode_array(name: str, items: Sequence[bytes]) -> bytes:
-    """A field of an ``EncodedAnswer`` that is an array of parts, each of them encoded already."""
+    """Return a field of an ``EncodedAnswer`` that is an array of parts, each of which is encoded already."""
     return b"".join([cbor2.dumps(name), array_head(len(items)), *items])
 
 
 def encode_part(part: Any) -> bytes:
-    """A part by itself."""
+    """Encode a part by itself."""
     return cbor2.dumps(to_map(part))
 
 
 def encode(message: Message, *, id: int | None = None, re: int | None = None) -> tuple[bytes, Payload]:
-    """A request (``id``), answer (``re``) or one-way message as head and payload; send one after the other."""
+    """Encode a request (``id``), an answer (``re``) or a one-way message. Return its head and its payload, to be sent
+    one after the other."""
     if type(message) is EncodedAnswer:
         assert re is not None, "an answer needs re"
         return b"".join([map_head(message.keys + 1), encode_fields(re=re)]), [message.content]
@@ -110,7 +112,7 @@ def encode(message: Message, *, id: int | None = None, re: int | None = None) ->
 
 
 def encode_error(re: int, error: TidelogError) -> bytes:
-    """The answer that says that request ``re`` failed."""
+    """Encode the error answer to request ``re``."""
     return cbor2.dumps({"re": re, "error": _encoder(ErrorInfo)(error.to_info())})
 
 
@@ -120,9 +122,9 @@ def decode(
     answers: Callable[[int], type[Message] | None],
     limits: Limits = STRANGER,
 ) -> Decoded:
-    """One whole WebSocket message. ``answers`` tells the class of the answer to a request of ours, None when
-    nobody waits for it. The payload is a view of ``data``. Raises ``ProtocolError``; its detail ``close_code`` is
-    the WebSocket close code that says so to the peer."""
+    """Decode one whole WebSocket message. ``answers`` returns the class of the answer to a request of this end, or
+    None if nothing waits for it. The payload is a view of ``data``. Raises ``ProtocolError``; its detail
+    ``close_code`` is the WebSocket close code for the peer."""
     header, position = load_prefix(data, limits.header_bytes, limits.header_items)
     if type(header) is not dict:
         raise fault("the header is no map")
@@ -145,33 +147,34 @@ def decode(
 
 
 def payload_size(payload: Payload) -> int:
-    """Length in bytes of a message's bulk."""
+    """Return the length of a message's bulk in bytes."""
     if type(payload) is list:
         return sum([part.nbytes if type(part) is memoryview else len(part) for part in payload])
     return payload.nbytes if type(payload) is memoryview else len(payload)
 
 
 def payload_buffers(payload: Payload) -> list[Buffer]:
-    """The bulk as a list of buffers, however it was given."""
+    """Return the bulk as a list of buffers, whether it is one buffer or several."""
     if isinstance(payload, list):
         return payload
     return [payload] if len(payload) else []
 
 
 def payload_view(payload: Payload) -> memoryview:
-    """The bulk as one view; a copy only when it is several buffers."""
+    """Return the bulk as one view. It is a copy only if the bulk is several buffers."""
     if isinstance(payload, list):
         return memoryview(b"".join(payload))
     return memoryview(payload)
 
 
 def to_map(part: Any) -> dict[str, Any]:
-    """A part (any dataclass whose fields have the types of ``messages``) as the map that it is on the wire."""
+    """Return a part as the map that it is on the wire. A part is any dataclass whose fields have the types of
+    ``messages``."""
     return WIRE.to_map(part)
 
 
 def from_map(cls: type[Part], content: object) -> Part:
-    """The part that a decoded map holds. Raises ``ProtocolError``."""
+    """Return the part that a decoded map holds. Raises ``ProtocolError``."""
     return WIRE.from_map(cls, content)
 
 
@@ -195,7 +198,7 @@ def _collect() -> list[type[Message]]:
 
 
 MESSAGES: tuple[type[Message], ...] = tuple(_collect())
-"""Every message class, requests and answers alike."""
+"""All message classes: requests, one-way messages and answers."""
 OPS: dict[str, type[Message]] = {cls.OP: cls for cls in MESSAGES if cls.OP}
-"""Class of each ``op``."""
+"""Message class of each ``op``."""
 assert len(OPS) == len([cls for cls in MESSAGES if cls.OP]), "two messages share an op"

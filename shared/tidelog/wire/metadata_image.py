@@ -1,14 +1,20 @@
 """The cluster's metadata as bytes: the payload of ``MetadataUpdate`` (``metadata-payload`` in ``tidelog.cddl``).
 
-A whole image is a map ``{cluster, servers, topics, access, level, ticket_keys}``; a delta is a map ``{servers,
-topics, partitions, deleted, access, level, forgotten, ticket_keys}``: a server, a topic that is new or has other
-settings, or a partition that changed, each entire. So a delta is as long as what happened, however large the topics
-are. ``access`` is there, all of it, where any of it changed, ``level`` where the feature level was raised (in an
-image: where it is not 1), ``forgotten`` where servers are gone. ``ticket_keys`` is there, all of them, where any
-changed (in an image: where there are any), and only in what a gateway is sent. Both are decoded as strictly as
-headers are, but not as short: an image of 10,000 partitions is about 1 MB. A topic's settings are all written out, so
-that a reader with other defaults sees the same topic.
-"""
+A whole image is a map ``{cluster, servers, topics, access, level, ticket_keys}``.
+
+A delta is a map ``{servers, topics, partitions, deleted, access, level, forgotten, ticket_keys}``. It has, each in
+full, the servers that changed, the topics that are new or have other settings, and the partitions that changed. So
+the length of a delta depends on what changed, and not on the size of the topics.
+
+Some keys are optional:
+
+``access``        in a delta: all of it, if any of it changed
+``level``         in a delta: the feature level, if it was raised; in an image: if it is not 1
+``forgotten``     in a delta: servers that were removed from the cluster, if there are any
+``ticket_keys``   in a delta: all keys, if any of them changed; in an image: if there are any. Sent to gateways only
+
+Images and deltas are decoded as strictly as headers, but may be longer: an image of 10,000 partitions is about 1 MB.
+All settings of a topic are written, so that a reader with other defaults sees the same topic."""
 
 from __future__ import annotations
 
@@ -81,7 +87,7 @@ IMAGES = Schema(fault, _may_be_left_out, ignores_unknown=True, bounds_integers=T
 
 
 def encode_image(image: ClusterImage) -> bytes:
-    """The whole image, without its index, which is a field of ``MetadataUpdate``."""
+    """Encode the whole image, except for its index, which is a field of ``MetadataUpdate``."""
     topics = _sent(image.topics)
     whole = WholeImage(image.cluster, image.servers, topics, image.access, image.level, image.ticket_keys)
     return cbor2.dumps(IMAGES.to_map(whole))
@@ -97,8 +103,9 @@ def encode_delta(
     forgotten: Sequence[NodeId] = (),
     ticket_keys: Sequence[TicketKey] | None = None,
 ) -> bytes:
-    """What changed: servers, topics, and partitions of other topics, as they are now; the ids of topics that are
-    gone; who may do what; the feature level; servers that are gone; the keys of tickets, for gateways only."""
+    """Encode a change of the metadata: servers, topics, and partitions of other topics, as they are after the change;
+    the ids of deleted topics; access control; the feature level; removed servers; and, for gateways only, the ticket
+    keys."""
     delta = ImageDelta(
         servers=tuple(servers),
         topics=_sent(topics),
@@ -113,8 +120,8 @@ def encode_delta(
 
 
 def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
-    """The image after ``update``. A delta that the image already holds (its index is not newer) changes nothing.
-    Raises ``ProtocolError`` when the payload is not what it must be."""
+    """Return the image after ``update``. A delta that the image already holds, because its index is not newer,
+    changes nothing. Raises ``ProtocolError`` if the payload is malformed."""
     if not update.whole and update.index <= image.index:
         return image
     content = loads_strict(payload_view(update.payload))

@@ -1,20 +1,21 @@
-"""How services without TLS know each other: each proves in the handshake that it has the cluster's secret.
+"""Mutual authentication of services without TLS: each end proves in the handshake that it has the cluster's secret.
 
-Theory. Challenge and response, in both directions (as in ISO/IEC 9798-4, three-pass mutual authentication)::
+Theory. The handshake is challenge and response in both directions (as in ISO/IEC 9798-4, three-pass mutual
+authentication)::
 
     hello    connecting -> accepting    its nonce, and the URL that it dialed
-    welcome  accepting -> connecting    its nonce, and MAC("accepting", both nonces, who both are, the URL)
-    prove    connecting -> accepting    MAC("connecting", the same)
+    welcome  accepting -> connecting    its nonce, and MAC("accepting", both nonces, both identities, the URL)
+    prove    connecting -> accepting    MAC("connecting", both nonces, both identities, the URL)
 
-A MAC is HMAC-SHA256 under the secret. Both nonces are fresh, so nothing can be replayed; the first word differs, so
-nothing can be reflected; roles, names and cluster are covered, so nobody passes for another one of the cluster's
-services in a handshake that is not his. The accepting end refuses a URL that is not its own: a program that listens
-where a service was before is dialed under that URL, and cannot pass the handshake on to a service that lives
-elsewhere. The connecting end proves nothing before the other one has.
+A MAC is HMAC-SHA256 under the secret. Both nonces are fresh, so no message can be replayed. The first word of the two
+MACs differs, so no MAC can be reflected. Both MACs cover role, name and cluster of both ends, so the handshake of one
+service cannot be passed off as that of another. The accepting end refuses a URL that is not its own. So a program
+that listens where a service was before, and is dialed under that URL, cannot pass the handshake on to a service at
+another URL. The connecting end proves nothing before the accepting end has.
 
-What it is not: encryption. Whoever can read or change what passes on the network can do so after the handshake. On
-one machine that takes the rights of root, or a place in between, which only a wrong URL gives. TLS is for the rest.
-"""
+The proof is no encryption. An attacker that can read or change the traffic of the network can still do so after the
+handshake. On one machine that takes the rights of root, or a place in between, which only a wrong URL gives. TLS is
+for all other cases."""
 
 from __future__ import annotations
 
@@ -28,25 +29,25 @@ from tidelog.wire.messages import Hello, Prove, Welcome
 
 NONCE_BYTES = 32
 MIN_SECRET_BYTES = 32
-"""Shortest secret: as text, 128 bits if they are hexadecimal digits."""
+"""Shortest secret in bytes. As text of hexadecimal digits it has 128 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prover:
-    """One end of one handshake. ``nonce`` is random and used once. ``urls``: of the end that connects the one that
-    it dialed, of the other one all that are its own."""
+    """One end of one handshake. ``nonce`` is random and used once. ``urls`` of the connecting end is the one URL that
+    it dialed; ``urls`` of the accepting end are all its own."""
 
     secret: bytes
     nonce: bytes
     urls: Collection[str]
 
     def greeting(self, hello: Hello) -> Hello:
-        """The hello of the connecting end."""
+        """Return the hello of the connecting end, with nonce and URL."""
         (url,) = self.urls
         return replace(hello, nonce=self.nonce, url=url)
 
     def refuse_hello(self, hello: Hello) -> TidelogError | None:
-        """Why the accepting end does not go on."""
+        """Return why the accepting end refuses the hello; None: it does not."""
         if len(hello.nonce) != NONCE_BYTES:
             return refuse("UNAUTHENTICATED", "services of this cluster have a secret: set cluster_secret_file")
         if _plain(hello.url) not in map(_plain, filter(None, self.urls)):
@@ -55,12 +56,12 @@ class Prover:
         return None
 
     def answer(self, hello: Hello, welcome: Welcome) -> Welcome:
-        """The welcome of the accepting end, with its proof."""
+        """Return the welcome of the accepting end, with its nonce and proof."""
         welcome = replace(welcome, nonce=self.nonce)
         return replace(welcome, proof=self._mac("accepting", hello, welcome))
 
     def refuse_welcome(self, hello: Hello, welcome: Welcome) -> TidelogError | None:
-        """Why the connecting end does not go on."""
+        """Return why the connecting end refuses the welcome; None: it does not."""
         if len(welcome.nonce) != NONCE_BYTES or not welcome.proof:
             return refuse("UNAUTHENTICATED", f"{welcome.node} does not prove that it has the cluster's secret")
         if not hmac.compare_digest(welcome.proof, self._mac("accepting", hello, welcome)):
@@ -68,11 +69,11 @@ class Prover:
         return None
 
     def prove(self, hello: Hello, welcome: Welcome) -> Prove:
-        """The last word of the connecting end."""
+        """Return the proof of the connecting end, which ends the handshake."""
         return Prove(self._mac("connecting", hello, welcome))
 
     def refuse_proof(self, hello: Hello, welcome: Welcome, proof: bytes) -> TidelogError | None:
-        """Why the accepting end does not let the other one in."""
+        """Return why the accepting end refuses the proof; None: it does not."""
         if hmac.compare_digest(proof, self._mac("connecting", hello, welcome)):
             return None
         return refuse("UNAUTHENTICATED", f"{hello.node} has another cluster secret")

@@ -1,23 +1,26 @@
-"""One connection's conversation, sans-I/O: hello, request numbers, answers, deadlines, what a peer may ask.
+"""The session of one connection, sans-I/O: handshake, requests and answers, deadlines, and the ops that a peer may
+send.
 
 Theory. A session is *greeting*, then *open*, then *closed*.
 
-- Greeting: the connecting end sends ``hello`` as request 0 and waits for ``welcome`` or an error; the accepting end
-  takes nothing but a hello, asks its ``welcome`` policy, and answers. Both have ``HELLO_TIMEOUT_S``. Only then is
-  there a peer with a role, and with it the set of ops that it may send. Where services have a secret, both ends prove
-  that they have it (``proof``), and the session opens after that.
-- Open: both ends ask and answer. A request of ours is pending from ``ask`` until its answer, its deadline, or
-  the end of the session, whichever is first, and its ``token`` comes back exactly once in an ``Answered``. A request
-  of theirs is owed from its ``Deliver`` until ``answer``; its number is not used twice meanwhile. Both are limited to
-  ``max_in_flight``: ours are refused here, theirs are answered ``OVERLOADED``.
+- Greeting: the connecting end sends ``hello`` as request 0 and waits for ``welcome`` or an error. The accepting end
+  accepts nothing but a hello, asks its ``welcome`` policy, and answers. Both have ``HELLO_TIMEOUT_S``. Only then is
+  there a peer with a role. The role decides which ops the peer may send. If the services have a secret, both ends
+  prove that they have it (``proof``), and the session opens after that.
+- Open: both ends send requests and answers. A request of this end is pending from ``ask`` until its answer, its
+  deadline, or the end of the session, whichever is first. Its ``token`` comes back exactly once, in an ``Answered``.
+  A request of the peer is owed an answer from its ``Deliver`` until ``answer``; meanwhile its number is not used
+  again. Both are limited to ``max_in_flight``: a request of this end beyond it is refused here, and a request of the
+  peer is answered ``OVERLOADED``.
 - Closed: every pending request has ended ``UNREACHABLE``; inputs do nothing.
 
-What the peer does wrong is answered, where the protocol has an answer (unknown op, forbidden op), or closes the
-connection with a reason (``CloseLink``). An unknown one-way message is ignored: the peer may be newer than we are.
+If the protocol has an answer to a fault of the peer (unknown op, forbidden op), the fault is answered. Every other
+fault closes the connection with a reason (``CloseLink``). An unknown one-way message is ignored, because the peer may
+be of a later release.
 
-The deadline kept for the pending requests is a lower bound: the earliest ever set since the last look. A tick too
-early costs a look at what is pending and happens at most once per timeout; no heap is kept in order for that.
-"""
+The deadline kept for the pending requests is a lower bound: the earliest that was set since the last check. A tick
+that is too early costs one check of the pending requests, and happens at most once per timeout. So no heap has to be
+kept in order."""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ from tidelog.wire.proof import Prover
 from tidelog.wire.schema import CLOSE_PROTOCOL
 
 PROTOCOL_VERSION = 1
-"""Version that ``hello`` and ``welcome`` carry; both ends must say the same."""
+"""Protocol version in ``hello`` and ``welcome``; it must be the same in both."""
 HELLO_TIMEOUT_S = 5.0
 SUBPROTOCOL = "tidelog.v1"
 MAX_MESSAGE_BYTES = 16 << 20
-"""Largest message that any side accepts; a fetch answer is the largest that is sent (4 MiB and a batch)."""
+"""Largest message that any end accepts. The largest that is sent is a fetch answer (4 MiB and a batch)."""
 CLIENT_ROLE = "client"
 POLICY_VIOLATION = 1008
 
@@ -51,7 +54,7 @@ class Transmit:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """The peer sent this; with an ``id`` it must be answered with ``Session.answer``."""
+    """A message of the peer has arrived. One with an ``id`` must be answered with ``Session.answer``."""
 
     id: int | None
     message: Message
@@ -59,7 +62,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The peer said hello, or sent this, and was refused here: nobody else hears of it."""
+    """The peer sent this hello or message, and the session has refused it. It is not delivered."""
 
     message: Message
     error: TidelogError
@@ -67,7 +70,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The request that was asked with ``token`` has ended."""
+    """The request that was asked with ``token`` has ended with ``result``."""
 
     token: Any
     result: Message | TidelogError
@@ -75,15 +78,15 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """Greeting is over; the other side is ``peer``."""
+    """The handshake is over, and ``peer`` is the other end."""
 
     peer: Hello | Welcome
 
 
 @dataclass(frozen=True, slots=True)
 class CloseLink:
-    """Send what was transmitted before, then close with this WebSocket code. ``error`` is what a connecting end
-    should be told when it never opened."""
+    """Send what was transmitted before, then close with this WebSocket code. ``error`` is the result for a connecting
+    end whose session has never opened."""
 
     code: int
     reason: str
@@ -101,7 +104,7 @@ class _PendingCall:
 
 
 class Session:
-    """The conversation over one connection. ``peer`` is None while greeting."""
+    """The session of one connection. ``peer`` is None during the greeting."""
 
     def __init__(
         self,
@@ -113,9 +116,9 @@ class Session:
         max_in_flight: int = 4096,
         prover: Prover | None = None,
     ) -> None:
-        """``welcome`` given: this end accepts; its policy decides about a hello. ``allowed``: ops by the peer's role
-        (None: everything, for connecting ends). ``trust``: why a connecting end wants nothing to do with who welcomes
-        it. ``prover``: both ends must have a secret."""
+        """``welcome``: this end accepts, and the policy decides about a hello. Without it this end connects.
+        ``allowed``: ops by the peer's role (None: all, for connecting ends). ``trust``: returns why a connecting end
+        refuses the end that welcomes it. ``prover``: both ends must have a secret."""
         self.peer: Hello | Welcome | None = None
         self.closed = False
         self._welcome = welcome
@@ -135,15 +138,15 @@ class Session:
     # --- our side ----------------------------------------------------------------------------------------
 
     def greet(self, hello: Hello) -> list[Effect]:
-        """Connecting end: say hello."""
+        """Send the hello of the connecting end."""
         if self._prover is not None:
             hello = self._prover.greeting(hello)
         self._greeted = hello, None
         return [Transmit(*codec.encode(hello, id=0))]
 
     def ask(self, request: Message, token: Any, timeout_s: float, now: float) -> tuple[int, list[Effect]]:
-        """Send a request; its end comes as ``Answered(token, …)``, at once if it cannot be sent. The number is for
-        ``forget``."""
+        """Send a request. It ends as ``Answered(token, …)``, at once if it cannot be sent. The number that is
+        returned is for ``forget``."""
         assert request.ANSWER is not None, f"{type(request).__name__} is no request"
         id = self._next_id
         if self.closed or self.peer is None:
@@ -165,11 +168,11 @@ class Session:
 
     @property
     def is_waiting(self) -> bool:
-        """Some request of ours is not answered yet."""
+        """Whether some request of this end is not answered yet."""
         return bool(self._pending)
 
     def forget(self, id: int) -> None:
-        """Nobody waits for this request any more; its answer will be ignored."""
+        """Stop waiting for a request. Its answer will be ignored."""
         self._pending.pop(id, None)
 
     def tell(self, message: Message) -> list[Effect]:
@@ -179,7 +182,7 @@ class Session:
         return [Transmit(*codec.encode(message))]
 
     def answer(self, id: int, result: Message | TidelogError) -> list[Effect]:
-        """Answer a delivered request; nothing when the session has closed."""
+        """Answer a delivered request. Does nothing if the session has closed."""
         if self.closed:
             return []
         assert id in self._owed, f"request {id} is not owed an answer"
@@ -191,7 +194,7 @@ class Session:
     # --- the peer's side ---------------------------------------------------------------------------------
 
     def on_data(self, data: bytes | bytearray) -> list[Effect]:
-        """A message arrived."""
+        """Process a message that arrived."""
         if self.closed:
             return []
         try:
@@ -205,12 +208,12 @@ class Session:
             return self.fail(error)
 
     def fail(self, error: ProtocolError) -> list[Effect]:
-        """The peer broke the protocol: close."""
+        """Close the session, because the peer broke the protocol."""
         code = error.detail.get("close_code", CLOSE_PROTOCOL)
         return [CloseLink(int(code), error.message, without_frames(error))]
 
     def on_closed(self, error: TidelogError) -> list[Effect]:
-        """The connection is gone: everything pending ends with an unknown outcome."""
+        """End the session, because the connection is lost. Every pending request ends with an unknown outcome."""
         if self.closed:
             return []
         self.closed = True
@@ -317,11 +320,11 @@ class Session:
     # --- time --------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is due; may be earlier than anything that happens then."""
+        """Return when ``on_tick`` is due. It may be earlier than anything that happens then."""
         return self._hello_deadline if self._earliest is None else self._earliest
 
     def on_tick(self, now: float) -> list[Effect]:
-        """End what is overdue."""
+        """End the greeting and the requests that are overdue."""
         if self._hello_deadline is not None and now >= self._hello_deadline:
             self._hello_deadline = None
             text = f"no {'hello' if self._welcome else 'welcome'} within {HELLO_TIMEOUT_S:g} s"

@@ -1,34 +1,39 @@
-"""Every message of the protocol, as frozen dataclasses: the one place where their fields are said.
+"""All messages of the protocol, as frozen dataclasses. This package is the one place that describes their fields.
 
-The messages stand in modules by plane. Everybody else imports them from here.
+Each module holds the messages of one plane. Other code imports them from this package.
 
 | module | messages |
 |---|---|
-| `base` | the base class, errors, hello and welcome |
+| `base` | the base classes, errors, hello and welcome |
 | `registration` | a replica server to the active controller |
-| `metadata` | watching, describing and changing the metadata |
+| `metadata` | watch, describe and change the metadata |
 | `access` | tokens, rules, quotas |
 | `raft` | between controllers |
 | `replication` | between replica servers |
-| `data` | producing, reading, subscribing, comparing copies |
-| `groups`, `transactions` | to their coordinators |
+| `data` | produce, read, subscribe, compare replicas |
+| `groups`, `transactions` | requests to their coordinators |
 | `development` | a cluster of ``tidelog dev`` |
 
-On the wire (``codec.py``, ``tidelog.cddl``) a message is one WebSocket binary message holding a CBOR sequence:
-the header, a map with text keys, and, where ``payload`` is not empty, one byte string that never passes a CBOR
-encoder or decoder. A field equal to its default is left out. Field types: ``int`` (0 <= x < 2**63, or -1 where
-the default is -1), ``bool``, ``str``, ``bytes``, ``dict[str, str]``, ``X | None``, and tuples of these or of
-*part* dataclasses (a part is a map inside the header).
+On the wire (``codec.py``, ``tidelog.cddl``) a message is one binary WebSocket message that holds a CBOR sequence. The
+first item is the header, a map with text keys. The second item, if ``payload`` is not empty, is one byte string,
+which never passes a CBOR encoder or decoder. A field that is equal to its default is left out. The types of fields
+are ``int`` (0 <= x < 2**63, or -1 where the default is -1), ``bool``, ``str``, ``bytes``, ``X | None`` and
+``dict[str, str]``; and tuples of these or of *part* dataclasses. A part is a map inside the header.
 
-- a request: ``{op, id, …}``; its answer: ``{re, …}`` or ``{re, error: {code, message, …}}``; the answer's class
-  is the request's ``ANSWER``;
-- a one-way message: ``{op, …}``.
+- A request is ``{op, id, …}``. Its answer is ``{re, …}`` or ``{re, error: {code, message, …}}``. The class of the
+  answer is the request's ``ANSWER``.
+- A one-way message is ``{op, …}``.
 
-On the wire the fields follow in the order in which they are declared, those that can only be named (``kw_only``)
-after all others.
+The fields of a header follow in the order in which they are declared. Keyword-only fields (``kw_only``) come after
+all others.
 
-Several parts share one payload: each part's ``size`` says how many bytes are its own, in the order of the parts.
-"""
+Several parts may share one payload. The ``size`` of each part is the number of its bytes, and the bytes follow in the
+order of the parts.
+
+Some fields mean the same in every message. ``node`` together with ``broker_epoch`` names the sender of a request and
+its incarnation. ``topic_id`` and ``partition`` identify a partition. ``leader_epoch`` and ``epoch`` are the two
+epochs of the partition as the sender knows them. Ends of offsets are half-open: an end is the offset after the last
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what (``tidelog.acl``): tokens, rules, quotas and keys."""
+"""Access control (``tidelog.acl``): tokens, rules, quotas and the keys of producer tickets."""
 
 from __future__ import annotations
 
@@ -12,48 +12,57 @@ from tidelog.wire.messages.metadata import TopicCreated
 
 @dataclass(frozen=True, slots=True)
 class PutToken(SequencedRequest):
-    """There is a bearer token with this SHA-256 (hexadecimal) now; its owner has made it. ``lifetime_ms`` -1: it
-    never expires. With ``replaces`` another token ends, in ``grace_ms``, and this one has the same principal."""
+    """Create a bearer token. Its owner has made the token itself; the message has only the token's SHA-256."""
 
     OP: ClassVar[str] = "put_token"
     ANSWER: ClassVar[type[Message]] = Done
     token_id: str
+    """Id of the token: 16 hexadecimal digits."""
     digest: str = field(repr=False)
+    """SHA-256 of the token: 64 hexadecimal digits."""
     principal: str = ""
+    """Principal that the token identifies. With ``replaces`` it is the principal of the replaced token."""
     lifetime_ms: int = -1
+    """How long the token is valid, in milliseconds; -1: for ever."""
     replaces: str = ""
+    """Id of another token that this one replaces; "": none."""
     grace_ms: int = 0
+    """How long the replaced token stays valid, in milliseconds."""
     spared: tuple[str, ...] = field(default=(), kw_only=True)
-    """Principals that the request must not be about: the superusers, where who asks is none. For gateways to say."""
+    """Principals that the request must not affect; otherwise it is refused with ``FORBIDDEN``. The gateway sets it to
+    the superusers, if the principal of the client is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevokeTokens(SequencedRequest):
-    """A token ends now, and with it the connections that were opened with it; or all of a principal."""
+    """Revoke a token, or all tokens of a principal. The connections that were opened with them are closed."""
 
     OP: ClassVar[str] = "revoke_tokens"
     ANSWER: ClassVar[type[Message]] = Done
     token_id: str = ""
+    """Id of the token; "": revoke by ``principal``."""
     principal: str = ""
+    """Principal whose tokens are all revoked; "": revoke by ``token_id``."""
     spared: tuple[str, ...] = field(default=(), kw_only=True)
     """As in ``PutToken``."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterAcls(SequencedRequest):
-    """These rules are gone, then those are there. A rule that is there or gone already is no fault. With
-    ``drop_inherited`` nobody has ``security`` any more but by a rule that says so; since feature level 5."""
+    """Remove the rules ``remove``, then add the rules ``add``. Adding a rule that exists, or removing one that does
+    not, is no error."""
 
     OP: ClassVar[str] = "alter_acls"
     ANSWER: ClassVar[type[Message]] = Done
     add: tuple[Acl, ...] = ()
     remove: tuple[Acl, ...] = ()
     drop_inherited: bool = field(default=False, kw_only=True)
+    """Limit the operation ``security`` to principals that have it by a rule of their own. Since feature level 5."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterQuotas(SequencedRequest):
-    """What these principals may have from now on; all -1: whatever it likes."""
+    """Set the quotas of these principals. A quota whose values are all -1 removes every bound of its principal."""
 
     OP: ClassVar[str] = "alter_quotas"
     ANSWER: ClassVar[type[Message]] = Done
@@ -64,8 +73,8 @@ class AlterQuotas(SequencedRequest):
 
 @dataclass(frozen=True, slots=True)
 class RotateTicketKeys(AdminRequest):
-    """The cluster is to sign producer tickets with a new key (``tidelog.tickets``). Tickets of the key before stay
-    valid, those of older keys do not. Since feature level 4."""
+    """Create a new key that signs producer tickets (``tidelog.tickets``). Tickets of the key before it stay valid;
+    tickets of older keys do not. Since feature level 4."""
 
     OP: ClassVar[str] = "rotate_ticket_keys"
     ANSWER: ClassVar[type[Message]] = Done
@@ -73,17 +82,19 @@ class RotateTicketKeys(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """Part: a token, without anything that would help to use it. ``expires_ms`` -1: never."""
+    """Part: a token, without anything that would help to use it."""
 
     token_id: str
     principal: str
     created_ms: int = 0
+    """Wall clock when the token was created, in milliseconds."""
     expires_ms: int = -1
+    """Wall clock when the token expires, in milliseconds; -1: never."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessAnswer(Message):
-    """Answer: who may do what."""
+    """Answer: the tokens, rules and quotas of the cluster."""
 
     tokens: tuple[TokenInfo, ...] = ()
     acls: tuple[Acl, ...] = ()
@@ -94,7 +105,8 @@ class AccessAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class DescribeAccess(Message):
-    """Who may do what, as the gateway knows it? ``authorization`` of the gateway decides whether it is heeded."""
+    """Describe tokens, rules and quotas as the gateway knows them. The gateway enforces them only if its setting
+    ``authorization`` is on."""
 
     OP: ClassVar[str] = "describe_access"
     ANSWER: ClassVar[type[Message]] = AccessAnswer
@@ -102,7 +114,7 @@ class DescribeAccess(Message):
 
 @dataclass(frozen=True, slots=True)
 class PrepareAudit(SequencedRequest):
-    """A gateway wants the topic ``__audit``; it is created where there is none yet."""
+    """Create the topic ``__audit``, unless it exists. A gateway asks for this."""
 
     OP: ClassVar[str] = "prepare_audit"
     ANSWER: ClassVar[type[Message]] = TopicCreated

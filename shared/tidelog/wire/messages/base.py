@@ -1,4 +1,4 @@
-"""The base class of messages, the part for errors, and the messages that open a connection."""
+"""The base classes of messages, the part for errors, and the messages that open a connection."""
 
 from __future__ import annotations
 
@@ -8,99 +8,126 @@ from typing import ClassVar
 from tidelog.types import Buffer
 
 ABSENT = "absent"
-"""Metadata key of a field that may be left out on the wire but has no default in Python, since fields without a
-default follow it. Its value is what a missing field means; the same value is not sent."""
+"""Metadata key of a dataclass field that may be absent on the wire but has no default in Python, because fields
+without a default follow it. The value under this key is what an absent field stands for. An encoder leaves the field
+out when it has that value."""
 
 Payload = Buffer | list[Buffer]
-"""Bulk bytes of a message: one buffer, or several that are sent one after the other without joining them."""
+"""Bulk bytes of a message: one buffer, or several buffers that are sent one after the other without being joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Base of all. ``OP`` is the text of ``op``; answers have none."""
+    """Base of all messages. ``OP`` is the header's ``op`` of a request or a one-way message, and "" for an answer."""
 
     OP: ClassVar[str] = ""
     ANSWER: ClassVar[type[Message] | None] = None
-    """Class of the answer; None for one-way messages and answers."""
+    """Class of a request's answer. None for one-way messages and for answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequencedRequest(Message):
-    """Base of requests that the controllers do at most once: the same ``client`` and ``sequence`` (from 1) again gets
-    the same answer. Without them the request is done each time. A gateway sets both where its client does not."""
+    """Base of requests that the controllers carry out at most once. A second request with the same ``client`` and
+    ``sequence`` gets the answer of the first. Without these two fields the request is carried out each time it
+    arrives. A gateway sets both if its client has not set them."""
 
     client: str = ""
+    """Id that the client has chosen for itself, 64 bytes at most; "": none. A gateway replaces it by a name that it
+    makes from the principal and this id."""
     sequence: int = 0
+    """Number of the request, from 1 on, another one for each request of the ``client``; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminRequest(SequencedRequest):
-    """Base of requests to change the cluster whose history names who asked: the ``asker``. A gateway sets it,
-    whatever its client says."""
+    """Base of requests to change the cluster. The history of the cluster shows the ``asker`` with the change."""
 
     asker: str = ""
+    """Principal and address of the client, for example ``alice at 10.0.0.1:52100``. The gateway sets it, and
+    overwrites what its client has sent."""
 
 
 BASES = (Message, SequencedRequest, AdminRequest)
-"""Classes of which there are no instances."""
+"""Base classes, which have no instances."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
-    """Part: an error as it travels; see ``tidelog.errors``."""
+    """Part: an error on the wire; see ``tidelog.errors``."""
 
     code: str
+    """One of the codes of ``docs/errors.md``. It alone decides how a client reacts."""
     message: str = ""
+    """Explanation for people. Programs must not match it."""
     unknown_outcome: bool = False
+    """True: the request may have been carried out. False: it changed nothing."""
     detail: dict[str, str] = field(default_factory=dict)
+    """More facts as texts, by name. The code decides which names there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done(Message):
-    """Answer: it was done; nothing more to say."""
+    """Answer without fields: the request succeeded. Each request describes what that means."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome(Message):
-    """Answer to hello: who answers, and its limits."""
+    """Answer to ``hello``: the identity of the end that was connected to, and its limits."""
 
     version: int
+    """Version of the protocol. The connection is closed if it is not the version of the hello."""
     cluster: str
+    """Id of the cluster."""
     node: str
+    """Name of the sender."""
     role: str
+    """Role of the sender: ``gateway``, ``replica`` or ``controller``."""
     max_message_bytes: int
+    """Longest message that either end accepts, in bytes."""
     max_in_flight: int
+    """Most requests that may wait for an answer on this connection. One more is answered ``OVERLOADED``. A client
+    should have no more batches without an ack, either."""
     nonce: bytes = b""
-    """32 random bytes, where the services have a secret (``wire.proof``)."""
+    """32 random bytes if the services have a secret (``wire.proof``); otherwise empty."""
     proof: bytes = field(default=b"", repr=False)
-    """That the sender has the secret."""
+    """MAC which proves that the sender has the secret of the services; empty if they have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello(Message):
-    """First message of every connection. ``cluster`` "" means: whichever this is."""
+    """Open a connection: identify the sender. It is the first message of every connection; other messages follow the
+    welcome."""
 
     OP: ClassVar[str] = "hello"
     ANSWER: ClassVar[type[Message]] = Welcome
     version: int
+    """Version of the protocol. Another version than that of the receiver is refused with ``UNSUPPORTED``."""
     role: str
-    """``client``, ``gateway``, ``replica`` or ``controller``: decides which ops are allowed."""
+    """Role of the sender: ``client``, ``gateway``, ``replica`` or ``controller``. It decides which ops the receiver
+    allows."""
     node: str
+    """Name of the sender. A client may choose any."""
     cluster: str = ""
+    """Id of the cluster that the sender wants to talk to; "": whichever cluster the receiver belongs to. A receiver
+    of another cluster refuses with ``WRONG_CLUSTER``."""
     token: str = field(default="", repr=False)
-    """A client's bearer token: says who it is. Never logged."""
+    """Bearer token of a client, which identifies its principal; "": none. It is never logged."""
     level_min: int = 1
+    """Lowest feature level that a service understands (``tidelog.feature_levels``). The field has no meaning in a
+    client's hello."""
     level_max: int = 1
-    """The feature levels that a service understands (``tidelog.feature_levels``); of a client they say nothing."""
+    """Highest feature level that a service understands. The field has no meaning in a client's hello."""
     nonce: bytes = b""
-    """32 random bytes of a service that has a secret (``wire.proof``)."""
+    """32 random bytes if the sender is a service that has a secret (``wire.proof``); otherwise empty."""
     url: str = ""
-    """Likewise: where it connects to."""
+    """URL that a service with a secret has dialed; otherwise ""."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prove(Message):
-    """One-way, after welcome and before all else, where the services have a secret: the one that connects has it."""
+    """One-way, where the services have a secret: prove that the connecting end has it. It is the first message after
+    the welcome."""
 
     OP: ClassVar[str] = "prove"
     proof: bytes = field(repr=False)
+    """MAC over both nonces and both identities (``wire.proof``)."""

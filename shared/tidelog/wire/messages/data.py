@@ -1,4 +1,5 @@
-"""Producing and reading, client to gateway and gateway to replica server; and what a server says of its copies."""
+"""Producing and reading (client to gateway, and gateway to replica server); and requests that inspect a server's
+copies."""
 
 from __future__ import annotations
 
@@ -10,28 +11,36 @@ from tidelog.wire.messages.base import ABSENT, Done, ErrorInfo, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class ProducePart:
-    """Part: one batch. ``id`` is chosen by the sender, unique on its connection, and named by the ack."""
+    """Part: one batch of a ``Produce``."""
 
     id: int
+    """Number that the sender chooses, unique on its connection. The ack of the batch repeats it."""
     topic_id: str
     partition: int
     acks: int
+    """When the batch is acked. 0: at once (``received``). 1: when it is durable on the leader. 2: when it is
+    committed (all)."""
     timeout_ms: int = field(metadata={ABSENT: -1})
-    """How long the sender waits for the ack; 0: not at all. Absent or -1: for the gateway's ``ack_timeout_s``, which
-    is 5 s unless set."""
+    """How long the sender waits for the ack, in milliseconds; 0: not at all. Absent or -1: the gateway's
+    ``ack_timeout_s``, which is 5 s by default."""
     size: int
+    """Bytes of this batch in the payload."""
     leader_epoch: int = -1
-    """-1 from a client; the gateway sets what it knows, and a leader of another epoch refuses."""
+    """Leader epoch of the partition as the gateway knows it. A leader of another epoch refuses the batch. Clients
+    leave it at -1."""
     expected_offset: int = -1
-    """Not -1: append only if the log ends exactly here (``UNEXPECTED_OFFSET`` otherwise)."""
+    """Append the batch only if the log ends exactly at this offset; otherwise refuse it with ``UNEXPECTED_OFFSET``.
+    -1: append it anywhere."""
     transaction: str = ""
-    """A batch of a transaction: the name of its application. Only with acks all."""
+    """Transactional id (``app``) of the transaction that the batch belongs to, which requires acks 2 (all). "": the
+    batch belongs to none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Produce(Message):
-    """One-way: batches, each acked by its own id in a later ``Produced``. Batches of one partition are appended
-    and acked in the order in which they were sent."""
+    """One-way: append batches. Each batch is acked by its own id in a later ``Produced``. Batches of one partition
+    are appended and acked in the order in which they were sent. The payload holds the batches, in the order of the
+    parts."""
 
     OP: ClassVar[str] = "produce"
     parts: tuple[ProducePart, ...]
@@ -40,24 +49,29 @@ class Produce(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProduceAck:
-    """Part: the fate of one batch. ``offset`` is the batch's base offset."""
+    """Part: the outcome of one batch."""
 
     id: int
+    """The ``id`` of the batch in its ``ProducePart``."""
     offset: int = -1
+    """Base offset of the batch, which is the offset of its first record; -1 with an error."""
     leader_epoch: int = -1
+    """Leader epoch in which the batch was appended; -1 with an error."""
     durability: str = ""
-    """What was reached: ``received``, ``leader`` or ``all``, then ``/`` and the flush policy: ``all/fsync``."""
+    """Durability that the batch has reached: ``received``, ``leader`` or ``all``, then ``/`` and the topic's flush
+    policy, for example ``all/fsync``."""
     duplicate: bool = False
-    """The batch had been written by an earlier try; ``offset`` is that one's."""
+    """An earlier attempt has already written the batch. ``offset`` is the offset of that attempt."""
     error: ErrorInfo | None = None
+    """Why the batch was not acked; None: it was."""
     throttle_ms: int = 0
-    """Of gateways to clients: for how long nothing more should be sent for this partition, since its leader is slow
-    and the principal has used up its share. Batches that are sent in spite of that wait at the gateway."""
+    """From gateways to clients: send no more batches for this partition for so many milliseconds. Its leader is slow
+    and the principal has used up its share. The gateway holds back batches that arrive in spite of that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Produced(Message):
-    """One-way: acks, as many as are ready."""
+    """One-way: as many acks as are ready."""
 
     OP: ClassVar[str] = "produced"
     acks: tuple[ProduceAck, ...]
@@ -65,103 +79,132 @@ class Produced(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer(Message):
-    """Answer: whole batches that hold ``offset`` and what follows, below the HW. Empty when ``max_wait_ms`` passed
-    without news. The first batch may begin before ``offset``: the reader skips."""
+    """Answer: whole batches below the high watermark that hold ``offset`` and the records after it. The payload is
+    empty if ``max_wait_ms`` passed without new records. The first batch may begin before ``offset``; the reader skips
+    the records before it."""
 
     leader_epoch: int
+    """Leader epoch of the partition at the server that answers."""
     high_watermark: int = -1
-    """-1: a new leader does not know it yet; the payload is committed all the same. So it never goes back."""
+    """The high watermark. -1: a new leader does not know it yet, but the payload is committed all the same. So the
+    high watermark of a reader never goes back."""
     log_start: int = 0
+    """First offset that the log still has."""
     payload: Payload = b""
     compacted_to: int = 0
-    """How far the log was compacted when this was read, for a replica that fills a hole: below it every record is
-    gone that a later one below it replaces or deletes."""
+    """For a replica that repairs a gap in its log: the offset up to which the log was compacted when this was read.
+    Below it, a record is gone if a later record below it replaces or deletes it."""
     tombstones_to: int = 0
-    """Below it tombstones may be gone, too."""
+    """For a replica that repairs a gap in its log: tombstones below this offset may be gone, too."""
     needed: int = 0
-    """Bytes of the first batch, where that is more than the ``hard_limit`` of the read allows."""
+    """Bytes of the first batch, if ``hard_limit`` kept it out of the answer; otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read(Message):
-    """Read committed batches from a position (KIP-320: ``last_epoch`` is the epoch of the record before it).
-
-    ``consistency``: ``eventual``: what is known to be committed; ``bounded``: everything committed until
-    ``max_staleness_ms`` ago, or ``STALE_REPLICA``; ``linearizable``: everything committed before the request came;
-    only a leader can tell. With ``any_replica`` a follower or learner may answer."""
+    """Read committed batches from a position. As in KIP-320, a position is an offset and the leader epoch of the
+    record before it."""
 
     OP: ClassVar[str] = "read"
     ANSWER: ClassVar[type[Message]] = ReadAnswer
     topic_id: str
     partition: int
     offset: int
+    """Offset of the first record wanted."""
     last_epoch: int = -1
+    """Leader epoch of the record before ``offset``; -1: not known. If the log has another record there, the read is
+    refused with ``LOG_TRUNCATED``."""
     leader_epoch: int = -1
+    """Leader epoch of the partition as the sender knows it; -1: not known."""
     max_bytes: int = 1 << 20
+    """About how many bytes of batches the answer may have. It has one batch in any case, unless ``hard_limit`` is
+    set."""
     max_wait_ms: int = 0
+    """How long to wait at the end of the log for new records, in milliseconds, 30 s at most. The answer may come
+    earlier, for example when the leader changes."""
     consistency: str = "eventual"
+    """What the answer must not miss. ``eventual``: nothing is promised beyond what the server knows to be committed.
+    ``bounded``: everything that was committed until ``max_staleness_ms`` ago is there, or the read is refused with
+    ``STALE_REPLICA``. ``linearizable``: everything that was committed before the request came is there; only a leader
+    can promise that."""
     max_staleness_ms: int = -1
+    """Bound for ``bounded``, in milliseconds; -1 otherwise."""
     any_replica: bool = False
+    """A follower or learner may answer, too (KIP-392)."""
     isolation: str = "committed"
-    """``committed``: below the last stable offset, and of an aborted transaction there is nothing but the offsets;
-    ``uncommitted``: everything below the HW."""
+    """``committed``: read below the last stable offset; of an aborted transaction only the offsets remain.
+    ``uncommitted``: read everything below the high watermark."""
     hard_limit: bool = False
-    """The answer never has more than ``max_bytes``: it is empty where the first batch is larger. Otherwise a batch
-    comes in any case. For gateways; a gateway ignores what its client says here."""
+    """Never answer more than ``max_bytes``: the answer is empty if the first batch is larger. Without it an answer
+    has one batch in any case. Gateways set it; a gateway ignores the value that its client sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class StableOffset:
-    """Part: the last stable offset of a partition, where it is below the HW: readers of what is committed wait there
-    for a transaction."""
+    """Part: the last stable offset of a partition, if it is below the high watermark. Readers with isolation
+    ``committed`` wait there for the end of a transaction."""
 
     offset: int
+    """The last stable offset."""
     producer_id: int
-    """Of the transaction that begins there."""
+    """Producer id of the transaction that begins there."""
     producer_epoch: int
-    """-1: the marker of the transaction is in the leader's log, and not committed yet."""
+    """Producer epoch of that transaction. -1: the leader's log has the transaction's marker, which is not committed
+    yet."""
     age_ms: int
-    """For so long the leader has seen the last stable offset there. It counts anew in each leader epoch."""
+    """For how long the leader has seen the last stable offset at this place, in milliseconds. The time starts again
+    in each leader epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswer(Message):
-    """Answer: an offset, and the epoch and timestamp (-1: none) of the record there or before it. ``stable``: told
-    with the HW (``latest``, ``uncommitted``), where the last stable offset is below it."""
+    """Answer: an offset, with the leader epoch and the timestamp of the record at or before it."""
 
     offset: int
+    """The offset that was looked up."""
     leader_epoch: int = -1
+    """Leader epoch of that record; -1: none."""
     timestamp_ms: int = -1
+    """Timestamp of that record, in milliseconds; -1: none."""
     stable: StableOffset | None = None
+    """The last stable offset, if it is below the high watermark. Present only if the answer is the high watermark
+    (``latest`` with ``uncommitted``)."""
     bytes: int = -1
-    """Size of the log on the disk of the server that answers, without indexes; told with ``earliest``."""
+    """Size of the log on the disk of the server that answers, without indexes. Present only with ``earliest``;
+    otherwise -1."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListOffset(Message):
-    """``at``: ``earliest`` (log start), ``latest`` (HW), ``timestamp`` (first record at or after ``timestamp_ms``,
-    which has to be given; HW if there is none). A replica server answers a timestamp with the beginning of the first
-    batch that has such a record; a gateway finds the record in it. The HW is told when the leader has proved that it
-    still leads."""
+    """Look up an offset of a partition. A leader answers the high watermark only after it has proved that it still
+    leads."""
 
     OP: ClassVar[str] = "list_offset"
     ANSWER: ClassVar[type[Message]] = OffsetAnswer
     topic_id: str
     partition: int
     at: str
+    """``earliest``: the log start. ``latest``: the high watermark. ``timestamp``: the first record at or after
+    ``timestamp_ms``, or the high watermark if there is none. For a timestamp a replica server answers the beginning
+    of the first batch that has such a record; a gateway then finds the record in the batch."""
     timestamp_ms: int = -1
+    """Time to look up, in milliseconds; required with ``timestamp``, otherwise -1."""
     leader_epoch: int = -1
+    """Leader epoch of the partition as the sender knows it; -1: not known."""
     isolation: str = "committed"
-    """With ``committed`` the last stable offset takes the place of the HW."""
+    """``committed``: the last stable offset takes the place of the high watermark. ``uncommitted``: it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestEntry:
-    """Part: the hash chain of one log up to the last end of a batch at or below the ``offset`` asked."""
+    """Part: the hash chain of one log at one of the offsets asked for."""
 
     offset: int
+    """The offset asked for."""
     boundary: int
+    """The last end of a batch at or below ``offset``."""
     chain: bytes
+    """Hash chain of the log up to ``boundary``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,25 +217,33 @@ class EpochStart:
 
 @dataclass(frozen=True, slots=True)
 class DigestAnswer(Message):
-    """Answer: this replica's log. Below ``comparable_from`` it was compacted: replicas may differ there. Everything
-    below ``durable`` is on its stable storage, as the topic's flush policy has it. ``epochs``: the last 64.
-    ``role_epoch``: the leader epoch in which this replica leads, or follows with a log that is known to agree with
-    the leader's up to the high watermark; -1: there is none."""
+    """Answer: the state of the log of one replica."""
 
     log_start: int
+    """First offset that the log still has."""
     log_end: int
+    """The log end offset (LEO)."""
     high_watermark: int
+    """The high watermark as this replica knows it."""
     leader_epoch: int = -1
+    """Latest leader epoch in the log; -1: none."""
     comparable_from: int = 0
+    """The log was compacted below this offset, so replicas may differ there."""
     entries: tuple[DigestEntry, ...] = ()
+    """Hash chain at each offset asked for."""
     durable: int = -1
+    """Everything below this offset is on stable storage, under the topic's flush policy; -1: not known."""
     epochs: tuple[EpochStart, ...] = ()
+    """Starts of the last 64 leader epochs of the log."""
     role_epoch: int = -1
+    """Leader epoch in which this replica leads, or follows with a log that is known to agree with the leader's up to
+    the high watermark; -1: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Digest(Message):
-    """Hash chain of the log of replica server ``node`` at each of ``offsets``."""
+    """Describe the log of the replica on server ``node``, with its hash chain at each of ``offsets``, to compare
+    replicas."""
 
     OP: ClassVar[str] = "digest"
     ANSWER: ClassVar[type[Message]] = DigestAnswer
@@ -204,21 +255,25 @@ class Digest(Message):
 
 @dataclass(frozen=True, slots=True)
 class CopyRead(Message):
-    """Answer: batches of this replica's log, as they are on its disk. ``next_offset``: where to go on; the offset of
-    the request if nothing is synced there, or the log changed while it was read. ``bytes``: the size of the batches.
-    The payload holds the fingerprint of each batch (``tidelog.batch.fingerprints``)."""
+    """Answer: fingerprints of batches of a replica's log, as they are on its disk. The payload holds the fingerprint
+    of each batch (``tidelog.batch.fingerprints``)."""
 
     log_start: int
+    """First offset that the log still has."""
     high_watermark: int
+    """The high watermark as this replica knows it."""
     next_offset: int
+    """Offset at which to go on. It is the offset of the request if nothing is synced there, or if the log changed
+    during the read."""
     bytes: int
+    """Size of the batches that were read."""
     payload: Payload = b""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCopy(Message):
-    """Have replica server ``node`` read batches of its copy from its disk, checking each, from ``offset`` on and
-    below its high watermark: about ``max_bytes`` (1 MiB at most), and a batch at least, if there is one."""
+    """Read batches of a replica's log from the disk of server ``node`` and check each of them. The read covers
+    offsets from ``offset`` on, below the replica's high watermark."""
 
     OP: ClassVar[str] = "read_copy"
     ANSWER: ClassVar[type[Message]] = CopyRead
@@ -227,110 +282,126 @@ class ReadCopy(Message):
     partition: int
     offset: int
     max_bytes: int = 1 << 20
+    """About how many bytes to read, 1 MiB at most. One batch is read in any case, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubStatus(Message):
-    """Answer: how far the scrubber of a replica server is. ``round``: the number of the round that began last, 0 for
-    none; ``running``: it has not ended, or copies are still compared with those of other servers; ``left``:
-    partitions that are still to be checked; ``segments`` and ``bytes``: checked in it so far."""
+    """Answer: the progress of the scrubber of a replica server."""
 
     round: int
+    """Number of the round that began last; 0: none has begun."""
     running: bool
+    """The round has not ended, or copies are still compared with those of other servers."""
     left: int = 0
+    """Partitions of the round that are still to be checked."""
     segments: int = 0
+    """Segments that the round has checked so far."""
     bytes: int = 0
+    """Bytes that the round has checked so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubServer(Message):
-    """How far the scrubber of replica server ``node`` is. With ``begin`` it first starts a new round, and gives up
-    one that is under way."""
+    """Describe the progress of the scrubber of replica server ``node``."""
 
     OP: ClassVar[str] = "scrub_server"
     ANSWER: ClassVar[type[Message]] = ScrubStatus
     node: str
     begin: bool = False
+    """Start a new round first, and give up a round that is under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class DifferingCopies:
-    """Part: copies of a partition that differ. ``odd``: those that differ from a majority of the replicas; empty if
-    no majority agrees. ``compared``: all that were compared. ``start`` to ``end``: the offsets between which the
-    first difference lies. ``below``: it lies below ``start``, the log start of some replica, and no server repairs it
-    by itself."""
+    """Part: replicas of a partition whose logs differ."""
 
     topic_id: str
     partition: int
     odd: tuple[str, ...]
+    """Servers whose replicas differ from a majority of the replicas; empty if no majority agrees."""
     compared: tuple[str, ...]
+    """All servers whose replicas were compared."""
     start: int
+    """The first difference lies between this offset and ``end``, unless ``below`` is set."""
     end: int
+    """Upper end of the offsets between which the first difference lies."""
     below: bool = False
+    """The first difference lies below ``start``, which is the log start of some replica. No server repairs it by
+    itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePlace:
-    """Part: a batch in a log that no reader can decode, though its CRC is right. ``producer_id`` is at most
-    2^63 - 1, whatever the batch says."""
+    """Part: a batch in a log that no reader can decode, though its CRC is right."""
 
     topic_id: str
     partition: int
     base_offset: int
     last_offset: int
     producer_id: int
+    """Producer id of the batch. It is at most 2^63 - 1, even if the batch has a larger one."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsAnswer(Message):
-    """Answer: a server's metrics in Prometheus' text format (docs/metrics.md), its version, its wall clock (ms).
-    ``unreadable``: of a replica server, where its scrubber saw batches that no reader can decode; the first few of
-    each partition. ``differing``: partitions whose copies differ, with a copy on this server."""
+    """Answer: the metrics of one process."""
 
     page: str
+    """The metrics in Prometheus' text format (``docs/metrics.md``)."""
     version: str = ""
+    """Release that the process runs; "": not known."""
     time_ms: int = -1
+    """Wall clock of the process, in milliseconds; -1: not known."""
     unreadable: tuple[UnreadablePlace, ...] = ()
+    """From a replica server: batches in its logs that no reader can decode, as its scrubber found them. Only the
+    first few of each partition are listed."""
     differing: tuple[DifferingCopies, ...] = ()
+    """From a replica server: partitions whose replicas differ and of which this server has a replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeMetrics(Message):
-    """What the replica server ``node`` counts, or the active controller of that name; "": who is asked."""
+    """Describe the metrics of a replica server, or of the active controller."""
 
     OP: ClassVar[str] = "describe_metrics"
     ANSWER: ClassVar[type[Message]] = MetricsAnswer
     node: str = ""
+    """Name of the replica server or of the active controller; "": the receiver itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerId(Message):
-    """Answer: the ids ``producer_id`` to ``producer_id + count - 1`` are the asker's alone, at epoch 0. An older
-    gateway gives one id, whatever is asked for."""
+    """Answer: producer ids that belong to this producer alone, at epoch 0. They are ``producer_id`` to
+    ``producer_id + count - 1``."""
 
     producer_id: int
+    """The first id."""
     count: int = 1
+    """How many ids there are. An older gateway gives one id, whatever ``count`` was asked for."""
     ticket: str = field(default="", repr=False)
-    """Shows that the asker may write under each of these ids; to be presented with ``UseProducer``. "": the cluster
-    is below feature level 4, and needs none."""
+    """Proves that its holder may write under each of these ids; present it with ``UseProducer``. "": the cluster is
+    below feature level 4 and requires no tickets."""
     window: int = 0
-    """Batches that may be in flight under an id on one partition; one more is refused with ``OVERLOADED``. 0: a
-    gateway of an earlier release, which means ``PRODUCER_WINDOW``."""
+    """How many batches of one partition may be in flight under an id; one more is refused with ``OVERLOADED``. 0: the
+    gateway is of an earlier release, and the window is ``PRODUCER_WINDOW`` (5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerTicket(Message):
-    """Answer: a ticket for the same ids, signed by the cluster's newest key. It takes the place of the one that was
-    presented, and is valid for longer. "": the gateway needs none."""
+    """Answer: a new ticket for the same ids."""
 
     ticket: str = field(default="", repr=False)
+    """Ticket that is signed by the cluster's newest key. It takes the place of the ticket that was presented, and is
+    valid for longer. "": the gateway requires no tickets."""
 
 
 @dataclass(frozen=True, slots=True)
 class UseProducer(Message):
-    """Present the ticket of a producer id. For the life of this connection, or until ``ReleaseProducer``, batches may
-    be written under the id at that epoch. Produces that follow on the same connection need not wait for the answer.
-    Raises ``INVALID_TICKET``, ``UNKNOWN_TICKET_KEY`` and ``OVERLOADED`` (too many ids on one connection)."""
+    """Present the ticket of a producer id. Afterwards batches may be written under the id, at that epoch, on this
+    connection, until it closes or until ``ReleaseProducer``. Batches that follow on the same connection need not wait
+    for the answer. Errors: ``INVALID_TICKET``, ``UNKNOWN_TICKET_KEY`` and ``OVERLOADED`` (too many ids on one
+    connection)."""
 
     OP: ClassVar[str] = "use_producer"
     ANSWER: ClassVar[type[Message]] = ProducerTicket
@@ -341,7 +412,7 @@ class UseProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseProducer(Message):
-    """Nothing more is written under this id on this connection. It makes room for another id."""
+    """Stop writing under a producer id on this connection. Another id may then be used in its place."""
 
     OP: ClassVar[str] = "release_producer"
     ANSWER: ClassVar[type[Message]] = Done
@@ -350,45 +421,54 @@ class ReleaseProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class InitProducer(Message):
-    """A producer wants to be idempotent; or a program with many producers wants ``count`` ids (1 to
-    ``MAX_TASKS``)."""
+    """Get producer ids, for idempotent producers."""
 
     OP: ClassVar[str] = "init_producer"
     ANSWER: ClassVar[type[Message]] = ProducerId
     count: int = 1
+    """How many ids, from 1 to ``MAX_TASKS`` (100,000). A program with many producers gets their ids with one
+    request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe(Message):
-    """Push batches from a position, as long as there is credit (bytes). ``sub`` is the client's number for it."""
+    """Push committed batches from a position on, as long as the subscription has credit."""
 
     OP: ClassVar[str] = "subscribe"
     ANSWER: ClassVar[type[Message]] = Done
     sub: int
+    """Number that the client chooses for the subscription, unique on its connection."""
     topic_id: str
     partition: int
     offset: int
+    """Offset of the first record wanted."""
     credit: int
+    """Bytes of payload that may be delivered before the client sends more ``Credit``. More than 8 MiB is not kept."""
     last_epoch: int = -1
+    """Leader epoch of the record before ``offset`` (KIP-320); -1: not known."""
     read_from: str = "leader"
-    """``leader``, or ``any`` replica that the gateway thinks is best."""
+    """``leader``; or ``any``: the replica that the gateway thinks is best."""
     consistency: str = "eventual"
+    """``eventual``, ``bounded`` or ``linearizable``, as in ``Read``."""
     max_staleness_ms: int = -1
+    """Bound for ``bounded``, in milliseconds; -1 otherwise."""
     isolation: str = "committed"
+    """``committed`` or ``uncommitted``, as in ``Read``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credit(Message):
-    """One-way: the client has room for so many more bytes."""
+    """One-way: allow more deliveries on a subscription."""
 
     OP: ClassVar[str] = "credit"
     sub: int
     bytes: int
+    """Bytes that are added to the credit of subscription ``sub``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe(Message):
-    """Nothing is delivered on ``sub`` after the answer."""
+    """End a subscription. Nothing is delivered on ``sub`` after the answer."""
 
     OP: ClassVar[str] = "unsubscribe"
     ANSWER: ClassVar[type[Message]] = Done
@@ -397,11 +477,13 @@ class Unsubscribe(Message):
 
 @dataclass(frozen=True, slots=True)
 class Delivery(Message):
-    """One-way: whole batches on a subscription; the first may begin before the position. With ``error`` it is the
-    subscription's last message."""
+    """One-way: whole batches of a subscription. The first batch may begin before the position; the client skips the
+    records before it. A delivery without payload only reports the high watermark."""
 
     OP: ClassVar[str] = "delivery"
     sub: int
     high_watermark: int = -1
+    """The high watermark, which never goes back within a subscription; -1: not known."""
     error: ErrorInfo | None = None
+    """Why the subscription has ended; then this is its last message. None: it goes on."""
     payload: Payload = b""

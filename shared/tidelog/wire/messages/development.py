@@ -10,42 +10,49 @@ from tidelog.wire.messages.base import Message
 
 @dataclass(frozen=True, slots=True)
 class PlayedNode:
-    """Part: a node that faults can be played with. ``state``: ``running``, ``paused``, ``cut`` or ``killed``."""
+    """Part: a node of the cluster that faults can be injected into."""
 
     node: str
     state: str
+    """``running``, ``paused``, ``cut`` or ``killed``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedMessage:
-    """Part: what one service said to another. ``op``: that of the request, of an answer, too ("" where the request
-    was not heard); ``words``: what it holds, for people, perhaps cut off."""
+    """Part: one message between two services."""
 
     time_ms: int
+    """Wall clock when the message was recorded, in milliseconds."""
     sender: str
     receiver: str
     op: str = ""
+    """Op of the request; for an answer that of its request, or "" if the request was not recorded."""
     answer: bool = False
+    """The message is an answer."""
     words: str = ""
+    """Content of the message, for people. It may be cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlayAnswer(Message):
-    """Answer: the nodes, as they are now; to ``stop`` the messages that were heard, in order."""
+    """Answer: the state of the nodes after the action."""
 
     nodes: tuple[PlayedNode, ...] = ()
     messages: tuple[PlayedMessage, ...] = ()
+    """To ``stop``: the messages that were recorded, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Play(Message):
-    """Have something happen to a node of a cluster that ``tidelog dev`` runs; all others answer ``UNSUPPORTED``.
-
-    ``act``: ``kill``: it ends at once; ``pause``: it is silent, its connections stay; ``cut``: its connections break
-    and nobody reaches it; ``heal``: it runs and is reached again; "": nothing, the answer tells what is so. Without a
-    node: ``record``: listen from now on to what the services say to each other; ``stop``: no more, and tell it."""
+    """Inject a fault into a node of a cluster that ``tidelog dev`` runs, or record the messages of its services. All
+    other clusters answer ``UNSUPPORTED``."""
 
     OP: ClassVar[str] = "play"
     ANSWER: ClassVar[type[Message]] = PlayAnswer
     node: str = ""
+    """Node to act on; "" for ``record``, ``stop`` and ""."""
     act: str = ""
+    """``kill``: end the node at once. ``pause``: stop the node, but keep its connections. ``cut``: break its
+    connections and let none through. ``heal``: run the node and let connections through again. ``record``: start to
+    record the messages between the services. ``stop``: end the recording and answer it. "": change nothing, only
+    answer the states."""

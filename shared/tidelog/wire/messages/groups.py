@@ -1,4 +1,4 @@
-"""Consumer groups: client to gateway, and gateway to the group's coordinator."""
+"""Consumer groups: requests of clients to a gateway, and of a gateway to the group's coordinator."""
 
 from __future__ import annotations
 
@@ -11,200 +11,241 @@ from tidelog.wire.messages.metadata import TopicCreated
 
 @dataclass(frozen=True, slots=True)
 class TopicShare:
-    """Part: partitions of one topic, ascending. ``topic`` is its name where a server tells."""
+    """Part: some partitions of one topic."""
 
     topic_id: str
     partitions: tuple[int, ...]
+    """Partition numbers, ascending."""
     topic: str = ""
+    """Name of the topic, in answers; "" in requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Part: how far a group has come in a partition: ``offset`` is the next record's, ``leader_epoch`` that of the
-    record before it (-1: not known). ``committed_ms`` is the coordinator's wall clock, told by it."""
+    """Part: the committed position of a group in one partition."""
 
     topic_id: str
     partition: int
     offset: int
+    """Offset of the next record to process."""
     leader_epoch: int = -1
+    """Leader epoch of the record before ``offset``; -1: not known."""
     metadata: str = ""
+    """Text that the committer chooses. The coordinator only keeps it."""
     committed_ms: int = -1
+    """Wall clock of the coordinator at the commit, in milliseconds; -1 in requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupAnswer(Message):
-    """Answer: the member is in the group, in this generation, and owns this. It is to heartbeat every
-    ``heartbeat_ms``."""
+    """Answer: the member belongs to the group."""
 
     generation: int
+    """Generation of the member."""
     heartbeat_ms: int
+    """Interval at which the member must send heartbeats, in milliseconds."""
     assignment: tuple[TopicShare, ...] = ()
+    """Partitions that the member owns."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup(Message):
-    """Become a member, or (the same ``member`` again) have other ``topics``. ``member`` is a random name that the
-    client chose for this process (KIP-1082). ``instance`` names a static member: who comes back under it within the
-    session timeout has what it had, and the process that had it before is fenced."""
+    """Become a member of a group. A second request with the same ``member`` changes its ``topics`` and timeouts; the
+    member loses nothing that it owns."""
 
     OP: ClassVar[str] = "join_group"
     ANSWER: ClassVar[type[Message]] = JoinGroupAnswer
     group: str
     member: str
+    """Random name that the client has chosen for this process (KIP-1082)."""
     topics: tuple[str, ...]
+    """Names of the topics that the member wants to read."""
     instance: str = ""
+    """Name of a static member; "": the member is not static. A process that joins under this name within the session
+    timeout gets the partitions that the static member had. The process that had the name before is fenced."""
     assignor: str = ""
-    """``sticky`` or ``range``; "": the group's (``sticky`` in a new group). The last one that was named counts."""
+    """``sticky`` or ``range``; "": the assignor that the group has (``sticky`` in a new group). The assignor that was
+    named last is valid for the whole group."""
     session_timeout_ms: int = 45_000
-    """Without a heartbeat for so long the member is out."""
+    """A member that sends no heartbeat for so many milliseconds is removed."""
     rebalance_timeout_ms: int = 60_000
-    """A member that does not give up in this time what it must give up is out."""
+    """A member that does not give up its partitions within so many milliseconds after it is asked to is removed."""
     node: str = ""
-    """Name of the program, for ``describe_group``."""
+    """Name of the program, for ``DescribeGroup``."""
     principal: str = ""
-    """Whose request it is: set by the gateway since feature level 5, for the bounds per principal. "": nobody's."""
+    """Principal that the request counts for, in the bounds per principal; "": none. Set by the gateway since feature
+    level 5."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupHeartbeatAnswer(Message):
-    """Answer: what the member may own now, and its generation. What is missing it gives up (committing first), and
-    then heartbeats with ``owned`` without it: only then another member gets it."""
+    """Answer: the assignment of the member. The member must give up each partition that it owns and that is missing
+    here: commit its position first, then send a heartbeat whose ``owned`` no longer has it. Only then another member
+    gets the partition."""
 
     generation: int
+    """Present generation of the member."""
     assignment: tuple[TopicShare, ...] = ()
+    """Partitions that the member may own now."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupHeartbeat(Message):
-    """The member lives, and owns this. With an older generation than its present one nothing is taken as given up;
-    the answer tells the present one. ``UNKNOWN_MEMBER``, ``FENCED_GENERATION``, ``FENCED_INSTANCE``: it owns
-    nothing any more."""
+    """Report that the member is alive, and which partitions it owns. After ``UNKNOWN_MEMBER``, ``FENCED_GENERATION``
+    or ``FENCED_INSTANCE`` the member owns nothing any more."""
 
     OP: ClassVar[str] = "group_heartbeat"
     ANSWER: ClassVar[type[Message]] = GroupHeartbeatAnswer
     group: str
     member: str
     generation: int
+    """Generation that the member knows. If its present generation is newer, the heartbeat gives up no partition, and
+    the answer has the present one."""
     owned: tuple[TopicShare, ...] = ()
+    """Partitions that the member owns."""
     instance: str = ""
+    """Name of the static member; "": the member is not static."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup(Message):
-    """The member goes, what it owned is free at once. With ``keep`` a static member only ends its process: its share
-    waits for its return until the session timeout. Who is no member has left already."""
+    """Leave a group. The partitions of the member are free at once. A request for a member that the group does not
+    have succeeds."""
 
     OP: ClassVar[str] = "leave_group"
     ANSWER: ClassVar[type[Message]] = Done
     group: str
     member: str
     keep: bool = False
+    """The process of a static member ends, but the member stays. Its partitions wait for its return until the session
+    timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Message):
-    """The group has come so far: all of it or nothing is taken, with a ``transaction`` when that is committed. Only
-    from a member, in its present generation, for partitions that it owns or is giving up; with ``member`` "" only
-    while the group has no members."""
+    """Commit the positions of a group: all of them or none. A member may commit only in its present generation, and
+    only partitions that it owns or is giving up."""
 
     OP: ClassVar[str] = "commit_offsets"
     ANSWER: ClassVar[type[Message]] = Done
     group: str
     positions: tuple[GroupPosition, ...]
     member: str = ""
+    """Member that commits. "": none; this is allowed only while the group has no members."""
     generation: int = -1
+    """Present generation of the member; -1 without ``member``."""
     instance: str = ""
+    """Name of the static member; "": the member is not static."""
     transaction: str = ""
-    """Not "": the positions are part of this application's transaction, and count when that is committed."""
+    """Transactional id (``app``) whose transaction the positions are part of. They take effect when that transaction
+    is committed. "": they take effect at once."""
     producer_id: int = 0
+    """Producer id of the transaction; 0 without one."""
     producer_epoch: int = 0
+    """Producer epoch of the transaction; 0 without one."""
     principal: str = ""
     """As in ``JoinGroup``."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsetsAnswer(Message):
-    """Answer: the positions that there are; a partition without one is not named."""
+    """Answer: the committed positions. A partition without one is left out."""
 
     positions: tuple[GroupPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsets(Message):
-    """How far has the group come in these partitions? Without ``parts``: in all. A group that does not exist has
-    come nowhere."""
+    """Fetch the committed positions of a group. A group that does not exist has none."""
 
     OP: ClassVar[str] = "fetch_offsets"
     ANSWER: ClassVar[type[Message]] = FetchOffsetsAnswer
     group: str
     parts: tuple[TopicShare, ...] = ()
+    """Partitions to answer; empty: all partitions in which the group has a position."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """Part: a group. ``state``: ``empty`` (no members), ``moving`` (partitions are on their way from member to
-    member) or ``stable``."""
+    """Part: a group in a list."""
 
     group: str
     state: str
+    """``empty``: the group has no members. ``moving``: partitions are being moved between members. ``stable``:
+    neither."""
     members: int = 0
+    """Number of members."""
     coordinator: str = ""
+    """Replica server that coordinates the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsAnswer(Message):
-    """Answer: the groups, by name. ``more``: there are others behind the last one."""
+    """Answer: the groups, sorted by name."""
 
     groups: tuple[GroupInfo, ...] = ()
     more: bool = False
+    """There are more groups after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListGroups(Message):
-    """Which groups are there? A coordinator is asked for those of one ``partition`` of ``__groups``, in pages: for
-    the first ``most`` (0: all) whose names come behind ``after``. -1, from a client: all."""
+    """List the groups. A client gets all groups of the cluster. A coordinator answers, in pages, the groups of one
+    partition of ``__groups``."""
 
     OP: ClassVar[str] = "list_groups"
     ANSWER: ClassVar[type[Message]] = ListGroupsAnswer
     partition: int = -1
+    """Partition of ``__groups`` that the groups belong to; -1, from a client: all groups."""
     after: str = ""
+    """Answer only groups whose names sort after this one."""
     most: int = 0
+    """How many groups to answer at most; 0: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """Part: a member. ``leaving`` is what it is to give up, ``target`` what it is to have in the end. ``away``: a
-    static member whose process has ended."""
+    """Part: a member of a group."""
 
     member: str
     generation: int
+    """Generation of the member."""
     instance: str = ""
+    """Name of the static member; "": the member is not static."""
     node: str = ""
+    """Name of the program."""
     topics: tuple[str, ...] = ()
     assignment: tuple[TopicShare, ...] = ()
+    """Partitions that the member owns."""
     leaving: tuple[TopicShare, ...] = ()
+    """Partitions that the member must give up."""
     target: tuple[TopicShare, ...] = ()
+    """Partitions that the member gets in the end."""
     session_timeout_ms: int = 0
     away: bool = False
+    """The process of this static member has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupAnswer(Message):
-    """Answer: the group as its coordinator has it. ``generation`` is the group's, the greatest of all its members."""
+    """Answer: the group as its coordinator has it."""
 
     group: str
     state: str
+    """``empty``, ``moving`` or ``stable``, as in ``GroupInfo``."""
     generation: int
+    """Generation of the group, which is the greatest of its members."""
     assignor: str
     coordinator: str
+    """Replica server that coordinates the group."""
     members: tuple[GroupMember, ...] = ()
     positions: tuple[GroupPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroup(Message):
-    """Who is in a group, who has what, and how far it has come. Lag is the high watermark (``metadata`` with
-    ``offsets``, ``list_offset``) less the position."""
+    """Describe the members of a group, their partitions, and the group's positions. Lag is the high watermark
+    (``Metadata`` with ``offsets``, or ``ListOffset``) minus the position."""
 
     OP: ClassVar[str] = "describe_group"
     ANSWER: ClassVar[type[Message]] = DescribeGroupAnswer
@@ -213,7 +254,7 @@ class DescribeGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup(Message):
-    """Forget a group without members, and its positions."""
+    """Delete a group that has no members, and its positions."""
 
     OP: ClassVar[str] = "delete_group"
     ANSWER: ClassVar[type[Message]] = Done
@@ -222,7 +263,7 @@ class DeleteGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class PrepareGroups(SequencedRequest):
-    """A gateway wants the topic ``__groups``; it is created where there is none yet."""
+    """Create the topic ``__groups``, unless it exists. A gateway asks for this."""
 
     OP: ClassVar[str] = "prepare_groups"
     ANSWER: ClassVar[type[Message]] = TopicCreated

@@ -1,4 +1,4 @@
-"""The metadata of the cluster: watch them, describe them, and change topics, partitions, servers and levels."""
+"""The metadata of the cluster: watch and describe it, and change topics, partitions, servers and feature levels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.wire.messages.data import StableOffset
 
 @dataclass(frozen=True, slots=True)
 class Watch(Message):
-    """Send all metadata now (one ``MetadataUpdate`` with the whole image), then every change, in commit order."""
+    """Send the whole metadata now, as one ``MetadataUpdate`` with ``whole``, then every change, in commit order."""
 
     OP: ClassVar[str] = "watch"
     ANSWER: ClassVar[type[Message]] = Done
@@ -19,41 +19,47 @@ class Watch(Message):
 
 @dataclass(frozen=True, slots=True)
 class MetadataUpdate(Message):
-    """One-way, on a watch. ``payload`` is a CBOR map as in ``tidelog.cddl``: the whole image when ``whole``, else
-    the servers and topics that changed (each entire) and the ids of deleted topics. ``wire.image`` applies it."""
+    """One-way, on a watch: the metadata, or a change of it. The payload is a CBOR map as in ``tidelog.cddl``. It
+    holds the whole image if ``whole`` is set; otherwise the servers and topics that changed, each in full, and the
+    ids of deleted topics. ``wire.metadata_image`` applies it."""
 
     OP: ClassVar[str] = "metadata_update"
     index: int
+    """Raft index of the entry that made the change, or up to which the image goes."""
     whole: bool = False
+    """The payload is the whole image."""
     payload: Payload = b""
     term: int = 0
-    """Raft's, of the entry at ``index``; 0: an earlier release sent this."""
+    """Raft term of the entry at ``index``; 0: the sender is of an earlier release."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated(Message):
-    """Answer: the topic is in the metadata; its partitions may need a moment to serve."""
+    """Answer: the metadata has the topic. Its partitions may need a moment more before they serve."""
 
     topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic(AdminRequest):
-    """Create a topic. ``config`` maps names of ``TopicConfig`` fields to texts."""
+    """Create a topic."""
 
     OP: ClassVar[str] = "create_topic"
     ANSWER: ClassVar[type[Message]] = TopicCreated
     name: str
     partitions: int = 1
     replication_factor: int = 1
+    """Replicas of each partition."""
     config: dict[str, str] = field(default_factory=dict)
+    """Settings of the topic as texts, by name of a ``TopicConfig`` field. Each setting that is absent has its
+    default."""
     principal: str = field(default="", repr=False, kw_only=True)
-    """Owner of the topic, as in ``JoinGroup``. The audit names it anyway."""
+    """Principal that owns the topic, as in ``JoinGroup``. An audit event names the principal in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic(AdminRequest):
-    """Delete the topic of this name and all its data."""
+    """Delete the topic of this name, and all its data."""
 
     OP: ClassVar[str] = "delete_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -62,7 +68,7 @@ class DeleteTopic(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class AlterTopic(AdminRequest):
-    """Change settings of a topic; those that are not named stay."""
+    """Change the settings of a topic that ``config`` names; the others stay as they are."""
 
     OP: ClassVar[str] = "alter_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -72,78 +78,89 @@ class AlterTopic(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class AlterLearners(AdminRequest):
-    """Set the learners of a partition: servers that copy its log without a part in commit rule or ISR."""
+    """Set the learners of a partition. A learner is a server that copies the log and counts for neither commit rule
+    nor ISR."""
 
     OP: ClassVar[str] = "alter_learners"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
     partition: int
     learners: tuple[str, ...] = ()
+    """All learners that the partition is to have; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrowTopic(AdminRequest):
-    """Give a topic more partitions: ``partitions`` in all. Those that there are keep their records and numbers. New
-    ones have as many replicas as most of those have."""
+    """Add partitions to a topic. The partitions that exist keep their records and numbers. Each new partition has as
+    many replicas as most of them have."""
 
     OP: ClassVar[str] = "grow_topic"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
     partitions: int
+    """How many partitions the topic is to have in all."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetReadOnly(AdminRequest):
-    """Have the leaders of these partitions (none: all of the topic) take no batches, or take them again. Answered
-    when it is so in the metadata: a leader that has not heard of it yet may take one more."""
+    """Make partitions read-only, or writable again. The leader of a read-only partition accepts no batches. The
+    answer comes when the metadata has the change; a leader that does not know of it yet may accept one more batch."""
 
     OP: ClassVar[str] = "set_read_only"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
     partitions: tuple[int, ...] = ()
+    """Numbers of the partitions; empty: all partitions of the topic."""
     read_only: bool = True
+    """False: make the partitions writable again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseTopic(AdminRequest):
-    """Have the servers close the logs of these partitions (none: all of the topic), and open them again with
-    ``pause`` false. Answered as ``SetReadOnly``; what is committed stays."""
+    """Pause partitions, or resume them. The servers close the logs of a paused partition; committed records stay. The
+    answer comes when the metadata has the change, as with ``SetReadOnly``."""
 
     OP: ClassVar[str] = "pause_topic"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
     partitions: tuple[int, ...] = ()
+    """Numbers of the partitions; empty: all partitions of the topic."""
     pause: bool = True
+    """False: open the logs again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransferLeader(AdminRequest):
-    """Have ``server``, which is in sync, lead a partition ("": the preferred replica). Answered when it has begun:
-    the leader takes no more batches, and hands over when the other has everything; or it is given up after a while,
-    with nothing lost. The metadata and the history say which."""
+    """Transfer the leadership of a partition. The answer comes when the transfer has begun. From then on the leader
+    accepts no more batches, and it hands over when the other server has everything. The transfer is given up if it
+    takes too long; nothing is lost then. The metadata and the history show the outcome."""
 
     OP: ClassVar[str] = "transfer_leader"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
     partition: int
     server: str = ""
+    """Server in the ISR that is to lead; "": the preferred replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reassign(AdminRequest):
-    """Have these servers be the replicas of a partition, the preferred leader first. Answered when it has begun: new
-    ones copy as learners, join, and then the others go. Takes the place of a reassignment in progress."""
+    """Move a partition to other replicas. The answer comes when the reassignment has begun. The new replicas copy the
+    log as learners and then join; after that the other replicas leave. A reassignment that is already in progress is
+    replaced by this one."""
 
     OP: ClassVar[str] = "reassign"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
     partition: int
     replicas: tuple[str, ...]
+    """Servers that are to be the replicas of the partition, the preferred leader first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelReassignment(AdminRequest):
-    """Go back to the replicas that there were when the reassignment began; one that waits for its turn is dropped."""
+    """Cancel a reassignment: go back to the replicas that the partition had when it began. A reassignment that still
+    waits for its turn is dropped."""
 
     OP: ClassVar[str] = "cancel_reassignment"
     ANSWER: ClassVar[type[Message]] = Done
@@ -153,18 +170,20 @@ class CancelReassignment(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class DrainServer(AdminRequest):
-    """Have a replica server lead nothing where another can, and get no new replicas, until ``drain`` is false."""
+    """Drain a replica server, or end that. A server that drains leads no partition that another server can lead, and
+    gets no new replicas."""
 
     OP: ClassVar[str] = "drain_server"
     ANSWER: ClassVar[type[Message]] = Done
     server: str
     drain: bool = True
+    """False: the server leads and gets replicas again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetServer(AdminRequest):
-    """A replica server that is down and has no copy of anything is none of the cluster any more. From feature level 2
-    on."""
+    """Remove a replica server from the cluster. The server must be down and hold no replica. Since feature level
+    2."""
 
     OP: ClassVar[str] = "forget_server"
     ANSWER: ClassVar[type[Message]] = Done
@@ -173,18 +192,20 @@ class ForgetServer(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class ProcessLevels:
-    """Part: the feature levels that a process understands; ``level_max`` 0: it is not in touch with the active
-    controller, and what it understands is not known."""
+    """Part: the feature levels that one process understands."""
 
     role: str
+    """``controller``, ``replica`` or ``gateway``."""
     node: str
     level_min: int = 0
     level_max: int = 0
+    """Highest level. 0: the process has no connection to the active controller, so its levels are not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeaturesAnswer(Message):
-    """Answer: the cluster's feature level, and what the controllers, replica servers and gateways understand."""
+    """Answer: the feature level of the cluster, and the levels that controllers, replica servers and gateways
+    understand."""
 
     level: int
     processes: tuple[ProcessLevels, ...] = ()
@@ -192,7 +213,7 @@ class FeaturesAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class DescribeFeatures(Message):
-    """At which feature level is the cluster, and who understands which?"""
+    """Describe the feature level of the cluster, and the levels that each process understands."""
 
     OP: ClassVar[str] = "describe_features"
     ANSWER: ClassVar[type[Message]] = FeaturesAnswer
@@ -200,72 +221,84 @@ class DescribeFeatures(Message):
 
 @dataclass(frozen=True, slots=True)
 class RaiseLevel(AdminRequest):
-    """Raise the cluster to this feature level, for good. ``UNSUPPORTED_LEVEL``, with the names of all processes that
-    do not understand it or are not in touch; those that are ``left_behind`` may be down, and are refused until they
-    understand it. ``dry_run``: only say whether it can be."""
+    """Raise the feature level of the cluster, for good. The request is refused with ``UNSUPPORTED_LEVEL`` if any
+    process does not understand the level or has no connection to the active controller. The error names all these
+    processes."""
 
     OP: ClassVar[str] = "raise_level"
     ANSWER: ClassVar[type[Message]] = Done
     level: int
     left_behind: tuple[str, ...] = ()
+    """Names of processes that may be down. The cluster refuses them until they understand the level."""
     dry_run: bool = False
+    """Check whether the level can be raised, and change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """Part: a reassignment that would even out the load, and why."""
+    """Part: a reassignment that would even out the load."""
 
     name: str
+    """Name of the topic."""
     partition: int
     replicas: tuple[str, ...]
+    """Replicas of the partition now."""
     target: tuple[str, ...]
+    """Replicas that the partition would have."""
     reason: str = ""
+    """Why the reassignment is planned."""
     evidence: str = ""
-    """The figures behind the reason, in words."""
+    """The figures behind the reason, as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionWeight:
-    """Part: what one replica of a partition weighs."""
+    """Part: the weight of one replica of a partition."""
 
     name: str
+    """Name of the topic."""
     partition: int
     weight: int
+    """Weight in the ``unit`` of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan(Message):
-    """Answer: reassignments, none of them begun; and those of earlier rebalances that wait for their turn. ``unit``:
-    the unit of the weights by which they were planned; "" if replicas were counted."""
+    """Answer: a plan of reassignments, none of which has begun."""
 
     moves: tuple[PlannedMove, ...] = ()
+    """The reassignments of the plan."""
     waiting: tuple[PlannedMove, ...] = ()
+    """Reassignments of earlier rebalances that wait for their turn."""
     unit: str = ""
+    """Unit of the weights that the plan evens out; "": it counts replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRebalance(Message):
-    """Which reassignments would spread the replicas over racks and servers? Nothing is changed. ``empty_drained``:
-    also away from servers that are being drained. ``weights``: what a replica of each partition weighs, in ``unit``
-    (``B`` or ``B/s``); the plan evens out their sums, and a partition that is not named weighs 0. Without ``unit``
-    each replica weighs 1."""
+    """Plan reassignments that would spread the replicas over racks and servers. Nothing is changed."""
 
     OP: ClassVar[str] = "plan_rebalance"
     ANSWER: ClassVar[type[Message]] = RebalancePlan
     empty_drained: bool = False
+    """Also move replicas away from servers that are being drained."""
     weights: tuple[PartitionWeight, ...] = ()
+    """Weight of a replica of each partition, in ``unit``. The plan evens out the sums of the weights. A partition
+    that is not listed weighs 0."""
     unit: str = ""
+    """``B`` or ``B/s``; "": each replica weighs 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalance(AdminRequest):
-    """Do what ``plan_rebalance`` answers, a few reassignments per server at a time. Answered when all of it waits for
-    its turn. ``cancel``: instead, nothing waits any more; what has begun goes on."""
+    """Carry out what ``PlanRebalance`` answers, a few reassignments per server at a time. The answer comes when all
+    reassignments wait for their turn."""
 
     OP: ClassVar[str] = "rebalance"
     ANSWER: ClassVar[type[Message]] = Done
     empty_drained: bool = False
     cancel: bool = False
+    """Start nothing. Instead, drop all reassignments that wait for their turn; those that have begun go on."""
     weights: tuple[PartitionWeight, ...] = field(default=(), kw_only=True)
     """As in ``PlanRebalance``."""
     unit: str = field(default="", kw_only=True)
@@ -274,28 +307,34 @@ class Rebalance(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """Part: one change of a partition and why it happened. ``time_ms`` is the active controller's wall clock."""
+    """Part: one change of a partition, with its cause."""
 
     time_ms: int
+    """Wall clock of the active controller, in milliseconds."""
     epoch: int
+    """Epoch of the partition after the change."""
     leader_epoch: int
+    """Leader epoch of the partition after the change."""
     event: str
     cause: str
     leader: str = ""
+    """Leader after the change; "": none."""
     isr: tuple[str, ...] = ()
+    """ISR after the change."""
     evidence: dict[str, str] = field(default_factory=dict)
+    """The figures behind the cause, as texts, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryAnswer(Message):
-    """Answer: the partition's changes, oldest first."""
+    """Answer: the changes of the partition, oldest first."""
 
     entries: tuple[HistoryEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class History(Message):
-    """Why is this partition as it is?"""
+    """Describe the latest changes of a partition, each with its cause."""
 
     OP: ClassVar[str] = "history"
     ANSWER: ClassVar[type[Message]] = HistoryAnswer
@@ -305,7 +344,7 @@ class History(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerIds(Message):
-    """Answer: the ids first .. first + count - 1 are the asker's alone."""
+    """Answer: producer ids that belong to the sender of the request alone: ``first`` to ``first + count - 1``."""
 
     first: int
     count: int
@@ -313,41 +352,52 @@ class ProducerIds(Message):
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds(SequencedRequest):
-    """Reserve producer ids, through Raft."""
+    """Reserve ``count`` producer ids, through Raft."""
 
     OP: ClassVar[str] = "allocate_producer_ids"
     ANSWER: ClassVar[type[Message]] = ProducerIds
     count: int
     share: int = field(default=-1, kw_only=True)
-    """Not -1: all of these ids are to belong to this share (``tidelog.types.share_of``)."""
+    """Share that all of these ids are to belong to (``tidelog.types.share_of``); -1: any."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Part: a partition as the gateway knows it. ``high_watermark``/``log_start`` are -1 unless asked for."""
+    """Part: a partition as the gateway knows it."""
 
     partition: int
     replicas: tuple[str, ...]
+    """Replica servers, the preferred leader first."""
     isr: tuple[str, ...]
     leader: str
+    """Server that leads the partition; "": none."""
     leader_epoch: int
     epoch: int
+    """Epoch of the partition: one more with every change of leader, ISR or replicas."""
     log_start: int = -1
+    """First offset that the log still has; -1 unless the request had ``offsets``."""
     high_watermark: int = -1
+    """The high watermark; -1 unless the request had ``offsets``."""
     elr: tuple[str, ...] = ()
+    """Eligible leader replicas (KIP-966)."""
     learners: tuple[str, ...] = ()
+    """Servers that copy the log and count for neither commit rule nor ISR."""
     successor: str = ""
+    """Server that leadership is being transferred to; "": none."""
     target: tuple[str, ...] = ()
-    """A reassignment to these replicas is in progress."""
+    """Replicas that a reassignment in progress leads to; empty: none is in progress."""
     read_only: bool = False
+    """The leader accepts no batches."""
     paused: bool = False
+    """The servers have closed the log."""
     sealing: bool = False
-    """Nobody leads before enough replicas have reported how far their logs reach."""
+    """The partition has no leader until enough replicas have reported how far their logs reach."""
     doubtful: tuple[str, ...] = ()
+    """Members of ISR or ELR whose logs have a doubtful tail. They count as away until that is settled."""
     stable: StableOffset | None = None
-    """Told with ``offsets``, where the last stable offset is below the HW."""
+    """The last stable offset, if it is below the high watermark. None unless the request had ``offsets``."""
     bytes: int = -1
-    """Told with ``offsets``: size of the leader's copy on its disk."""
+    """Size of the leader's log on its disk; -1 unless the request had ``offsets``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +407,7 @@ class TopicInfo:
     topic_id: str
     name: str
     config: dict[str, str]
+    """Settings of the topic as texts, by name of a ``TopicConfig`` field."""
     partitions: tuple[PartitionInfo, ...]
 
 
@@ -367,28 +418,37 @@ class ServerInfo:
     node: str
     url: str
     broker_epoch: int
+    """Number of the server's present incarnation."""
     fenced: bool
+    """The server leads nothing and joins no ISR, because it has not registered yet or its session has ended."""
     rack: str = ""
+    """Rack of the server; "": none is set."""
     draining: bool = False
+    """The server is being drained (``DrainServer``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataAnswer(Message):
-    """Answer: the cluster. Topics asked for by name that do not exist are simply not there."""
+    """Answer: the cluster as the gateway knows it. A topic that was asked for by name and does not exist is left
+    out."""
 
     cluster: str
+    """Id of the cluster."""
     index: int
+    """Raft index of the newest change that the answer includes."""
     topics: tuple[TopicInfo, ...]
     servers: tuple[ServerInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata(Message):
-    """What does the cluster look like? ``all_topics``: every topic; ``offsets``: ask the leaders for log start and
-    HW too."""
+    """Describe servers, topics and partitions of the cluster."""
 
     OP: ClassVar[str] = "metadata"
     ANSWER: ClassVar[type[Message]] = MetadataAnswer
     topics: tuple[str, ...] = ()
+    """Names of the topics to describe."""
     all_topics: bool = False
+    """Describe every topic."""
     offsets: bool = False
+    """Also ask the leaders for log start and high watermark."""

@@ -1,4 +1,5 @@
-"""Raft between controllers, in one-way messages that the core correlates; and requests about the Raft group."""
+"""Raft between controllers, as one-way messages that the core matches with each other; and requests about the Raft
+group. Section numbers such as §5.2 are those of the Raft paper; "dissertation" is Ongaro's."""
 
 from __future__ import annotations
 
@@ -17,34 +18,41 @@ class ControllerInfo:
     role: str
     """``leader`` (the active controller), ``follower``, ``candidate`` or ``unknown``."""
     voter: bool = True
+    """False: the controller is a learner."""
     match: int = -1
-    """Its log agrees with the active controller's up to this index; -1 where that is not known."""
+    """The controller's log agrees with the log of the active controller up to this index; -1: not known."""
     lost: bool = False
-    """Its store is not the one that the configuration knows: without a vote until it is added again."""
+    """The controller's store is not the store that the configuration has. The controller has no vote until it is
+    added again."""
     rolled_back: bool = False
-    """Its disk is an old copy: its store lacks entries that it had acknowledged. It does not vote and does not count
-    until the leader has refilled it."""
+    """The controller's disk is an old copy: its store lacks entries that it had acknowledged. The controller does not
+    vote and does not count until the leader has refilled the store."""
     refill_to: int = 0
-    """It counts again when its log agrees with the leader's up to this index; 0 while no leader refills it."""
+    """The controller counts again when its log agrees with the leader's up to this index; 0 while no leader refills
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuorumAnswer(Message):
-    """Answer: the Raft group as this controller sees it."""
+    """Answer: the Raft group as the receiver of the request sees it."""
 
     active: str
+    """Name of the active controller; "": none is known."""
     term: int
+    """Raft term of the receiver."""
     commit_index: int
+    """Commit index of the receiver."""
     controllers: tuple[ControllerInfo, ...]
     gateways: tuple[str, ...] = ()
-    """Names of the gateways that are connected to this controller; all are to the active one."""
+    """Names of the gateways that are connected to this controller. All gateways are connected to the active one."""
     disks_needed: tuple[str, ...] = ()
-    """Nobody can be elected without these controllers, with the disks that they had: others run on an old copy."""
+    """Controllers without which no leader can be elected, each with the disk that it had. The disks of other
+    controllers are old copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorum(Message):
-    """Who is the active controller? Answered by any controller."""
+    """Describe the Raft group, above all which controller is active. Any controller answers."""
 
     OP: ClassVar[str] = "describe_quorum"
     ANSWER: ClassVar[type[Message]] = QuorumAnswer
@@ -52,154 +60,188 @@ class DescribeQuorum(Message):
 
 @dataclass(frozen=True, slots=True)
 class AddController(Message):
-    """Take a controller into the group: a learner first, a voter as soon as it has caught up. One that is there
-    already with a lost store begins again. ``CHANGE_IN_PROGRESS`` while another change is; ``QUORUM_AT_RISK``
-    where it would leave fewer live voters than a majority."""
+    """Add a controller to the Raft group. It begins as a learner and becomes a voter as soon as it has caught up. A
+    member whose store is lost begins again in the same way. Errors: ``CHANGE_IN_PROGRESS`` while another change of
+    the group is in progress, and ``QUORUM_AT_RISK`` if fewer live voters than a majority would be left."""
 
     OP: ClassVar[str] = "add_controller"
     ANSWER: ClassVar[type[Message]] = Done
     node: str
     url: str
     asker: str = ""
+    """As in ``AdminRequest``."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveController(Message):
-    """Take a controller out of the group; errors as with ``AddController``."""
+    """Remove a controller from the Raft group. The errors are those of ``AddController``."""
 
     OP: ClassVar[str] = "remove_controller"
     ANSWER: ClassVar[type[Message]] = Done
     node: str
     asker: str = ""
+    """As in ``AdminRequest``."""
 
 
 AskedRequest = AdminRequest | AddController | RemoveController
-"""Requests with an ``asker``."""
+"""Requests that have an ``asker``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """Part: the store ``store`` of a controller has acknowledged the entry ``index`` of term ``term``, durably. A
-    store that lacks it is an old copy."""
+    """Part: the newest entry that a controller's store has durably acknowledged. A store that lacks the entry is an
+    old copy."""
 
     store: str
+    """Id of the store."""
     index: int
     term: int
 
 
 @dataclass(frozen=True, slots=True)
 class RequestVote(Message):
-    """Raft §5.2; ``pre`` is the pre-vote of Ongaro's dissertation §9.6. ``transfer``: the leader itself wants this
-    election (dissertation §3.10), so having heard from it is no reason to refuse. ``store`` is the candidate's; it
-    has heard of ``acked``, and all of that is committed."""
+    """One-way: request a vote (§5.2)."""
 
     OP: ClassVar[str] = "request_vote"
     term: int
     last_index: int
+    """Index of the last entry in the candidate's log."""
     last_term: int
+    """Term of the last entry in the candidate's log."""
     pre: bool = False
+    """Request a pre-vote (dissertation §9.6)."""
     transfer: bool = False
+    """The leader itself wants this election (dissertation §3.10). So a receiver that has heard from the leader
+    recently does not refuse for that reason."""
     store: str = ""
+    """Id of the candidate's store."""
     acked: tuple[Acked, ...] = ()
+    """Entries that stores have acknowledged, as far as the candidate knows. All of them are committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote(Message):
-    """Answer to a (pre-)vote request. ``store`` names the voter's storage: one that was lost and made anew has no
-    vote until the configuration says so. ``rolled_back``: it is an old copy, and votes for nobody. ``acked`` as in
-    ``RequestVote``: a new leader knows what a majority remembers."""
+    """One-way: answer to ``RequestVote``."""
 
     OP: ClassVar[str] = "vote"
     term: int
     granted: bool
     pre: bool = False
+    """The answer is to a pre-vote."""
     store: str = ""
+    """Id of the voter's store. A store that was lost and made anew has no vote until the configuration has it."""
     rolled_back: bool = False
+    """The voter's store is an old copy, so it grants no vote."""
     acked: tuple[Acked, ...] = ()
+    """As in ``RequestVote``. From the votes a new leader knows what a majority has acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendEntries(Message):
-    """Raft §5.3, also the heartbeat. ``payload``: CBOR array of [term, data], or [term, [data]] for a configuration.
-    ``round`` numbers the leader's heartbeats: the answer names it (ReadIndex, dissertation §6.4). ``acked`` comes
-    with heartbeats; what it says of the receiver's own store need not be committed. A receiver that has answered with
-    ``refill_id`` counts again when its log agrees with the leader's up to ``refill_to``."""
+    """One-way: append entries to a follower's log (§5.3); without entries it is a heartbeat. The payload is a CBOR
+    array. It has [term, data] for each entry, or [term, [data]] if the entry is a configuration."""
 
     OP: ClassVar[str] = "append_entries"
     term: int
     prev_index: int
+    """Index of the entry before the first one in the payload."""
     prev_term: int
+    """Term of the entry before the first one in the payload."""
     commit: int
+    """Commit index of the leader."""
     payload: Payload = b""
     round: int = 0
+    """Number of the leader's heartbeat, which the answer repeats (ReadIndex, dissertation §6.4)."""
     acked: tuple[Acked, ...] = ()
+    """With heartbeats: entries that stores have acknowledged. The entry for the receiver's own store need not be
+    committed."""
     refill_id: int = 0
+    """The ``refill_id`` that the receiver has answered with; 0: none."""
     refill_to: int = 0
+    """A receiver with this ``refill_id`` counts again when its log agrees with the leader's up to this index."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendResult(Message):
-    """``match`` is the last index known to agree when ``ok``, else a hint where to try next (with its term).
-    ``store`` as in ``Vote``; ``round`` is that of the message answered. ``refill_id``: the store is an old copy, and
-    this random number stands for its being refilled; 0: it is none."""
+    """One-way: answer to ``AppendEntries``."""
 
     OP: ClassVar[str] = "append_result"
     term: int
     ok: bool
+    """The follower's log agrees with the leader's at ``prev_index``, and it has the entries of the message."""
     match: int
+    """With ``ok``: last index that is known to agree. Otherwise: index that the leader should try next."""
     hint_term: int = 0
+    """Without ``ok``: term of the follower's entry at ``match``."""
     round: int = 0
+    """``round`` of the message that is answered."""
     store: str = ""
+    """Id of the follower's store, as in ``Vote``."""
     refill_id: int = 0
+    """Random number that identifies one refilling of the store, which is an old copy; 0: it is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerMember:
-    """Part: a controller in the configuration. ``store`` is its storage, "" while it is not known; only that store
-    votes. Without ``voter`` it is a learner: it gets the log and counts for nothing."""
+    """Part: a controller in the Raft configuration."""
 
     node: str
     url: str = ""
     voter: bool = True
+    """False: the controller is a learner. It receives the log and counts for nothing."""
     store: str = ""
+    """Id of the controller's store; "": not known yet. Only this store has the vote."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot(Message):
-    """Raft §7: a follower needs entries that the leader has compacted away. ``payload`` is a piece of the snapshot
-    from byte ``offset`` on, b"" in a heartbeat; the whole has ``size`` bytes and CRC-32 ``crc``, and stands for all
-    up to ``index`` with ``last_term`` and the configuration ``members``. ``acked`` as in ``AppendEntries``."""
+    """One-way: send a piece of a snapshot to a follower that needs entries which the leader has compacted away (§7).
+    The snapshot stands for all entries up to ``index``. The payload is the piece; it is empty in a heartbeat."""
 
     OP: ClassVar[str] = "install_snapshot"
     term: int
     index: int
+    """Index of the last entry that the snapshot includes."""
     last_term: int
+    """Term of the last entry that the snapshot includes."""
     size: int
+    """Size of the whole snapshot in bytes."""
     crc: int
+    """CRC-32 of the whole snapshot."""
     members: tuple[ControllerMember, ...]
+    """Raft configuration at ``index``."""
     offset: int = 0
+    """Byte of the snapshot at which the payload begins."""
     payload: Payload = b""
     round: int = 0
+    """As in ``AppendEntries``."""
     acked: tuple[Acked, ...] = ()
+    """As in ``AppendEntries``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult(Message):
-    """The receiver has the snapshot of ``index`` up to byte ``offset``; once it has it all it says so with an
-    ``AppendResult``. ``refill_id`` as there."""
+    """One-way: answer to a piece of a snapshot. A receiver that has the whole snapshot answers with ``AppendResult``
+    instead."""
 
     OP: ClassVar[str] = "snapshot_result"
     term: int
     index: int
+    """Index of the snapshot."""
     offset: int
+    """The receiver has the snapshot up to this byte."""
     round: int = 0
+    """``round`` of the message that is answered."""
     store: str = ""
+    """Id of the receiver's store, as in ``Vote``."""
     refill_id: int = 0
+    """As in ``AppendResult``."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeoutNow(Message):
-    """Leadership transfer (dissertation §3.10): the leader of ``term`` asks the receiver to stand at once."""
+    """One-way: stand for election at once. The leader of ``term`` sends it to transfer its leadership (dissertation
+    §3.10)."""
 
     OP: ClassVar[str] = "timeout_now"
     term: int
@@ -207,14 +249,18 @@ class TimeoutNow(Message):
 
 @dataclass(frozen=True, slots=True)
 class Meet(Message):
-    """Between controllers of which one has an empty store. While the cluster is founded each tells its ``store``,
-    what it has heard of the receiver's (``yours``), and the names of all ``stores`` that it has heard of, its own
-    included, by node. With ``founded`` the sender has been founded: ``yours`` is the receiver's store as its
-    configuration says, and ``members`` the configuration at the beginning of its log."""
+    """One-way, between two controllers of which one has an empty store. Until the cluster is founded, the controllers
+    exchange the ids of their stores. A founded controller answers with what its configuration has."""
 
     OP: ClassVar[str] = "meet"
     store: str
+    """Id of the sender's store."""
     yours: str = ""
+    """Id of the receiver's store: as the sender has heard it or, with ``founded``, as the sender's configuration has
+    it. "": none."""
     founded: bool = False
+    """The sender has been founded."""
     members: tuple[ControllerMember, ...] = ()
+    """With ``founded``: the configuration at the beginning of the sender's log."""
     stores: dict[str, str] = field(default_factory=dict)
+    """Without ``founded``: ids of all stores that the sender knows, by node, its own included."""

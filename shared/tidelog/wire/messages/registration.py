@@ -1,4 +1,5 @@
-"""A replica server to the active controller: registration, heartbeats, and reports about partitions."""
+"""Requests of a replica server to the active controller: registration, heartbeats, and reports about partitions. An
+*incarnation* of a replica server is one run of its process; the broker epoch is its number."""
 
 from __future__ import annotations
 
@@ -10,76 +11,86 @@ from tidelog.wire.messages.base import Done, Message
 
 @dataclass(frozen=True, slots=True)
 class Registered(Message):
-    """Answer: this life's broker epoch; metadata below ``index`` must be ignored."""
+    """Answer: the server is registered."""
 
     broker_epoch: int
+    """Broker epoch of this incarnation."""
     index: int
+    """Raft index of the registration. The server must ignore metadata below it."""
     session_timeout_ms: int
+    """The session ends if no heartbeat arrives for so many milliseconds."""
     cluster: str
+    """Id of the cluster."""
     term: int = 0
-    """Raft's, of the entry at ``index``."""
+    """Raft term of the entry at ``index``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Register(Message):
-    """A replica server starts a life. ``cluster`` is what its data directory says, "" for a new one.
-
-    ``lives`` are the names of the directory's last registered life and of those begun since, this one last: where
-    the controller knows another last life, the directory was wiped, or restored from an old copy. ``clean``: nothing
-    that was written is lost (shut down in order, or the operating system has run on since)."""
+    """Register a new incarnation of a replica server."""
 
     OP: ClassVar[str] = "register"
     ANSWER: ClassVar[type[Message]] = Registered
     node: str
     url: str
     cluster: str = ""
+    """Id of the cluster that the data directory belongs to; "": the directory is new."""
     lives: tuple[str, ...] = ()
+    """Names of incarnations that the data directory has: the last registered one and all that began since, this one
+    last. If the controller knows another last incarnation, the directory was wiped or restored from an old copy."""
     clean: bool = False
+    """Nothing that was written is lost: the incarnation before was shut down in order, or the operating system has
+    run on since."""
     rack: str = ""
+    """Rack of the server; "": none."""
     index: int = 0
-    """The newest metadata that the server has seen, in this life or before. Where the controllers do not have this
-    entry, the metadata have gone back: ``METADATA_WENT_BACK``."""
+    """Raft index of the newest metadata that any incarnation of this directory has seen. If the controllers do not
+    have this entry, the metadata have gone back, and they refuse with ``METADATA_WENT_BACK``."""
     term: int = 0
-    """Raft's, of that entry; 0: not known."""
+    """Raft term of the entry at ``index``; 0: not known."""
     producer_id: int = 0
-    """The highest producer id that the server knows from its logs; 0: none."""
+    """Highest producer id that the server knows from its logs; 0: none."""
     older_lives: tuple[str, ...] = ()
-    """Lives before ``lives``, oldest first, that were registered: metadata that went back know one of them."""
+    """Names of registered incarnations before ``lives``, oldest first. Metadata that have gone back know one of
+    them."""
     uncertain_lives: tuple[str, ...] = ()
-    """The same, but something that was not flushed may have been lost since."""
+    """Names of further incarnations of that kind, also oldest first, since which something that was not flushed may
+    have been lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowerLag:
-    """Part: how far a replica is behind its leader, over all partitions that the sender leads: in records, and how
-    long ago it had everything of the worst one."""
+    """Part: how far a replica server is behind, over all partitions that the sender leads."""
 
     node: str
     lag_records: int = 0
+    """Records that it is behind, in all partitions together."""
     lag_ms: int = 0
+    """Milliseconds since it had everything, in the partition where that is longest ago; 0: it has everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Message):
-    """Keeps a session alive; also ends a fence that an expired session left behind. Every few seconds it tells how
-    the followers lag. ``FENCED_BROKER_EPOCH`` means that a later life registered."""
+    """Keep the session of a replica server alive. A heartbeat also ends the fence that an expired session has left
+    behind. ``FENCED_BROKER_EPOCH``: a later incarnation has registered."""
 
     OP: ClassVar[str] = "heartbeat"
     ANSWER: ClassVar[type[Message]] = Done
     node: str
     broker_epoch: int
     lags: tuple[FollowerLag, ...] = ()
+    """Lag of each server that follows the sender, every few seconds; otherwise empty."""
     index: int = 0
     """As in ``Register``."""
     term: int = 0
-    """Likewise."""
+    """As in ``Register``."""
     producer_id: int = 0
-    """Likewise, every few seconds; else 0."""
+    """As in ``Register``, every few seconds; otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrMember:
-    """Part: a proposed member of the ISR, in the life in which the leader saw it (KIP-903)."""
+    """Part: a proposed member of the ISR, with the broker epoch in which the leader saw it (KIP-903)."""
 
     node: str
     broker_epoch: int
@@ -87,7 +98,7 @@ class IsrMember:
 
 @dataclass(frozen=True, slots=True)
 class AlterIsrAnswer(Message):
-    """Answer: the partition's state after the change."""
+    """Answer: epoch and ISR of the partition after the change."""
 
     epoch: int
     isr: tuple[str, ...]
@@ -95,24 +106,30 @@ class AlterIsrAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class AlterIsr(Message):
-    """A leader proposes an ISR: compare-and-set on ``epoch`` (KIP-497). ``STALE_EPOCH`` when it has moved on."""
+    """Propose another ISR (KIP-497 ``AlterPartition``). The leader of a partition sends it. It is a compare-and-set
+    on ``epoch``: ``STALE_EPOCH`` if the partition has a newer epoch."""
 
     OP: ClassVar[str] = "alter_isr"
     ANSWER: ClassVar[type[Message]] = AlterIsrAnswer
     node: str
+    """Server that leads the partition."""
     broker_epoch: int
     topic_id: str
     partition: int
     leader_epoch: int
     epoch: int
+    """Epoch of the partition that the proposal is based on."""
     isr: tuple[IsrMember, ...]
+    """The proposed ISR."""
     cause: str
+    """Cause of the change, for the partition's history."""
     evidence: dict[str, str] = field(default_factory=dict)
+    """The figures behind the cause, as texts, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuspectPart:
-    """Part: one partition whose leader a follower cannot reach."""
+    """Part: a partition that the report is about, with the epochs that the sender knows."""
 
     topic_id: str
     partition: int
@@ -122,24 +139,23 @@ class SuspectPart:
 
 @dataclass(frozen=True, slots=True)
 class ReportLeader(Message):
-    """An ISR member reports ``leader`` dead, for the partitions that it follows there."""
+    """Report that a leader cannot be reached. A member of the ISR sends it, for the partitions that it follows
+    there."""
 
     OP: ClassVar[str] = "report_leader"
     ANSWER: ClassVar[type[Message]] = Done
     node: str
     broker_epoch: int
     leader: str
+    """Server that does not answer."""
     reason: str
     parts: tuple[SuspectPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver(Message):
-    """A server asks to be taken out of leadership and ISR of partitions, in favour of others (KIP-501; also an
-    orderly shutdown). Where nobody else can take over all stays as it is; but not with ``lost``: what the server
-    held of them is damaged, it leaves ISR and ELR in any case, and every part gets a newer epoch. ``lost`` is refused
-    with ``STALE_EPOCH``, whole, where a part has moved on. With ``ready`` the server leaves nothing: it leads, has
-    taken no batch since it heard of a successor, and that one has everything now and is to lead."""
+    """Leave leadership and ISR of partitions, in favour of other servers (KIP-501; also for an orderly shutdown). A
+    partition that no other server can take over stays as it is."""
 
     OP: ClassVar[str] = "hand_over"
     ANSWER: ClassVar[type[Message]] = Done
@@ -148,30 +164,37 @@ class HandOver(Message):
     reason: str
     parts: tuple[SuspectPart, ...]
     lost: bool = False
+    """The data that the server has of these partitions is damaged. The server leaves ISR and ELR in any case, and
+    every partition gets a newer epoch. If the epoch of any of the partitions has changed, the whole request is
+    refused with ``STALE_EPOCH``."""
     ready: bool = False
+    """The server leaves nothing, and its successor is to lead. The server leads, has accepted no batch since it
+    learned of the successor, and the successor now has everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealPart:
-    """Part: this replica takes nothing of leader epochs below ``leader_epoch`` any more; its log ends at ``end``,
-    durably, and its last record is of ``last_epoch`` (-1: none)."""
+    """Part: the end of a sealed log. The replica accepts nothing of leader epochs below ``leader_epoch`` any more."""
 
     topic_id: str
     partition: int
     leader_epoch: int
     end: int
+    """Log end offset. Everything below it is durable."""
     last_epoch: int = -1
+    """Leader epoch of the last record; -1: the log is empty."""
     highest_epoch: int = -1
-    """The highest leader epoch that this replica knows somebody to have led in; -1: none."""
+    """Highest leader epoch in which, as this replica knows, a server has led; -1: none."""
     could_follow: tuple[str, ...] = ()
-    """Where this replica led in ``highest_epoch``, in this very process: the servers, itself included, of which one
-    could be elected after it."""
+    """If this replica has led in ``highest_epoch``, in this same process: the servers of which one could be elected
+    after it, itself included. Otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seal(Message):
-    """What an election needs to know with commit rule ``quorum``, and after a rescue with each. With a majority's
-    seals the one with the greatest (``last_epoch``, ``end``) leads; after a rescue as ``docs/operations.md`` says."""
+    """Report sealed logs, for an election: with commit rule ``quorum``, and after a rescue with every commit rule.
+    With the seals of a majority, the replica with the greatest (``last_epoch``, ``end``) leads. After a rescue the
+    choice is as ``docs/operations.md`` describes."""
 
     OP: ClassVar[str] = "seal"
     ANSWER: ClassVar[type[Message]] = Done
@@ -182,7 +205,8 @@ class Seal(Message):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmLeader(Message):
-    """A leader that no follower can vouch for asks, through Raft, whether it still leads in that leader epoch."""
+    """Confirm through Raft that the sender still leads a partition in this leader epoch. A leader sends it if no
+    follower can confirm its leadership."""
 
     OP: ClassVar[str] = "confirm_leader"
     ANSWER: ClassVar[type[Message]] = Done
@@ -195,9 +219,8 @@ class ConfirmLeader(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReportLoss(Message):
-    """A replica had to cut the records ``start`` to ``end`` to agree with its leader, after an unclean election or
-    under commit rule ``leader``. Kept in the partition's history. An earlier controller ignores ``possible``, and
-    records all of them as committed."""
+    """Report records that a replica had to cut to agree with its leader, after an unclean election or under commit
+    rule ``leader``. The partition's history keeps the report."""
 
     OP: ClassVar[str] = "report_loss"
     ANSWER: ClassVar[type[Message]] = Done
@@ -207,23 +230,26 @@ class ReportLoss(Message):
     partition: int
     leader_epoch: int
     start: int
+    """Offset of the first record that was cut."""
     end: int
+    """Offset after the last record that was cut."""
     possible: bool = False
-    """Whether the records lay above every high watermark that the replica knew: then they may have been committed.
-    If False, they were."""
+    """True: the records lay above every high watermark that the replica knew, so they may have been committed. False:
+    they were committed. A controller of an earlier release ignores the field and records all of them as committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportDoubt(Message):
-    """The log of a copy is whole up to some offset, and may or may not have held more (feature level 4). ``step``:
+    """Report the state of a log with a doubtful tail: it is whole up to some offset, and may or may not have held
+    more. Every report that is not refused begins a newer epoch of the partition. ``STALE_EPOCH``: the partition's
+    epoch has changed. Since feature level 4. ``step`` is one of:
 
-    ``doubtful``   whole batches follow a bad one at ``start``, the last ends at ``end``: where the sender is in ISR
-                   or ELR it is treated as away from now on
-    ``settled``    the sender is whole again up to ``start``; nobody in ISR and ELR holds the records from there to
-                   ``end``, which may have been committed. It counts again
-    ``given_up``   another leads; the sender cuts its log at ``start``, and is in neither ISR nor ELR
-
-    Every step that is not refused begins a newer epoch. ``STALE_EPOCH`` where the partition has moved on."""
+    ``doubtful``   whole batches follow a bad batch at ``start``, and the last one ends at ``end``. A sender in ISR
+                   or ELR counts as away from now on
+    ``settled``    the sender's log is whole again up to ``start``. No member of ISR and ELR has the records from
+                   there to ``end``, which may have been committed. The sender counts again
+    ``given_up``   another server leads. The sender cuts its log at ``start``, and is in neither ISR nor ELR
+    """
 
     OP: ClassVar[str] = "report_doubt"
     ANSWER: ClassVar[type[Message]] = Done

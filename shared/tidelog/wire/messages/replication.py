@@ -1,4 +1,4 @@
-"""Between replica servers: a follower fetches from the leader of a partition."""
+"""Messages between replica servers: a follower fetches from the leader of a partition."""
 
 from __future__ import annotations
 
@@ -10,51 +10,59 @@ from tidelog.wire.messages.base import ErrorInfo, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class FetchPart:
-    """Part: what a follower wants of one partition."""
+    """Part: a partition to fetch, and the state of the follower's log."""
 
     topic_id: str
     partition: int
     leader_epoch: int
+    """Leader epoch that the follower knows."""
     offset: int
-    """Next offset wanted: the follower's log end."""
+    """Next offset wanted, which is the follower's log end offset."""
     last_epoch: int = -1
-    """Leader epoch of the record before ``offset``; -1 when there is none."""
+    """Leader epoch of the record before ``offset``; -1: there is none."""
     durable: int = 0
-    """Everything below it is on the follower's stable storage."""
+    """Everything below this offset is on the follower's stable storage."""
     stamp: int = 0
-    """The greatest that came with an answer or notice of this leader epoch: this fetch was sent after that."""
+    """Greatest ``stamp`` that the follower has received in this leader epoch, with an answer or a notify. So this
+    fetch was sent after that; 0: none."""
     readers: bool = False
-    """Readers wait at the follower: it wants to be notified when the HW moves, too."""
+    """Readers wait at the follower, so it must also be notified when the high watermark moves."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedPart:
-    """Part: what the leader has. Leader epoch and HW are there always, also without data."""
+    """Part: one partition of the answer. Leader epoch and high watermark are always present, also without data."""
 
     topic_id: str
     partition: int
     leader_epoch: int
+    """Leader epoch of the leader."""
     high_watermark: int
     log_start: int
     size: int = 0
+    """Bytes of this partition's batches in the payload."""
     diverging_epoch: int = -1
-    """Not -1: the logs part ways; this epoch ends at ``diverging_end`` on the leader (KIP-279)."""
+    """The two logs diverge: on the leader this epoch ends at ``diverging_end`` (KIP-279). -1: they do not."""
     diverging_end: int = -1
+    """End of ``diverging_epoch`` on the leader; -1: the logs do not diverge."""
     confirmed_ms: int = -1
-    """How long ago it was last proved that nobody else led: until then the HW misses nothing. -1: not yet."""
+    """Milliseconds since it was last proved that no other server led. The high watermark includes everything that was
+    committed until then. -1: there is no proof yet."""
     stamp: int = 0
-    """Says when this left; the follower's next fetch names it."""
+    """Number of the confirmation round in which this part was sent; the follower's next fetch repeats it. 0: none."""
     error: ErrorInfo | None = None
+    """Why the partition cannot be fetched; None: it can."""
     compacted_to: int = 0
-    """With data: below it every record is gone from the leader's log that a later one below it replaces or deletes;
-    0 where that is not above the offset wanted."""
+    """With data: below this offset, a record is gone from the leader's log if a later record below it replaces or
+    deletes it. 0: this offset is not above the offset wanted."""
     tombstones_to: int = 0
-    """With data: below it tombstones may be gone, too; 0 where that is not above the offset wanted."""
+    """With data: tombstones below this offset may be gone, too. 0: this offset is not above the offset wanted."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewsPart:
-    """Part: of this partition the follower has not shown yet that it knows all that there is."""
+    """Part: a partition of which the follower has not shown that it knows the present high watermark and log
+    start."""
 
     topic_id: str
     partition: int
@@ -62,33 +70,38 @@ class NewsPart:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer(Message):
-    """Answer: whole batches per part, from the offset wanted, one part's after the other's."""
+    """Answer: whole batches of each part, from the offset wanted. The payload holds them, in the order of the
+    parts."""
 
     parts: tuple[FetchedPart, ...]
     news: tuple[NewsPart, ...] | None = None
-    """All partitions that the follower has to ask for, where it wanted to know; None: it may be any."""
+    """All partitions that the follower must ask for, if the request had ``news``. None: the leader does not know
+    them, so it may be any partition."""
     payload: Payload = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch(Message):
-    """A follower asks a leader server for partitions that it follows there. Answered at once; a part without data
-    leaves a data waiter behind, which ``notify`` wakes."""
+    """Fetch partitions that the sender follows on the receiver. The answer comes at once. For a part without data the
+    leader later sends a ``Notify``, as soon as there is something to fetch."""
 
     OP: ClassVar[str] = "fetch"
     ANSWER: ClassVar[type[Message]] = FetchAnswer
     node: str
+    """The follower's server."""
     broker_epoch: int
     max_bytes: int
+    """About how many bytes of batches the answer may have."""
     parts: tuple[FetchPart, ...]
     news: bool = False
-    """Which partitions are to be asked for besides? One question a while does for all that idle."""
+    """Also answer ``news``. One such request at intervals (``replica_max_idle_wait_s``) serves all partitions of
+    which the follower idles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress(Message):
-    """One-way, an idle follower to the leader: so far goes its log now that it has written, or flushed, what came
-    with a notify. Where there is more it is notified again. Since feature level 3."""
+    """One-way, from an idle follower to the leader: report the end of its log, after it has written or flushed the
+    batches that came with a notify. If the leader has more, it sends another notify. Since feature level 3."""
 
     OP: ClassVar[str] = "progress"
     node: str
@@ -98,21 +111,23 @@ class Progress(Message):
 
 @dataclass(frozen=True, slots=True)
 class NotifyPart:
-    """Part: this partition has news. With ``size`` it carries them: whole batches from where the follower's log
-    ended when it last asked."""
+    """Part: a partition that has something to fetch. With a ``size`` the batches are in the payload already: whole
+    batches, from the end of the follower's log as its last fetch had it."""
 
     topic_id: str
     partition: int
     leader_epoch: int
     high_watermark: int = -1
+    """The high watermark; -1: not known."""
     size: int = 0
+    """Bytes of this partition's batches in the payload; 0: there are none, and the follower must fetch."""
     stamp: int = 0
     """As in ``FetchedPart``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notify(Message):
-    """One-way, leader to an idle follower: fetch now."""
+    """One-way, from a leader to an idle follower: fetch these partitions now."""
 
     OP: ClassVar[str] = "notify"
     parts: tuple[NotifyPart, ...]
@@ -121,37 +136,43 @@ class Notify(Message):
 
 @dataclass(frozen=True, slots=True)
 class EpochPart:
-    """Part: where does ``epoch`` end on the leader of ``leader_epoch``?"""
+    """Part: a leader epoch whose end on the leader is asked for."""
 
     topic_id: str
     partition: int
     leader_epoch: int
+    """Leader epoch that the follower knows."""
     epoch: int
+    """Leader epoch that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Part: the largest epoch <= the one asked that the leader knows, and where it ends; -1, -1 for none. Where that
-    is below ``log_start`` the leader knows none any more: it only says that the one asked ended before there."""
+    """Part: the end of a leader epoch in the leader's log. If ``end_offset`` is below ``log_start``, the leader no
+    longer knows the epoch's end; the answer only means that the epoch ended below ``log_start``."""
 
     topic_id: str
     partition: int
     epoch: int = -1
+    """Largest epoch that the leader knows and that is not above the one asked for; -1: none."""
     end_offset: int = -1
+    """Offset at which ``epoch`` ends; -1: none."""
     log_start: int = 0
+    """First offset that the leader's log still has."""
     error: ErrorInfo | None = None
+    """Why the leader cannot answer; None: it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochOffsetAnswer(Message):
-    """Answer, one part for each asked, in that order."""
+    """Answer: one part for each part of the request, in the same order."""
 
     parts: tuple[EpochEnd, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EpochOffset(Message):
-    """The LeaderEpoch offset request (KIP-101, KIP-279)."""
+    """Look up where leader epochs end in the leader's log (KIP-101, KIP-279)."""
 
     OP: ClassVar[str] = "epoch_offset"
     ANSWER: ClassVar[type[Message]] = EpochOffsetAnswer
@@ -162,18 +183,21 @@ class EpochOffset(Message):
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshotAnswer(Message):
-    """Answer: what a copy that begins at ``log_start`` cannot learn from the records: the leader epoch of the record
-    before it, the hash chain up to it, and, as payload, the producers' state there."""
+    """Answer: what a new copy that begins at ``log_start`` needs and cannot learn from the records. The payload is
+    the state of the producers at that offset."""
 
     log_start: int
     last_epoch: int = -1
+    """Leader epoch of the record before ``log_start``; -1: there is none."""
     chain: bytes = b""
+    """Hash chain up to ``log_start``."""
     payload: Payload = b""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot(Message):
-    """A follower whose log ends before the leader's begins starts its copy over."""
+    """Get the start of a new copy of the leader's log. A follower asks for it if its log ends before the leader's log
+    begins."""
 
     OP: ClassVar[str] = "log_snapshot"
     ANSWER: ClassVar[type[Message]] = LogSnapshotAnswer
@@ -186,19 +210,19 @@ class LogSnapshot(Message):
 
 @dataclass(frozen=True, slots=True)
 class TailRead(Message):
-    """Answer: whether the batch is whole there; if so, it and perhaps those behind it are the payload. ``leads``: the
-    sender leads the partition in the leader epoch that was asked for."""
+    """Answer: the batch that was asked for, and perhaps batches after it, as the payload."""
 
     found: bool
+    """The receiver has the batch, undamaged."""
     leads: bool = False
+    """The receiver leads the partition in the ``leader_epoch`` of the request."""
     payload: Payload = b""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTail(Message):
-    """A replica whose log has a doubtful tail asks another replica, in whatever role, for the batch that begins at
-    ``offset`` (feature level 4). ``epoch``: of which leader epoch it must be; -1: any. ``last_epoch``: of the record
-    before it, so that both logs are the same up to there (log matching); -1: there is none."""
+    """Get one batch from another replica, which may have any role. A replica whose log has a doubtful tail asks for
+    the batch that begins at ``offset``. Since feature level 4."""
 
     OP: ClassVar[str] = "read_tail"
     ANSWER: ClassVar[type[Message]] = TailRead
@@ -209,4 +233,7 @@ class ReadTail(Message):
     leader_epoch: int
     offset: int
     epoch: int = -1
+    """Leader epoch that the batch must have; -1: any."""
     last_epoch: int = -1
+    """Leader epoch that the record before ``offset`` must have. It ensures that both logs are the same up to there
+    (log matching). -1: there is no record before it."""
