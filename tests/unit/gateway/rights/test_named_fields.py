@@ -177,7 +177,7 @@ class Gateway:
         shell: Any = SimpleNamespace(
             clock=lambda: 0.0,
             cluster=self.cluster,
-            requests={},
+            counts=SimpleNamespace(requests={}),
             router=SimpleNamespace(tickets=tickets),
             on_open=lambda *_: None,
             tenant_of=lambda source: ("alice", 0),
