@@ -114,6 +114,11 @@ class Recorder:
             self._note(target, name)
         self._patch.setattr(target, name, *value, **options)
 
+    def setitem(self, table: Any, key: Any, value: Any) -> None:
+        """Replace an entry of a table of functions, and note whose function it was."""
+        self.modules[table[key].__module__] = None
+        self._patch.setitem(table, key, value)
+
     def _note(self, target: Any, name: str) -> None:
         home = target.__name__ if isinstance(target, types.ModuleType) else ""
         if isinstance(target, types.ModuleType):
