@@ -153,7 +153,7 @@ class _Producer:
             self.note("producerId", [id, window], self.core.on_producer_id(id, window))
 
     def seal(self) -> None:
-        self.core.seal_all()
+        self.core.close_open_batches()
         self.note("seal", [], None)
 
 

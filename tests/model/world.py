@@ -66,8 +66,8 @@ class World:
         self.net: list[Sent] = []
         self.state = MetadataState("c")
         self.views: list[tuple[int, dict[NodeId, ServerState], PartitionState]] = []
-        self.elections = FailureDetection(3.0, 1.0, 5.0)
-        self.elections.become_active(self.state, 0.0)
+        self.failure_detection = FailureDetection(3.0, 1.0, 5.0)
+        self.failure_detection.become_active(self.state, 0.0)
         self.produced = 0
         self._steps: dict[str, Callable[..., bool]] = {
             name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
@@ -102,7 +102,7 @@ class World:
         if applied.visible and self.state.topics:
             self.views.append((self.state.index, self.state.servers, self.partition))
             self.ghost.on_state(self.partition, self.state.servers, list(self.servers.values()))
-        self.elections.on_applied(self.state, command, [key for key, _ in applied.changes], 0.0)
+        self.failure_detection.on_applied(self.state, command, [key for key, _ in applied.changes], 0.0)
         return applied.answer
 
     def _on_controller(self, sent: Sent) -> None:
@@ -119,7 +119,7 @@ class World:
             self.net.append(Sent(CONTROLLER, body.node, IsrAnswer(body, answer)))
         elif isinstance(body, Seal):
             if self.state.in_life(body.node, body.broker_epoch):
-                decision = self.elections.on_seal(self.state, body, 0.0, 0)
+                decision = self.failure_detection.on_seal(self.state, body, 0.0, 0)
                 if decision is not None:
                     self.apply(decision)
         elif isinstance(body, HandOver):

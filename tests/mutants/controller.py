@@ -48,9 +48,9 @@ def keep_the_broker_epoch(patch: Patch) -> None:
     patch.setattr(ChangeSet, "put_server", keep)
     register = RULES[RegisterServer]
 
-    def answer(draft, command):
-        known = draft.state.servers.get(command.node)
-        given = register(draft, command)
+    def answer(changes, command):
+        known = changes.state.servers.get(command.node)
+        given = register(changes, command)
         if known is None or not isinstance(given, Registered):
             return given
         return replace(given, broker_epoch=known.broker_epoch)
@@ -76,9 +76,9 @@ def take_stale_proposals(patch: Patch) -> None:
     """The epoch of a proposal is not compared with the partition's."""
     change_isr = RULES[ChangeIsr]
 
-    def take(draft, command):
-        partition = draft.state.partition(command.topic_id, command.partition)
-        return change_isr(draft, command if partition is None else replace(command, epoch=partition.epoch))
+    def take(changes, command):
+        partition = changes.state.partition(command.topic_id, command.partition)
+        return change_isr(changes, command if partition is None else replace(command, epoch=partition.epoch))
 
     patch.setitem(RULES, ChangeIsr, take)
 
@@ -113,7 +113,7 @@ def keep_unclean_members_eligible(patch: Patch) -> None:
 def registers(patch: Patch, change) -> None:
     """What a server reports at its registration goes through ``change(state, command)``."""
     register = RULES[RegisterServer]
-    patch.setitem(RULES, RegisterServer, lambda draft, command: register(draft, change(draft.state, command)))
+    patch.setitem(RULES, RegisterServer, lambda changes, command: register(changes, change(changes.state, command)))
 
 
 @breaks("KIP-966", "After an unclean restart nothing that was only written counts.")

@@ -47,13 +47,13 @@ def count_seals_from_outside_the_isr(patch: Patch) -> None:
     """The seal of any replica counts, and any may be elected."""
     sealed(patch, lambda partition, sealing: (replace(partition, isr=partition.replicas), sealing))
 
-    def elect(draft, command):
+    def elect(changes, command):
         for part in command.parts:
-            partition = draft.state.partition(part.topic_id, part.partition)
+            partition = changes.state.partition(part.topic_id, part.partition)
             if partition.sealing and partition.leader_epoch == part.leader_epoch:
                 isr = tuple(node for node in partition.replicas if node in (*partition.isr, part.leader))
                 new = lead_next(replace(partition, isr=isr, last_leader=None, sealing=False), part.leader)
-                draft.change(TopicPartition(part.topic_id, part.partition), new, "sealed", part.evidence)
+                changes.change(TopicPartition(part.topic_id, part.partition), new, "sealed", part.evidence)
         return Done()
 
     patch.setitem(RULES, ElectSealed, elect)

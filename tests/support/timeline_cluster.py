@@ -150,21 +150,21 @@ class Pen:
 
     def __init__(self, log: Log, there: TimelineLog) -> None:
         self.log, self.there = log, there
-        self.scribe = TimelineWriter(SETTINGS)
-        self.scribe.become_active(0.0)
+        self.timeline_writer = TimelineWriter(SETTINGS)
+        self.timeline_writer.become_active(0.0)
         self.now = 0.0
         self.events: list[Event] = []
 
     def step(self) -> bool:
         """One effect and its answer; False where nothing is to be done."""
-        effects = self.scribe.act(self.log.state, self.now, 0)
+        effects = self.timeline_writer.act(self.log.state, self.now, 0)
         for effect in effects:
             match effect:
                 case Call(token=token):
-                    self.scribe.on_answer(token, self.there.answer(effect), self.log.state, self.now)
+                    self.timeline_writer.on_answer(token, self.there.answer(effect), self.log.state, self.now)
                 case ToServer(message=Produce() as message):
                     for produced in self.there.produce(message) or self.there.commit():
-                        self.scribe.on_produced(produced, self.now)
+                        self.timeline_writer.on_produced(produced, self.now)
                 case Event():
                     self.events.append(effect)
         return bool(effects)
@@ -172,9 +172,9 @@ class Pen:
     def write(self) -> None:
         """Until all is told."""
         for _ in range(1000):
-            if not self.step() and self.scribe.deadline(self.log.state) > self.now + 10:
+            if not self.step() and self.timeline_writer.deadline(self.log.state) > self.now + 10:
                 return
-            self.now = max(self.now, min(self.scribe.deadline(self.log.state), self.now + 10))
+            self.now = max(self.now, min(self.timeline_writer.deadline(self.log.state), self.now + 10))
         raise AssertionError("the scribe does not come to an end")
 
 

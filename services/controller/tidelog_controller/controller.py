@@ -97,9 +97,9 @@ from tidelog_controller.metadata.commands import (
     RankedServer,
     TakeProducerIds,
 )
-from tidelog_controller.metadata.rules.access import AccessWish, plan_access
+from tidelog_controller.metadata.rules.access import AccessRequest, plan_access
 from tidelog_controller.metadata.rules.doubtful_tails import plan_doubt
-from tidelog_controller.metadata.rules.feature_level import Features, FeatureWish
+from tidelog_controller.metadata.rules.feature_level import FeatureRequest, Features
 from tidelog_controller.metadata.rules.leader_election import is_recovering, ranks_by_server
 from tidelog_controller.metadata.rules.losses import plan_loss
 from tidelog_controller.metadata.rules.owners import bounded_partitions, bounded_topic
@@ -116,7 +116,7 @@ from tidelog_controller.metadata.rules.topics import (
     plan_deletion,
     plan_learners,
     plan_topic,
-    why_internal,
+    refuse_internal,
 )
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata_log import (
@@ -162,16 +162,16 @@ class Controller:
         self.metadata_log = MetadataLog(
             node_id, peers, cluster, settings, stored, rng, now, join=join, levels=levels, counts=self.counts
         )
-        self.elections = FailureDetection(
+        self.failure_detection = FailureDetection(
             settings.session_timeout_s, settings.broken_link_grace_s, settings.leader_report_window_s
         )
         self.balance = LeaderBalancer(settings.balance)
         balance = settings.balance
-        self.turns = ReassignmentScheduler(balance.moves_per_server)
-        self.lags = SlowServers(balance.lag_threshold_s, balance.lag_patience_s, balance.leader_min_term_s)
+        self.scheduler = ReassignmentScheduler(balance.moves_per_server)
+        self.slow_servers = SlowServers(balance.lag_threshold_s, balance.lag_patience_s, balance.leader_min_term_s)
         self.ranking = ServerRanks(settings.session_timeout_s)
-        self.scribe = TimelineWriter(settings.timeline)
-        self.upkeep = TimelineTopic(settings.timeline, rng)
+        self.timeline_writer = TimelineWriter(settings.timeline)
+        self.timeline_topic = TimelineTopic(settings.timeline, rng)
         self.newer: TidelogError | None = None
         """The refusal of everything, once a replica server has seen newer metadata than there are here."""
         self._random = rng
@@ -205,7 +205,7 @@ class Controller:
         """A request that came over link ``source``, of ``peer``. ``id`` None: no answer is wanted."""
         count(self.counts.requests, message.OP)
         request = Request(source, id, message, wall_ms, peer)
-        if unfit := self.features.why_unfit(source, self.state.level):
+        if unfit := self.features.refuse_unfit(source, self.state.level):
             self._watchers.pop(source, None)
             return [*request.answer(unfit)]
         match message:
@@ -253,7 +253,7 @@ class Controller:
         peer: str,
     ) -> None:
         count(self.counts.refused, error.code)
-        self.scribe.refusals.note(refusal_of(request, error, state, wall_ms, peer), state, now)
+        self.timeline_writer.refusals.note(refusal_of(request, error, state, wall_ms, peer), state, now)
 
     def _serve(self, request: Request, now: float) -> list[ControllerEffect] | TidelogError:
         """Begin what is asked for, or return the refusal. A request that was decided before gets its answer again."""
@@ -322,7 +322,7 @@ class Controller:
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
         """No client watches or waits on that link any more. What was proposed may still be applied. A server that
         sent heartbeats over it must soon send them over another."""
-        self.elections.on_link_closed(source, now)
+        self.failure_detection.on_link_closed(source, now)
         self.features.on_link_closed(source)
         self._watchers.pop(source, None)
         self.metadata_log.on_link_closed(source)
@@ -332,19 +332,21 @@ class Controller:
         """Time has passed. Afterwards ``deadline()`` is None or later than ``now``."""
         effects = self._perform(self.metadata_log.on_tick(now), now)
         if self.active and self.newer is None:
-            for fence in self.elections.expired(self.state, now, wall_ms):
+            for fence in self.failure_detection.expired(self.state, now, wall_ms):
                 effects += self._propose(replace(fence, ranks=self._ranks(now)), now)
             ranks = ranks_by_server(self._ranks(now))
-            for transfer in self.balance.due(self.state, now, wall_ms, self.lags.slow(now), ranks):
+            for transfer in self.balance.due(self.state, now, wall_ms, self.slow_servers.slow(now), ranks):
                 effects += self._propose(transfer, now)
-            for move in self.turns.due(self.state, now, wall_ms):
+            for move in self.scheduler.due(self.state, now, wall_ms):
                 effects += self._propose(move, now)
-            for command in self.upkeep.due(self.state, self.scribe.confirmed, self._group, now, wall_ms):
+            for command in self.timeline_topic.due(
+                self.state, self.timeline_writer.confirmed, self._group, now, wall_ms
+            ):
                 if isinstance(command, NoteControllers):
                     command, self._group_asker = replace(command, asker=self._group_asker), ""
                 effects += self._propose(command, now)
             if self.settings.timeline.replication_factor:
-                effects += self.scribe.act(self.state, now, wall_ms)
+                effects += self.timeline_writer.act(self.state, now, wall_ms)
         deadline = self.deadline()
         assert deadline is None or deadline > now, (deadline, now)
         return effects
@@ -353,10 +355,14 @@ class Controller:
         """When ``on_tick`` has something to do."""
         deadlines = [self.metadata_log.deadline()]
         if self.active and self.newer is None:
-            deadlines += [self.elections.deadline(self.state), self.balance.deadline(), self.turns.deadline()]
+            deadlines += [
+                self.failure_detection.deadline(self.state),
+                self.balance.deadline(),
+                self.scheduler.deadline(),
+            ]
             if self.settings.timeline.replication_factor:
-                deadlines += [self.upkeep.deadline(self.scribe.confirmed, self._group)]
-                deadlines += [self.scribe.deadline(self.state)]
+                deadlines += [self.timeline_topic.deadline(self.timeline_writer.confirmed, self._group)]
+                deadlines += [self.timeline_writer.deadline(self.state)]
         due = min((d for d in deadlines if d is not None), default=None)
         return None if due == math.inf else due
 
@@ -368,18 +374,18 @@ class Controller:
 
     def on_server_answer(self, token: int, answer: Message | Exception, now: float) -> list[ControllerEffect]:
         """The answer to a ``Call``, or why there is none."""
-        self.scribe.on_answer(token, answer, self.state, now)
+        self.timeline_writer.on_answer(token, answer, self.state, now)
         return []
 
     def on_server_message(self, node: NodeId, message: Message, now: float) -> list[ControllerEffect]:
         """A replica server sent something by itself."""
         if isinstance(message, Produced):
-            self.scribe.on_produced(message, now)
+            self.timeline_writer.on_produced(message, now)
         return []
 
     def on_server_down(self, node: NodeId, now: float) -> list[ControllerEffect]:
         """There is no link to this replica server, or none any more."""
-        self.scribe.on_server_down(node, now)
+        self.timeline_writer.on_server_down(node, now)
         return []
 
     # --- what a request comes to -------------------------------------------------------------------------
@@ -387,23 +393,23 @@ class Controller:
     def _command(self, message: Message, now: float, wall_ms: int) -> Command | Message | TidelogError:
         """The command that a request asks for, as far as the present state lets it; the log has the last word. Or the
         answer, where nothing is to be changed."""
-        refusal = why_internal(message)
+        refusal = refuse_internal(message)
         if refusal is not None:
             return refusal
-        if isinstance(message, AccessWish):
+        if isinstance(message, AccessRequest):
             return plan_access(self.state, message, self._random, wall_ms)
-        if isinstance(message, FeatureWish):
+        if isinstance(message, FeatureRequest):
             return self.features.plan(self.state, message, [m.node for m in self.metadata_log.members.all], wall_ms)
         if isinstance(message, RotateTicketKeys):
             return plan_rotation(self.state, message, self._random, wall_ms)
         if isinstance(message, MoveRequest):
-            planned = plan_move(self.state, message, self._random, wall_ms, self.lags.slow(now))
+            planned = plan_move(self.state, message, self._random, wall_ms, self.slow_servers.slow(now))
             if isinstance(planned, AddPartitions):
                 return bounded_partitions(self.state, planned, self.settings.owners)
             return planned
         match message:
             case Register():
-                known = partial(self.elections.is_live, self.state, now=now)
+                known = partial(self.failure_detection.is_live, self.state, now=now)
                 return plan_registration(self.state, message, wall_ms, known)
             case AlterIsr():
                 return ChangeIsr(wall_ms, **_fields(message))
@@ -414,14 +420,14 @@ class Controller:
             case ReportDoubt():
                 return plan_doubt(self.state, message, wall_ms)
             case CreateTopic():
-                topic = plan_topic(self.state, message, self._random, wall_ms, self.lags.slow(now))
+                topic = plan_topic(self.state, message, self._random, wall_ms, self.slow_servers.slow(now))
                 if isinstance(topic, TidelogError):
                     return topic
                 return bounded_topic(self.state, topic, message.principal, self.settings.owners)
             case PrepareGroups() | PrepareTransactions():
                 name = GROUPS if isinstance(message, PrepareGroups) else TRANSACTIONS
                 like = self.settings.groups if name == GROUPS else self.settings.transactions
-                return plan_coordinated(name, self.state, like, self._random, wall_ms, self.lags.slow(now))
+                return plan_coordinated(name, self.state, like, self._random, wall_ms, self.slow_servers.slow(now))
             case AlterTopic():
                 return plan_change(self.state, message, wall_ms)
             case SetReadOnly() | PauseTopic():
@@ -471,14 +477,16 @@ class Controller:
         wall_ms = request.wall_ms
         decision: Command | None
         if isinstance(message, Heartbeat):
-            decision = self.elections.on_heartbeat(self.state, message.node, request.source, now, wall_ms)
+            decision = self.failure_detection.on_heartbeat(self.state, message.node, request.source, now, wall_ms)
             self.ranking.on_heartbeat(message.node, message.lags, now)
             if message.lags:
-                self.lags.on_heartbeat(self.state, message.node, message.lags, now)
+                self.slow_servers.on_heartbeat(self.state, message.node, message.lags, now)
         elif isinstance(message, Seal):
-            decision = self.elections.on_seal(self.state, message, now, wall_ms, ranks_by_server(self._ranks(now)))
+            decision = self.failure_detection.on_seal(
+                self.state, message, now, wall_ms, ranks_by_server(self._ranks(now))
+            )
         else:
-            decision = self.elections.on_report(self.state, message, now, wall_ms)
+            decision = self.failure_detection.on_report(self.state, message, now, wall_ms)
             decision = None if decision is None else replace(decision, ranks=self._ranks(now))
         answer = request.answer(Done())
         return [*answer] if decision is None else [*answer, *self._propose(decision, now)]
@@ -487,7 +495,7 @@ class Controller:
         """How the servers rank as leaders now; empty below the feature level, where replica order decides."""
         if self.state.level < RANKING:
             return ()
-        return self.ranking.ranks(self.state, self.lags.slow(now), now)
+        return self.ranking.ranks(self.state, self.slow_servers.slow(now), now)
 
     def _read(self, request: Message, state: MetadataState) -> Message | TidelogError:
         """The answer to a read."""
@@ -497,7 +505,7 @@ class Controller:
                 return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
             entries = (
                 *state.history[request.topic_id][request.partition],
-                *self.scribe.refusals.recent(key),
+                *self.timeline_writer.refusals.recent(key),
                 *self._awaited(key, state),
                 *self._held_back(key, state),
             )
@@ -510,7 +518,7 @@ class Controller:
         partition, config = state.partition(*key), state.topics[key.topic_id].config
         if partition is None or not is_recovering(partition, config):
             return []
-        seals = self.elections.seals(state, key)
+        seals = self.failure_detection.seals(state, key)
         missing = awaited(partition, seals)
         down = [node for node in missing if not state.is_live(node)]
         evidence = {"reported": " ".join(seals), "awaited": " ".join(missing), "down": " ".join(down)}
@@ -520,7 +528,7 @@ class Controller:
     def _held_back(self, key: TopicPartition, state: MetadataState) -> list[HistoryEntry]:
         """An entry for an election that is held back because there were too many recently. It is the last of the
         history."""
-        partition, evidence = state.partition(*key), self.elections.held_back(state, key)
+        partition, evidence = state.partition(*key), self.failure_detection.held_back(state, key)
         if partition is None or not evidence:
             return []
         epochs, leader = (partition.epoch, partition.leader_epoch), partition.leader or ""
@@ -564,22 +572,22 @@ class Controller:
         return effects
 
     def _become_active(self, state: MetadataState, now: float) -> None:
-        self.elections.become_active(state, now)
+        self.failure_detection.become_active(state, now)
         self.ranking.become_active(state, now)
         self.balance.become_active(state, now)
-        self.turns.become_active(state, now)
-        self.scribe.become_active(now)
-        self.upkeep.become_active(state, now)
+        self.scheduler.become_active(state, now)
+        self.timeline_writer.become_active(now)
+        self.timeline_topic.become_active(state, now)
 
     def _become_inactive(self) -> None:
         self.newer = None
-        self.elections.clear()
+        self.failure_detection.clear()
         self.ranking.clear()
         self.balance.clear()
-        self.turns.clear()
-        self.lags.clear()
-        self.scribe.clear()
-        self.upkeep.clear()
+        self.scheduler.clear()
+        self.slow_servers.clear()
+        self.timeline_writer.clear()
+        self.timeline_topic.clear()
 
     def _on_applied(self, event: CommandApplied, now: float) -> list[Event]:
         before, applied, command = event.before, event.applied, event.command
@@ -588,11 +596,11 @@ class Controller:
         if isinstance(applied.answer, TidelogError) and (command.asker or hasattr(command, "node")):
             self._record_refusal(command, applied.answer, applied.state, now, command.time_ms, "")
         self.counts.fences += isinstance(command, FenceServer) and bool(applied.servers)
-        self.elections.on_applied(applied.state, command, changed, now)
+        self.failure_detection.on_applied(applied.state, command, changed, now)
         self.ranking.on_applied(before, command, changed, now)
         self.balance.on_applied(before, applied.state, command, changed, now)
-        self.turns.on_applied(applied.state, command, changed, now)
-        self.upkeep.on_applied(before, applied.state, now)
+        self.scheduler.on_applied(applied.state, command, changed, now)
+        self.timeline_topic.on_applied(before, applied.state, now)
         return events_of(before, applied)
 
     def _updates(self, before: MetadataState, applied: Applied) -> list[ControllerEffect]:

@@ -120,8 +120,8 @@ def _collect(shell: ControllerShell) -> Iterator[Sample]:
     yield from samples(shell.counts)
     if core.active:
         yield from _cluster(core.state)
-        yield from by_label(SERVER_LAG, core.lags.worst(core.state, shell.now()))
-        yield SLOW, (), len(core.lags.slow(shell.now()))
+        yield from by_label(SERVER_LAG, core.slow_servers.worst(core.state, shell.now()))
+        yield SLOW, (), len(core.slow_servers.slow(shell.now()))
     yield ACTIVE, (), core.active
     yield from _raft(shell)
     yield WAITING, (), core.metadata_log.waiting

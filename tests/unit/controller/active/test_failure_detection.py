@@ -32,27 +32,27 @@ class Cluster:
             self.state = apply(self.state, RegisterServer(0, node, "ws://x"), self.state.index + 1).state
         add = AddTopic(0, "id", "orders", TopicConfig(), (("r1", "r2", "r3", "r4", "r5"),) * 2)
         self.state = apply(self.state, add, 6).state
-        self.elections = FailureDetection(SESSION_S, GRACE_S, WINDOW_S)
-        self.elections.become_active(self.state, 0.0)
+        self.failure_detection = FailureDetection(SESSION_S, GRACE_S, WINDOW_S)
+        self.failure_detection.become_active(self.state, 0.0)
 
     def apply(self, command: Command, now: float) -> None:
         applied = apply(self.state, command, self.state.index + 1)
         self.state = applied.state
-        self.elections.on_applied(self.state, command, [key for key, _ in applied.changes], now)
+        self.failure_detection.on_applied(self.state, command, [key for key, _ in applied.changes], now)
 
     def beat(self, now: float, *nodes: str) -> None:
         for node in nodes:
-            assert self.elections.on_heartbeat(self.state, node, LINKS[node], now, 0) is None
+            assert self.failure_detection.on_heartbeat(self.state, node, LINKS[node], now, 0) is None
 
     def expired(self, now: float) -> list[str]:
-        return [fence.node for fence in self.elections.expired(self.state, now, 0)]
+        return [fence.node for fence in self.failure_detection.expired(self.state, now, 0)]
 
     def report(
         self, node: str, now: float, *, partition: int = 0, epoch: int = 0, leader_epoch: int = 0
     ) -> ReplaceLeaders | None:
         parts = (SuspectPart("id", partition, epoch, leader_epoch),)
         report = ReportLeader(node, self.state.servers[node].broker_epoch, "r1", f"{node} waits", parts)
-        return self.elections.on_report(self.state, report, now, 0)
+        return self.failure_detection.on_report(self.state, report, now, 0)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def cluster() -> Cluster:
 
 
 def test_new_active_controller_grants_everybody_a_full_session(cluster: Cluster) -> None:
-    assert cluster.elections.deadline(cluster.state) == SESSION_S
+    assert cluster.failure_detection.deadline(cluster.state) == SESSION_S
     assert cluster.expired(SESSION_S - 0.1) == []
     assert cluster.expired(SESSION_S) == ["r1", "r2", "r3", "r4", "r5"]
 
@@ -70,7 +70,7 @@ def test_heartbeats_keep_a_session_and_its_end_is_decided_once(cluster: Cluster)
     cluster.beat(2.0, "r2", "r3", "r4", "r5")
     assert cluster.expired(3.0) == ["r1"]
     assert cluster.expired(3.1) == []
-    assert cluster.elections.deadline(cluster.state) == 5.0
+    assert cluster.failure_detection.deadline(cluster.state) == 5.0
     cluster.apply(FenceServer(0, "r1", 1), 3.2)
     assert cluster.expired(4.9) == []
 
@@ -78,8 +78,8 @@ def test_heartbeats_keep_a_session_and_its_end_is_decided_once(cluster: Cluster)
 def test_fenced_server_that_beats_is_unfenced_once(cluster: Cluster) -> None:
     cluster.apply(FenceServer(0, "r1", 1), 1.0)
     unfence = UnfenceServer(9, "r1", 1)
-    assert cluster.elections.on_heartbeat(cluster.state, "r1", 1, 1.5, 9) == unfence
-    assert cluster.elections.on_heartbeat(cluster.state, "r1", 1, 1.6, 9) is None
+    assert cluster.failure_detection.on_heartbeat(cluster.state, "r1", 1, 1.5, 9) == unfence
+    assert cluster.failure_detection.on_heartbeat(cluster.state, "r1", 1, 1.6, 9) is None
     cluster.apply(unfence, 1.7)
     cluster.beat(2.0, "r2", "r3", "r4", "r5")
     assert cluster.expired(4.5) == []
@@ -88,18 +88,18 @@ def test_fenced_server_that_beats_is_unfenced_once(cluster: Cluster) -> None:
 
 def test_a_session_whose_link_broke_ends_after_the_grace(cluster: Cluster) -> None:
     cluster.beat(1.0, *LINKS)
-    cluster.elections.on_link_closed(LINKS["r2"], 1.5)
-    assert cluster.elections.deadline(cluster.state) == 1.5 + GRACE_S
+    cluster.failure_detection.on_link_closed(LINKS["r2"], 1.5)
+    assert cluster.failure_detection.deadline(cluster.state) == 1.5 + GRACE_S
     assert cluster.expired(2.24) == []
-    (fence,) = cluster.elections.expired(cluster.state, 2.25, 0)
+    (fence,) = cluster.failure_detection.expired(cluster.state, 2.25, 0)
     assert (fence.node, fence.evidence) == ("r2", {"silent_ms": "1250", "link": "broken"})
 
 
 def test_a_heartbeat_over_another_link_saves_the_session(cluster: Cluster) -> None:
     cluster.beat(1.0, *LINKS)
-    cluster.elections.on_link_closed(LINKS["r2"], 1.5)
-    assert cluster.elections.on_heartbeat(cluster.state, "r2", 99, 1.7, 0) is None
-    cluster.elections.on_link_closed(LINKS["r2"], 1.8)
+    cluster.failure_detection.on_link_closed(LINKS["r2"], 1.5)
+    assert cluster.failure_detection.on_heartbeat(cluster.state, "r2", 99, 1.7, 0) is None
+    cluster.failure_detection.on_link_closed(LINKS["r2"], 1.8)
     assert cluster.expired(3.9) == []
 
 
@@ -183,7 +183,7 @@ def test_one_report_naming_a_partition_twice_decides_once(cluster: Cluster) -> N
     cluster.report("r2", 0.1)
     cluster.report("r3", 0.1)
     parts = (SuspectPart("id", 0, 0, 0),) * 2
-    decision = cluster.elections.on_report(cluster.state, ReportLeader("r4", 4, "r1", "twice", parts), 0.2, 0)
+    decision = cluster.failure_detection.on_report(cluster.state, ReportLeader("r4", 4, "r1", "twice", parts), 0.2, 0)
     assert decision is not None and len(decision.parts) == 1
 
 
@@ -191,8 +191,8 @@ def test_a_controller_that_is_active_again_knows_nothing_of_before(cluster: Clus
     cluster.report("r2", 0.1)
     cluster.report("r3", 0.1)
     assert cluster.expired(3.0)
-    cluster.elections.clear()
-    cluster.elections.become_active(cluster.state, 10.0)
+    cluster.failure_detection.clear()
+    cluster.failure_detection.become_active(cluster.state, 10.0)
     assert cluster.report("r4", 10.1) is None
     assert cluster.expired(12.9) == []
     assert len(cluster.expired(13.0)) == 5
@@ -201,5 +201,5 @@ def test_a_controller_that_is_active_again_knows_nothing_of_before(cluster: Clus
 def test_deleted_topic_is_forgotten(cluster: Cluster) -> None:
     cluster.report("r2", 0.1)
     cluster.report("r3", 0.1)
-    cluster.elections.on_applied(cluster.state, RemoveTopic(0, "id"), [], 0.2)
+    cluster.failure_detection.on_applied(cluster.state, RemoveTopic(0, "id"), [], 0.2)
     assert cluster.report("r4", 0.3) is None

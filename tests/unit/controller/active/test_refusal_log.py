@@ -179,7 +179,7 @@ def test_refusals_stand_between_the_events_and_change_nothing() -> None:
     pen.write()
     error = refuse("NOT_REPLICA", "r9 is no replica", leader="r1")
     wish = TransferLeader("__timeline", 0, "r9", asker="ann at 10.0.0.1:7")
-    pen.scribe.refusals.note(refusal_of(wish, error, log.state, 77_000), log.state, pen.now)
+    pen.timeline_writer.refusals.note(refusal_of(wish, error, log.state, 77_000), log.state, pen.now)
     happen(log, 2)
     pen.write()
     happen(log, 1)
@@ -200,7 +200,7 @@ def test_the_next_scribe_goes_on_behind_a_refusal() -> None:
     log, there = cluster(), TimelineLog()
     first = Pen(log, there)
     first.write()
-    first.scribe.refusals.note(refusal(), log.state, first.now)
+    first.timeline_writer.refusals.note(refusal(), log.state, first.now)
     first.write()
     assert there.records()[-1]["type"] == "refused"
     happen(log, 3)
@@ -213,14 +213,14 @@ def test_a_refusal_whose_append_was_refused_is_told_later_and_one_of_unknown_fat
         log, there = cluster(), TimelineLog()
         pen = Pen(log, there)
         pen.write()
-        pen.scribe.refusals.note(refusal(), log.state, pen.now)
-        (effect,) = pen.scribe.act(log.state, pen.now, 0)
+        pen.timeline_writer.refusals.note(refusal(), log.state, pen.now)
+        (effect,) = pen.timeline_writer.act(log.state, pen.now, 0)
         assert isinstance(effect, ToServer) and isinstance(effect.message, Produce)
         error = refuse("OFFLINE", "not now", unknown_outcome=unknown).to_info()
-        pen.scribe.on_produced(Produced((ProduceAck(effect.message.parts[0].id, error=error),)), pen.now)
+        pen.timeline_writer.on_produced(Produced((ProduceAck(effect.message.parts[0].id, error=error),)), pen.now)
         pen.write()
         assert sum(record["type"] == "refused" for record in there.records()) == times
-        assert not any(isinstance(one, Call) for one in pen.scribe.act(log.state, pen.now, 0))
+        assert not any(isinstance(one, Call) for one in pen.timeline_writer.act(log.state, pen.now, 0))
 
 
 # --- the controller --------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Cluster(ControllerNet):
 
     @property
     def told(self) -> list[Refusal]:
-        return list(self.nodes["c1"].scribe.refusals.ready)
+        return list(self.nodes["c1"].timeline_writer.refusals.ready)
 
 
 def test_every_way_of_being_refused_is_told_with_who_asked() -> None:
@@ -314,4 +314,4 @@ def test_a_controller_that_is_not_active_tells_nothing() -> None:
     active = net.elect()
     other = next(node for node in net.urls if node != active)
     net.refusal(net.link(other), CreateTopic("orders"))
-    assert not net.nodes[other].scribe.refusals.ready
+    assert not net.nodes[other].timeline_writer.refusals.ready

@@ -30,7 +30,7 @@ class Told:
     """What the servers tell a controller, every five seconds."""
 
     def __init__(self, threshold_s: float = 2.0) -> None:
-        self.lags = SlowServers(threshold_s, patience_s=15.0, rest_s=60.0)
+        self.slow_servers = SlowServers(threshold_s, patience_s=15.0, rest_s=60.0)
         self.state = state()
         self.now = 0.0
 
@@ -41,11 +41,11 @@ class Told:
             for leader, words in lags.items():
                 pairs: Iterator[str] = iter(words.split())
                 told = [FollowerLag(node, 0, round(float(next(pairs)) * 1000)) for node in pairs]
-                self.lags.on_heartbeat(self.state, leader, told, self.now)
+                self.slow_servers.on_heartbeat(self.state, leader, told, self.now)
 
     @property
     def slow(self) -> tuple[str, ...]:
-        return self.lags.slow(self.now)
+        return self.slow_servers.slow(self.now)
 
 
 def test_a_server_that_lags_behind_most_of_its_leaders_is_slow_after_a_while() -> None:
@@ -54,7 +54,7 @@ def test_a_server_that_lags_behind_most_of_its_leaders_is_slow_after_a_while() -
     assert told.slow == ()
     told.tell(5, r1="r2 0 r3 4", r2="r1 0 r3 9")
     assert told.slow == ("r3",)
-    assert told.lags.worst(told.state, told.now) == {"r1": 0.0, "r2": 0.0, "r3": 9.0}
+    assert told.slow_servers.worst(told.state, told.now) == {"r1": 0.0, "r2": 0.0, "r3": 9.0}
 
 
 def test_a_leader_whose_followers_all_lag_is_the_slow_one() -> None:
@@ -98,7 +98,7 @@ def test_the_dead_are_not_slow_nor_do_they_make_others_so() -> None:
     told.state = state("r3")
     told.tell(60, r1="r2 0 r3 50", r2="r1 0 r3 50")
     assert told.slow == ()
-    assert told.lags.worst(told.state, told.now) == {"r1": 0.0, "r2": 0.0}
+    assert told.slow_servers.worst(told.state, told.now) == {"r1": 0.0, "r2": 0.0}
 
 
 def test_what_was_told_long_ago_counts_no_more() -> None:
@@ -114,7 +114,7 @@ def test_it_can_be_turned_off_and_another_controller_knows_nothing() -> None:
     assert told.slow == ()
     told = Told()
     told.tell(60, r1="r2 0 r3 4", r2="r3 4")
-    told.lags.clear()
+    told.slow_servers.clear()
     assert told.slow == ()
 
 

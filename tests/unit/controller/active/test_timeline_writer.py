@@ -46,7 +46,7 @@ def test_a_controller_that_is_replaced_at_any_step_leaves_nothing_out_and_nothin
     first = Pen(log, there)
     for _ in range(step):
         first.step()
-    for effect in first.scribe.act(log.state, first.now, 0):
+    for effect in first.timeline_writer.act(log.state, first.now, 0):
         if isinstance(effect, ToServer) and isinstance(effect.message, Produce) and heard:
             there.produce(effect.message)  # it is written, and nobody hears the ack
             there.commit()
@@ -61,7 +61,7 @@ def test_two_scribes_lost_messages_and_failovers_of_the_timeline_lose_and_double
     dice, log, there = random.Random(seed), cluster(), TimelineLog()
     log.write(NoteControllers(9, "c1", 1, GROUP))
     pens = [Pen(log, there), Pen(log, there)]
-    pens[1].scribe._number = 1_000_000  # an ack goes back over the link that its batch came over
+    pens[1].timeline_writer._number = 1_000_000  # an ack goes back over the link that its batch came over
     behind = {id(pen): log.state for pen in pens}
     wire: list[tuple[Pen, Call | Produce]] = []
     for _ in range(dice.randrange(20, 120)):
@@ -71,7 +71,7 @@ def test_two_scribes_lost_messages_and_failovers_of_the_timeline_lose_and_double
         ):
             case "act":  # with what that controller has applied so far
                 pen.now += dice.choice((0.0, 0.1, 6.0))
-                for effect in pen.scribe.act(behind[id(pen)], pen.now, 0):
+                for effect in pen.timeline_writer.act(behind[id(pen)], pen.now, 0):
                     if isinstance(effect, Call):
                         wire.append((pen, effect))
                     elif isinstance(effect, ToServer) and isinstance(effect.message, Produce):
@@ -82,21 +82,23 @@ def test_two_scribes_lost_messages_and_failovers_of_the_timeline_lose_and_double
                 if dice.random() < 0.1:
                     continue
                 if isinstance(message, Call):
-                    owner.scribe.on_answer(message.token, there.answer(message), behind[id(owner)], owner.now)
+                    owner.timeline_writer.on_answer(
+                        message.token, there.answer(message), behind[id(owner)], owner.now
+                    )
                 else:
                     for produced in there.produce(message):
-                        owner.scribe.on_produced(produced, owner.now)
+                        owner.timeline_writer.on_produced(produced, owner.now)
             case "commit":
                 for produced in there.commit():
                     for one in pens:
-                        if dice.random() < 0.7 and produced.acks[0].id == one.scribe._number:
-                            one.scribe.on_produced(produced, one.now)
+                        if dice.random() < 0.7 and produced.acks[0].id == one.timeline_writer._number:
+                            one.timeline_writer.on_produced(produced, one.now)
             case "happen":
                 happen(log, dice.randrange(1, 5))
             case "learn":
                 behind[id(pen)] = log.state
             case "forget":
-                log.write(ForgetEvents(1, pen.scribe.confirmed))
+                log.write(ForgetEvents(1, pen.timeline_writer.confirmed))
             case "fail":
                 there.fail_over(dice.randrange(3))
                 elect(log, there)
@@ -177,4 +179,4 @@ def test_nothing_is_asked_while_nobody_leads_the_timeline() -> None:
     for node in SERVERS[:3]:
         log.fence(node)
     pen = Pen(log, TimelineLog())
-    assert not pen.step() and pen.scribe.deadline(log.state) == float("inf")
+    assert not pen.step() and pen.timeline_writer.deadline(log.state) == float("inf")

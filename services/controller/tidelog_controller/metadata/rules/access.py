@@ -31,7 +31,7 @@ from tidelog_controller.metadata.rules.placement import Random, candidates
 from tidelog_controller.metadata.rules.topics import plan_topic
 from tidelog_controller.metadata.state import MetadataState
 
-AccessWish = PutToken | RevokeTokens | AlterAcls | AlterQuotas | PrepareAudit
+AccessRequest = PutToken | RevokeTokens | AlterAcls | AlterQuotas | PrepareAudit
 MOST = 10_000
 """Most tokens, rules and quotas, of each kind: every gateway has them all."""
 AUDIT_REPLICAS = 3
@@ -42,7 +42,7 @@ YEARS_MS = 100 * 365 * 86_400_000
 
 
 def plan_access(
-    state: MetadataState, wish: AccessWish, dice: Random, wall_ms: int
+    state: MetadataState, wish: AccessRequest, dice: Random, wall_ms: int
 ) -> ChangeAccess | AddTopic | TopicCreated | TidelogError:
     """The command that fulfils the wish, or the answer where it is fulfilled. Or the refusal: ``INVALID_CONFIG``,
     ``UNKNOWN_TOKEN``, ``FORBIDDEN``, ``UNSUPPORTED_LEVEL``."""
@@ -143,9 +143,9 @@ def _plan_audit(state: MetadataState, dice: Random, wall_ms: int) -> AddTopic | 
 
 
 @applies(ChangeAccess)
-def change_access(draft: ChangeSet, command: ChangeAccess) -> Done:
+def change_access(changes: ChangeSet, command: ChangeAccess) -> Done:
     """Each thing stays in the place that it has."""
-    before = draft.access
+    before = changes.access
     tokens = {t.token_id: t for t in before.tokens if t.token_id not in command.drop_tokens}
     tokens |= {t.token_id: t for t in command.tokens}
     acls = dict.fromkeys(acl for acl in before.acls if acl not in command.drop_acls)
@@ -154,10 +154,10 @@ def change_access(draft: ChangeSet, command: ChangeAccess) -> Done:
     quotas |= {q.principal: q for q in command.quotas}
     holders = () if command.drop_heirs else heirs_of(acls)
     heirs = tuple(heir for heir in before.heirs if heir in holders)
-    draft.access = Access(tuple(tokens.values()), tuple(acls), tuple(quotas.values()), heirs)
+    changes.access = Access(tuple(tokens.values()), tuple(acls), tuple(quotas.values()), heirs)
     return Done()
 
 
-def separate_security(draft: ChangeSet) -> None:
+def separate_security(changes: ChangeSet) -> None:
     """From now on it takes ``security`` to decide who may do what. Who could do so before keeps it."""
-    draft.access = replace(draft.access, heirs=heirs_of(draft.access.acls))
+    changes.access = replace(changes.access, heirs=heirs_of(changes.access.acls))

@@ -35,19 +35,19 @@ def plan_doubt(state: MetadataState, message: ReportDoubt, wall_ms: int) -> Note
 
 
 @applies(NoteDoubt)
-def note_doubt(draft: ChangeSet, command: NoteDoubt) -> Done | TidelogError:
+def note_doubt(changes: ChangeSet, command: NoteDoubt) -> Done | TidelogError:
     """A copy is doubtful, is so no more, or gives up its tail. Every step begins a newer epoch."""
     key, node = TopicPartition(command.topic_id, command.partition), command.node
-    partition = draft.state.partition(*key)
+    partition = changes.state.partition(*key)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {command.partition} of topic id {command.topic_id}")
-    if not draft.state.in_life(node, command.broker_epoch):
+    if not changes.state.in_life(node, command.broker_epoch):
         return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
     if node not in partition.replicas + partition.learners:
         return refuse("NOT_REPLICA", f"{node} has no copy of this partition")
     if (partition.leader_epoch, partition.epoch) != (command.leader_epoch, command.epoch):
         return refuse("STALE_EPOCH", f"the epoch is {partition.epoch}, not {command.epoch}", epoch=partition.epoch)
-    config = draft.state.topics[key.topic_id].config
+    config = changes.state.topics[key.topic_id].config
     evidence = {"node": node, "start": str(command.start), "end": str(command.end)}
     isr, doubtful, lost, renew = partition.isr, without(partition.doubtful, node), None, False
     if command.step == "doubtful":
@@ -56,10 +56,12 @@ def note_doubt(draft: ChangeSet, command: NoteDoubt) -> Done | TidelogError:
             isr = without(isr, node) or isr
     elif command.step == "given_up":
         lost, renew = node, partition.leader == node
-    new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=renew, lost=lost, doubtful=doubtful)
+    new = elect(
+        partition, config, isr, changes.is_live, drains=changes.drains, renew=renew, lost=lost, doubtful=doubtful
+    )
     if new is partition:
         new = replace(partition, epoch=partition.epoch + 1)
     if command.step == "settled" and command.end > command.start:
-        draft.note(key, "records_possibly_lost", "doubtful_tail", evidence)
-    draft.change(key, new, f"tail_{command.step}", evidence)
+        changes.note(key, "records_possibly_lost", "doubtful_tail", evidence)
+    changes.change(key, new, f"tail_{command.step}", evidence)
     return Done()

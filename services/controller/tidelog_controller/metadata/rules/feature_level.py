@@ -25,7 +25,7 @@ from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.access import separate_security
 from tidelog_controller.metadata.state import MetadataState
 
-FeatureWish = DescribeFeatures | RaiseLevel | ForgetServerWish
+FeatureRequest = DescribeFeatures | RaiseLevel | ForgetServerWish
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Features:
         linked = self._linked.get(source)
         return linked is not None and linked.role == "gateway"
 
-    def why_unfit(self, source: int, level: int) -> TidelogError | None:
+    def refuse_unfit(self, source: int, level: int) -> TidelogError | None:
         """Why whoever is at the other end of that link is to be refused; None: no reason."""
         linked = self._linked.get(source)
         return None if linked is None else refuse_levels(linked.node, linked.levels, max(level, 1))
@@ -78,7 +78,7 @@ class Features:
         return FeaturesAnswer(max(state.level, 1), tuple(processes))
 
     def plan(
-        self, state: MetadataState, wish: FeatureWish, controllers: Collection[NodeId], wall_ms: int
+        self, state: MetadataState, wish: FeatureRequest, controllers: Collection[NodeId], wall_ms: int
     ) -> Command | Message | TidelogError:
         """The command that does what is wished; an answer where nothing needs to be changed; or the refusal."""
         match wish:
@@ -117,14 +117,14 @@ class Features:
 
 
 @applies(SetLevel)
-def set_level(draft: ChangeSet, command: SetLevel) -> Done:
+def set_level(changes: ChangeSet, command: SetLevel) -> Done:
     """The level rises; one that is reached is left alone."""
-    if command.to > draft.level:
-        evidence = {"level": str(command.to), "level_before": str(draft.level)}
-        draft.tell("cluster_level_raised", "operator", evidence, None, None)
-        if draft.level < SECURITY <= command.to:
-            separate_security(draft)
-        draft.level = command.to
+    if command.to > changes.level:
+        evidence = {"level": str(command.to), "level_before": str(changes.level)}
+        changes.tell("cluster_level_raised", "operator", evidence, None, None)
+        if changes.level < SECURITY <= command.to:
+            separate_security(changes)
+        changes.level = command.to
     return Done()
 
 
@@ -157,11 +157,11 @@ def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
 
 
 @applies(ForgetServer)
-def forget_server(draft: ChangeSet, command: ForgetServer) -> Done | TidelogError:
+def forget_server(changes: ChangeSet, command: ForgetServer) -> Done | TidelogError:
     """As ``plan_forgetting``, when it is applied."""
-    if not draft.state.in_life(command.node, command.broker_epoch):
+    if not changes.state.in_life(command.node, command.broker_epoch):
         return refuse("UNKNOWN_SERVER", f"{command.node} is in another life, or forgotten already")
-    refusal = why_kept(draft.state, command.node)
+    refusal = why_kept(changes.state, command.node)
     if refusal is None:
-        draft.forget_server(command.node)
+        changes.forget_server(command.node)
     return refusal or Done()

@@ -27,10 +27,10 @@ def plan_loss(state: MetadataState, report: ReportLoss, wall_ms: int) -> RecordL
 
 
 @applies(NoteControllers)
-def note_controllers(draft: ChangeSet, command: NoteControllers) -> Done:
+def note_controllers(changes: ChangeSet, command: NoteControllers) -> Done:
     """One event for each controller that came, went, or got its vote, and one where another is active or its term is
     new. What is known already makes none."""
-    timeline = draft.timeline
+    timeline = changes.timeline
     known = {member.node: member for member in timeline.controllers}
     group = tuple(ControllerMember(m.node, m.url, m.voter) for m in command.members)
     evidence = {"term": str(command.term)}
@@ -38,32 +38,32 @@ def note_controllers(draft: ChangeSet, command: NoteControllers) -> Done:
         was = known.pop(member.node, None)
         if was != member:
             kind = "controller_joined" if was is None else "controller_changed"
-            draft.tell(kind, "group", evidence, was, member, node=member.node)
+            changes.tell(kind, "group", evidence, was, member, node=member.node)
     for node, was in known.items():
-        draft.tell("controller_left", "group", evidence, was, None, node=node)
+        changes.tell("controller_left", "group", evidence, was, None, node=node)
     if (command.active, command.term) != (timeline.active, timeline.term):
         told = {**evidence, "before": timeline.active, "term_before": str(timeline.term)}
         now = next((member for member in group if member.node == command.active), None)
-        draft.tell("controller_active", "elected", told, now, now, node=command.active)
-    draft.timeline = replace(timeline, controllers=group, active=command.active, term=command.term)
+        changes.tell("controller_active", "elected", told, now, now, node=command.active)
+    changes.timeline = replace(timeline, controllers=group, active=command.active, term=command.term)
     return Done()
 
 
 @applies(ForgetEvents)
-def forget_events(draft: ChangeSet, command: ForgetEvents) -> Done:
+def forget_events(changes: ChangeSet, command: ForgetEvents) -> Done:
     """Drop the events up to this number: they are in the topic."""
-    draft.timeline = draft.timeline.without(command.number)
+    changes.timeline = changes.timeline.without(command.number)
     return Done()
 
 
 @applies(RecordLoss)
-def record_loss(draft: ChangeSet, command: RecordLoss) -> Done | TidelogError:
+def record_loss(changes: ChangeSet, command: RecordLoss) -> Done | TidelogError:
     """Record in the history, once, that a server has cut records that were committed, or may have been."""
     key = TopicPartition(command.topic_id, command.partition)
-    partition = draft.state.partition(*key)
+    partition = changes.state.partition(*key)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {command.partition} of topic id {command.topic_id}")
-    if not draft.state.in_life(command.node, command.broker_epoch):
+    if not changes.state.in_life(command.node, command.broker_epoch):
         return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
     if command.node not in (*partition.replicas, *partition.learners):
         return refuse("NOT_REPLICA", f"{command.node} has no copy of this partition")
@@ -74,9 +74,9 @@ def record_loss(draft: ChangeSet, command: RecordLoss) -> Done | TidelogError:
         "count": str(command.end - command.start),
         "leader_epoch": str(command.leader_epoch),
     }
-    told = draft.state.history[key.topic_id][key.partition]
+    told = changes.state.history[key.topic_id][key.partition]
     event = "records_possibly_lost" if command.possible else "records_lost"
     if not any(entry.event == event and entry.evidence == evidence for entry in told):
-        rule = draft.state.topics[key.topic_id].config.commit_rule
-        draft.note(key, event, "commit_rule" if rule == "leader" else "unclean_election", evidence)
+        rule = changes.state.topics[key.topic_id].config.commit_rule
+        changes.note(key, event, "commit_rule" if rule == "leader" else "unclean_election", evidence)
     return Done()

@@ -29,7 +29,7 @@ def bounded_topic(
         return command
     most = settings.principal_max_topics, settings.principal_max_partitions
     owned = replace(command, owner=principal, max_topics=most[0], max_partitions=most[1])
-    return why_no_topic(state, owned) or owned
+    return refuse_missing_topic(state, owned) or owned
 
 
 def bounded_partitions(
@@ -42,7 +42,7 @@ def bounded_partitions(
     return why_no_partitions(state, owned) or owned
 
 
-def why_no_topic(state: MetadataState, command: AddTopic) -> TidelogError | None:
+def refuse_missing_topic(state: MetadataState, command: AddTopic) -> TidelogError | None:
     """Why the owner of a topic may not have it; None where it may, or there is none."""
     if not command.owner:
         return None

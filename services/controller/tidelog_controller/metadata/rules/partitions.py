@@ -52,15 +52,15 @@ def refuse_other_leader(state: MetadataState, request: ChangeIsr | ConfirmLeader
 
 
 @applies(ConfirmLeadership)
-def confirm_leadership(draft: ChangeSet, command: ConfirmLeadership) -> Done | TidelogError:
+def confirm_leadership(changes: ChangeSet, command: ConfirmLeadership) -> Done | TidelogError:
     """Change nothing; the answer says whether the server leads at this place in the log."""
-    return refuse_other_leader(draft.state, command) or Done()
+    return refuse_other_leader(changes.state, command) or Done()
 
 
 @applies(ChangeIsr)
-def change_isr(draft: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | TidelogError:
+def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | TidelogError:
     """Apply a leader's ISR proposal, if it is still at the epoch of the partition."""
-    state, key = draft.state, TopicPartition(command.topic_id, command.partition)
+    state, key = changes.state, TopicPartition(command.topic_id, command.partition)
     refusal, partition = refuse_other_leader(state, command), state.partition(*key)
     if refusal is not None or partition is None:
         assert refusal is not None
@@ -82,21 +82,21 @@ def change_isr(draft: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | Tidelog
     unfit = [m.node for m in judged if not (state.is_live(m.node) and state.in_life(m.node, m.broker_epoch))]
     if unfit:
         same = replace(partition, epoch=partition.epoch + 1)
-        draft.change(key, same, command.cause, {**command.evidence, "unfit": ", ".join(unfit)})
+        changes.change(key, same, command.cause, {**command.evidence, "unfit": ", ".join(unfit)})
         return refuse(
             "STALE_EPOCH",
             f"fenced or restarted since: {', '.join(unfit)}; now epoch {same.epoch}",
             epoch=same.epoch,
         )
     # no change is also a change, so that the proposer sees a newer epoch
-    new = replace(elect(moved, config, members, draft.is_live, drains=draft.drains), epoch=partition.epoch + 1)
+    new = replace(elect(moved, config, members, changes.is_live, drains=changes.drains), epoch=partition.epoch + 1)
     assert new.leader == command.node
-    draft.change(key, new, command.cause, command.evidence)
+    changes.change(key, new, command.cause, command.evidence)
     return AlterIsrAnswer(new.epoch, new.isr)
 
 
 @applies(ReplaceLeaders)
-def replace_leaders(draft: ChangeSet, command: ReplaceLeaders) -> Done:
+def replace_leaders(changes: ChangeSet, command: ReplaceLeaders) -> Done:
     """Replace a leader that was reported dead. It leaves the ISR in the same change: no replica fetches in its epoch
     any more, so it commits nothing, and the new leader's high watermark does not wait for it. A partition that moved
     on is left alone. So is one in which no other replica could lead without loss: the reported leader may be
@@ -104,77 +104,77 @@ def replace_leaders(draft: ChangeSet, command: ReplaceLeaders) -> Done:
     ranks = ranks_by_server(command.ranks)
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
-        partition = draft.state.partition(*key)
+        partition = changes.state.partition(*key)
         if partition is None or (partition.leader, partition.leader_epoch, partition.epoch) != (
             command.leader,
             part.leader_epoch,
             part.epoch,
         ):
             continue
-        config, others = draft.state.topics[part.topic_id].config, without(partition.isr, command.leader)
-        sealable = config.commit_rule != "quorum" or can_be_sealed(partition, partition.isr, draft.is_live)
-        if sealable and any(map(draft.is_live, others)):
+        config, others = changes.state.topics[part.topic_id].config, without(partition.isr, command.leader)
+        sealable = config.commit_rule != "quorum" or can_be_sealed(partition, partition.isr, changes.is_live)
+        if sealable and any(map(changes.is_live, others)):
             isr = remaining(partition, config, command.leader)
-            new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=True, ranks=ranks)
+            new = elect(partition, config, isr, changes.is_live, drains=changes.drains, renew=True, ranks=ranks)
             evidence = part.evidence | passed_over(partition, new, command.ranks)
-            draft.change(key, new, "leader_reported", evidence)
+            changes.change(key, new, "leader_reported", evidence)
     return Done()
 
 
 @applies(LeaveParts)
-def leave_parts(draft: ChangeSet, command: LeaveParts) -> Done | TidelogError:
+def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
     """Take a server out of partitions, at its own request. A partition that moved on is passed over, as is one in
     which no other replica can lead. If the server's data is lost, none is passed over: either each begins a newer
     epoch, in which the server does not count or leads by an unclean election, so that no older ISR proposal counts
     any more; or the command is refused and changes nothing."""
     if command.ready:
-        return pass_on(draft, command)
+        return pass_on(changes, command)
     node = command.node
-    if not draft.state.in_life(node, command.broker_epoch):
+    if not changes.state.in_life(node, command.broker_epoch):
         return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
     parts = []
     for part in dict.fromkeys(command.parts):
         key = TopicPartition(part.topic_id, part.partition)
-        partition = draft.state.partition(*key)
+        partition = changes.state.partition(*key)
         if partition is not None and (partition.leader_epoch, partition.epoch) == (part.leader_epoch, part.epoch):
             if node in partition.replicas + partition.learners:
                 parts.append((key, partition))
         elif command.lost:
             return refuse("STALE_EPOCH", f"partition {key.partition} of {key.topic_id} is not in epoch {part.epoch}")
     evidence = {"node": node, "reason": command.reason}
-    chosen = partial(elect, is_live=draft.is_live, drains=draft.drains, ranks=ranks_by_server(command.ranks))
+    chosen = partial(elect, is_live=changes.is_live, drains=changes.drains, ranks=ranks_by_server(command.ranks))
     for key, partition in parts:
-        config = draft.state.topics[key.topic_id].config
+        config = changes.state.topics[key.topic_id].config
         if command.lost:
             new = chosen(partition, config, partition.isr, lost=node, wiped=True)
             new = new if new != partition else replace(partition, epoch=partition.epoch + 1)
-            draft.change(key, new, "data_lost", evidence | passed_over(partition, new, command.ranks))
+            changes.change(key, new, "data_lost", evidence | passed_over(partition, new, command.ranks))
         elif is_recovering(partition, config):
             continue  # nobody leads, and its promise holds
-        elif node in partition.isr and can_take_over(partition, config, node, draft.is_live):
+        elif node in partition.isr and can_take_over(partition, config, node, changes.is_live):
             quorum = config.commit_rule == "quorum"
             isr = partition.isr if quorum else without(partition.isr, node)
             new = chosen(partition, config, isr, renew=partition.leader == node, leaving=node)
-            draft.change(key, new, "handed_over", evidence | passed_over(partition, new, command.ranks))
+            changes.change(key, new, "handed_over", evidence | passed_over(partition, new, command.ranks))
     return Done()
 
 
 @applies(ElectSealed)
-def elect_sealed_parts(draft: ChangeSet, command: ElectSealed) -> Done:
+def elect_sealed_parts(changes: ChangeSet, command: ElectSealed) -> Done:
     """Elect the leaders of partitions whose old epochs are sealed by enough replicas, or that are rescued."""
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
-        partition = draft.state.partition(*key)
+        partition = changes.state.partition(*key)
         if partition is None or not partition.sealing or partition.leader_epoch != part.leader_epoch:
             continue
-        config = draft.state.topics[part.topic_id].config
+        config = changes.state.topics[part.topic_id].config
         recovering = is_recovering(partition, config)
         lost = [n for n in partition.replicas if n not in partition.isr + partition.elr]
         promised = [n for n in partition.isr if n not in partition.doubtful]
         counts = [m.node not in lost if recovering else m.node in promised for m in part.sealed_by]
-        hold = all(counts) and all(draft.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
-        if hold and draft.is_live(part.leader):
+        hold = all(counts) and all(changes.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
+        if hold and changes.is_live(part.leader):
             elected = elect_recovered if recovering else elect_sealed
             cause = "recovered" if recovering else "sealed"
-            draft.change(key, elected(partition, part.leader, part.above), cause, part.evidence)
+            changes.change(key, elected(partition, part.leader, part.above), cause, part.evidence)
     return Done()

@@ -38,8 +38,8 @@ def plan_producer_ids(
 
 
 @applies(TakeProducerIds)
-def take_producer_ids(draft: ChangeSet, command: TakeProducerIds) -> ProducerIds:
+def take_producer_ids(changes: ChangeSet, command: TakeProducerIds) -> ProducerIds:
     """Give a block away: its ids and all below are given no more."""
-    first = max(draft.next_producer_id, command.first)
-    draft.next_producer_id = first + command.count
+    first = max(changes.next_producer_id, command.first)
+    changes.next_producer_id = first + command.count
     return ProducerIds(first, command.count)

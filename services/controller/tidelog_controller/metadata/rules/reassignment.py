@@ -228,20 +228,20 @@ IsLive = Callable[[NodeId], bool]
 
 
 @applies(SetSuccessor)
-def set_successor(draft: ChangeSet, command: SetSuccessor) -> Done | TidelogError:
+def set_successor(changes: ChangeSet, command: SetSuccessor) -> Done | TidelogError:
     """Begin a transfer, or withdraw it; only in the epoch for which that was decided."""
-    found = _in_epoch(draft, command.topic_id, command.partition, command.epoch)
+    found = _in_epoch(changes, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
         return found
     successor = command.successor or None
     if successor is not None:
-        refusal = why_not_successor(found, successor, draft.is_live)
+        refusal = why_not_successor(found, successor, changes.is_live)
         if refusal is not None:
             return refusal
     if successor == found.successor or successor == found.leader:
         return Done()
     new = replace(found, successor=successor, epoch=found.epoch + 1)
-    draft.change(TopicPartition(command.topic_id, command.partition), new, command.cause, command.evidence)
+    changes.change(TopicPartition(command.topic_id, command.partition), new, command.cause, command.evidence)
     return Done()
 
 
@@ -258,32 +258,32 @@ def why_not_successor(partition: PartitionState, node: NodeId, is_live: IsLive) 
     return None
 
 
-def pass_on(draft: ChangeSet, command: LeaveParts) -> Done | TidelogError:
+def pass_on(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
     """Leaders say that their successors have everything. Parts that moved on are passed over."""
     node = command.node
-    if not draft.state.in_life(node, command.broker_epoch):
+    if not changes.state.in_life(node, command.broker_epoch):
         return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
     for part in dict.fromkeys(command.parts):
         key = TopicPartition(part.topic_id, part.partition)
-        partition = draft.state.partition(*key)
+        partition = changes.state.partition(*key)
         if partition is None or (partition.leader_epoch, partition.epoch) != (part.leader_epoch, part.epoch):
             continue
         successor = partition.successor
-        if partition.leader != node or successor is None or not draft.is_live(successor):
+        if partition.leader != node or successor is None or not changes.is_live(successor):
             continue
-        draft.change(key, lead_next(partition, successor), "transferred", {"from": node, "to": successor})
+        changes.change(key, lead_next(partition, successor), "transferred", {"from": node, "to": successor})
     return Done()
 
 
 @applies(SetDraining)
-def set_draining(draft: ChangeSet, command: SetDraining) -> Done | TidelogError:
+def set_draining(changes: ChangeSet, command: SetDraining) -> Done | TidelogError:
     """A server is to lead nothing, or may again. Its partitions move by transfers, one by one."""
-    server = draft.state.servers.get(command.node)
+    server = changes.state.servers.get(command.node)
     if server is None:
         return refuse("UNKNOWN_SERVER", f"no replica server {command.node} is registered")
     if server.draining != command.draining:
         event = "server_draining" if command.draining else "server_undrained"
-        draft.put_server(replace(server, draining=command.draining), event, "operator", {"node": command.node})
+        changes.put_server(replace(server, draining=command.draining), event, "operator", {"node": command.node})
     return Done()
 
 
@@ -291,15 +291,15 @@ def set_draining(draft: ChangeSet, command: SetDraining) -> Done | TidelogError:
 
 
 @applies(SetReplicas)
-def set_replicas(draft: ChangeSet, command: SetReplicas) -> Done | TidelogError:
+def set_replicas(changes: ChangeSet, command: SetReplicas) -> Done | TidelogError:
     """Begin a reassignment, lead it elsewhere, or back. A mere change of order is done at once. What waited for its
     turn does not any more."""
     key = TopicPartition(command.topic_id, command.partition)
-    found = _in_epoch(draft, command.topic_id, command.partition, command.epoch)
+    found = _in_epoch(changes, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
         return found
-    config, wished = draft.state.topics[command.topic_id].config, command.replicas
-    refusal = why_not_replicas(found, config, wished, draft.is_live)
+    config, wished = changes.state.topics[command.topic_id].config, command.replicas
+    refusal = why_not_replicas(found, config, wished, changes.is_live)
     if refusal is not None:
         return refusal
     kept = tuple(node for node in found.learners if node not in found.target or node in wished)
@@ -310,21 +310,21 @@ def set_replicas(draft: ChangeSet, command: SetReplicas) -> Done | TidelogError:
     else:
         base = replace(base, target=wished, origin=found.origin or found.replicas)
     if base != found:
-        new = with_copies(found, base, config, base.isr, draft)
-        draft.change(key, new, command.cause, command.evidence)
-    draft.queue = {name: move for name, move in draft.queue.items() if name != f"{key.topic_id}/{key.partition}"}
+        new = with_copies(found, base, config, base.isr, changes)
+        changes.change(key, new, command.cause, command.evidence)
+    changes.queue = {name: move for name, move in changes.queue.items() if name != f"{key.topic_id}/{key.partition}"}
     return Done()
 
 
 @applies(ChangeQueue)
-def change_queue(draft: ChangeSet, command: ChangeQueue) -> Done:
+def change_queue(changes: ChangeSet, command: ChangeQueue) -> Done:
     """Moves of partitions that are gone, or on the move by now, are passed over."""
-    kept = {} if command.clear else {k: move for k, move in draft.queue.items() if k not in command.drop}
+    kept = {} if command.clear else {k: move for k, move in changes.queue.items() if k not in command.drop}
     for move in command.add:
-        partition = draft.state.partition(move.topic_id, move.partition)
+        partition = changes.state.partition(move.topic_id, move.partition)
         if partition is not None and not partition.target:
             kept[move.key] = move
-    draft.queue = kept
+    changes.queue = kept
     return Done()
 
 
@@ -346,12 +346,12 @@ def why_not_replicas(
 
 
 def with_copies(
-    old: PartitionState, base: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], draft: ChangeSet
+    old: PartitionState, base: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], changes: ChangeSet
 ) -> PartitionState:
     """``base``, which is ``old`` with other replicas or learners, one epoch on, with the leader that follows; in a
     new leader epoch where a server returns that had a copy earlier in this one."""
     back = any(node in old.departed for node in base.learners if node not in old.learners)
-    new = elect(base, config, isr, draft.is_live, drains=draft.drains, renew=back)
+    new = elect(base, config, isr, changes.is_live, drains=changes.drains, renew=back)
     copies = new.replicas + new.learners
     departed = tuple(node for node in new.departed if node not in copies)  # nobody leads in this leader epoch
     return replace(new, departed=departed, epoch=old.epoch + 1)
@@ -381,44 +381,44 @@ def with_proposed(
 
 
 @applies(SetLearners)
-def set_learners(draft: ChangeSet, command: SetLearners) -> Done | TidelogError:
+def set_learners(changes: ChangeSet, command: SetLearners) -> Done | TidelogError:
     """Whoever is to join for the sake of a reassignment stays a learner in any case."""
     key = TopicPartition(command.topic_id, command.partition)
-    partition = draft.state.partition(*key)
+    partition = changes.state.partition(*key)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
     joining = tuple(node for node in partition.learners if node in partition.target)
     learners = tuple(dict.fromkeys(command.learners + joining))
     if partition.learners != learners:
-        config, base = draft.state.topics[command.topic_id].config, replace(partition, learners=learners)
-        new = with_copies(partition, base, config, partition.isr, draft)
-        draft.change(key, new, "alter_learners", {"learners": " ".join(command.learners)})
+        config, base = changes.state.topics[command.topic_id].config, replace(partition, learners=learners)
+        new = with_copies(partition, base, config, partition.isr, changes)
+        changes.change(key, new, "alter_learners", {"learners": " ".join(command.learners)})
     return Done()
 
 
 @applies(AddPartitions)
-def add_partitions(draft: ChangeSet, command: AddPartitions) -> Done | TidelogError:
+def add_partitions(changes: ChangeSet, command: AddPartitions) -> Done | TidelogError:
     """New partitions at the end; unless the topic has grown meanwhile."""
-    topic = draft.state.topics.get(command.topic_id)
+    topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
     if len(topic.partitions) != command.first:
         return refuse("STALE_EPOCH", f"the topic has {len(topic.partitions)} partitions by now, not {command.first}")
     states = []
     for replicas in command.replicas:
-        state = first_state(replicas, topic.config, draft.is_live, draft.drains)
+        state = first_state(replicas, topic.config, changes.is_live, changes.drains)
         if state is None:
             return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
         states.append(state)
-    over = why_no_partitions(draft.state, command)
+    over = why_no_partitions(changes.state, command)
     if over is not None:
         return over
-    draft.add_partitions(topic, tuple(states))
+    changes.add_partitions(topic, tuple(states))
     return Done()
 
 
-def _in_epoch(draft: ChangeSet, topic_id: str, number: int, epoch: int) -> PartitionState | TidelogError:
-    partition = draft.state.partition(topic_id, number)
+def _in_epoch(changes: ChangeSet, topic_id: str, number: int, epoch: int) -> PartitionState | TidelogError:
+    partition = changes.state.partition(topic_id, number)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {number} of topic id {topic_id}")
     if partition.epoch != epoch:

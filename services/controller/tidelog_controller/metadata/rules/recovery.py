@@ -110,19 +110,19 @@ def epoch_beyond(epoch: int, wall_ms: int) -> int:
 
 def recovered(state: MetadataState, index: int, wall_ms: int) -> MetadataState:
     """The metadata of a survivor as they are from ``index`` on. Its servers have to register again."""
-    draft = ChangeSet(state, index, wall_ms)
-    draft.next_producer_id = id_beyond(state.next_producer_id, wall_ms)
-    draft.timeline = replace(state.timeline, last=index_beyond(state.timeline.last, wall_ms), pending=())
-    draft.ticket_keys = keys_after_rescue(state.ticket_keys, index)
+    changes = ChangeSet(state, index, wall_ms)
+    changes.next_producer_id = id_beyond(state.next_producer_id, wall_ms)
+    changes.timeline = replace(state.timeline, last=index_beyond(state.timeline.last, wall_ms), pending=())
+    changes.ticket_keys = keys_after_rescue(state.ticket_keys, index)
     evidence = {"index_before": str(state.index), "index": str(index)}
-    draft.tell("metadata_recovered", "rescue", evidence, None, None)
+    changes.tell("metadata_recovered", "rescue", evidence, None, None)
     for server in state.servers.values():
-        draft.renew_server(replace(server, broker_epoch=index, fenced=False))
+        changes.renew_server(replace(server, broker_epoch=index, fenced=False))
     for topic in state.topics.values():
         for number, partition in enumerate(topic.partitions):
             new = _recovered(partition, topic.config, state.level, wall_ms)
-            draft.recover(TopicPartition(topic.topic_id, number), new, evidence)
-    return draft.finish(Done()).state
+            changes.recover(TopicPartition(topic.topic_id, number), new, evidence)
+    return changes.finish(Done()).state
 
 
 def _recovered(partition: PartitionState, config: TopicConfig, level: int, wall_ms: int) -> PartitionState:

@@ -68,16 +68,16 @@ def went_back(state: MetadataState, node: NodeId, index: int) -> TidelogError:
 
 
 @applies(RegisterServer)
-def register(draft: ChangeSet, command: RegisterServer) -> Registered | TidelogError:
+def register(changes: ChangeSet, command: RegisterServer) -> Registered | TidelogError:
     """Begin an incarnation; its broker epoch is the index of the command. A name of an earlier incarnation than the
     present one means that the message was delayed while the server restarted: if it counted, the data directory of
     the present incarnation would look restored from an old copy."""
-    index, node, life = draft.index, command.node, command.lives[-1] if command.lives else ""
-    known = draft.state.servers.get(node)
-    if life and life in draft.state.earlier_lives.get(node, ()):
+    index, node, life = changes.index, command.node, command.lives[-1] if command.lives else ""
+    known = changes.state.servers.get(node)
+    if life and life in changes.state.earlier_lives.get(node, ()):
         return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another life since")
     continuous = known is None or known.life in ("", *command.lives)
-    former = (*draft.state.earlier_lives.get(node, ()), known.life if known is not None else "", *command.lives)
+    former = (*changes.state.earlier_lives.get(node, ()), known.life if known is not None else "", *command.lives)
     earlier = tuple(dict.fromkeys(name for name in former if name not in ("", life)))[-EARLIER_LIVES:]
     draining = known is not None and known.draining
     server = ServerState(node, command.url, index, fenced=False, life=life, rack=command.rack, draining=draining)
@@ -85,8 +85,8 @@ def register(draft: ChangeSet, command: RegisterServer) -> Registered | TidelogE
     if not continuous:
         evidence["data"] = "wiped, or restored from an old copy"
     event = "server_joined" if known is None else "server_registered"
-    draft.put_server(server, event, "registered", evidence, earlier)
-    for key, partition, config in draft.copies_of(node):
+    changes.put_server(server, event, "registered", evidence, earlier)
+    for key, partition, config in changes.copies_of(node):
         renew = partition.leader == node
         if continuous and (command.clean or config.flush == "fsync"):
             isr, lost, wiped = remaining(partition, config, node), None, False
@@ -96,50 +96,50 @@ def register(draft: ChangeSet, command: RegisterServer) -> Registered | TidelogE
             partition,
             config,
             isr,
-            draft.is_live,
-            drains=draft.drains,
+            changes.is_live,
+            drains=changes.drains,
             renew=renew,
             lost=lost,
             wiped=wiped,
             doubtful=without(partition.doubtful, node),
         )
-        draft.change(key, new, "registered", evidence)
-    return Registered(index, index, 0, draft.state.cluster)
+        changes.change(key, new, "registered", evidence)
+    return Registered(index, index, 0, changes.state.cluster)
 
 
 @applies(FenceServer)
-def fence(draft: ChangeSet, command: FenceServer) -> Done | TidelogError:
+def fence(changes: ChangeSet, command: FenceServer) -> Done | TidelogError:
     """End the session of an incarnation: the server leaves every ISR that has another member."""
     node = command.node
-    server = draft.state.servers.get(node)
+    server = changes.state.servers.get(node)
     if server is None or server.broker_epoch != command.broker_epoch:
         return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
     if server.fenced:
         return Done()
     evidence = {"node": node, "broker_epoch": str(command.broker_epoch), **command.evidence}
     ranks = ranks_by_server(command.ranks)
-    draft.put_server(replace(server, fenced=True), "server_fenced", "session_expired", evidence)
-    for key, partition, config in draft.copies_of(node):
+    changes.put_server(replace(server, fenced=True), "server_fenced", "session_expired", evidence)
+    for key, partition, config in changes.copies_of(node):
         isr = remaining(partition, config, node)
-        new = elect(partition, config, isr, draft.is_live, drains=draft.drains, ranks=ranks)
-        draft.change(key, new, "session_expired", evidence | passed_over(partition, new, command.ranks))
+        new = elect(partition, config, isr, changes.is_live, drains=changes.drains, ranks=ranks)
+        changes.change(key, new, "session_expired", evidence | passed_over(partition, new, command.ranks))
     return Done()
 
 
 @applies(UnfenceServer)
-def unfence(draft: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
+def unfence(changes: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
     """A fenced incarnation is live again, and may be elected."""
-    server = draft.state.servers.get(command.node)
+    server = changes.state.servers.get(command.node)
     if server is None or server.broker_epoch != command.broker_epoch:
         return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
     if not server.fenced:
         return Done()
     evidence = {"node": command.node, "broker_epoch": str(command.broker_epoch)}
-    draft.put_server(replace(server, fenced=False), "server_unfenced", "session_resumed", evidence)
-    for key, partition, config in draft.copies_of(command.node):
-        draft.change(
+    changes.put_server(replace(server, fenced=False), "server_unfenced", "session_resumed", evidence)
+    for key, partition, config in changes.copies_of(command.node):
+        changes.change(
             key,
-            elect(partition, config, partition.isr, draft.is_live, drains=draft.drains),
+            elect(partition, config, partition.isr, changes.is_live, drains=changes.drains),
             "session_resumed",
             evidence,
         )

@@ -45,9 +45,9 @@ def plan_suspension(state: MetadataState, wish: SetReadOnly | PauseTopic, wall_m
 
 
 @applies(Suspend)
-def suspend(draft: ChangeSet, command: Suspend) -> Done | TidelogError:
+def suspend(changes: ChangeSet, command: Suspend) -> Done | TidelogError:
     """Apply it; to partitions that are so already nothing happens."""
-    topic = draft.state.topics.get(command.topic_id)
+    topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
     for number in command.partitions or range(len(topic.partitions)):
@@ -57,15 +57,15 @@ def suspend(draft: ChangeSet, command: Suspend) -> Done | TidelogError:
         elif command.wanted:
             new = replace(old, paused=True, successor=None)
         elif old.paused:
-            new = _resumed(draft, replace(old, paused=False), topic.config)
+            new = _resumed(changes, replace(old, paused=False), topic.config)
         else:
             new = old
         if new != old:
-            draft.change(key, replace(new, epoch=old.epoch + 1), "operator", {})
+            changes.change(key, replace(new, epoch=old.epoch + 1), "operator", {})
     return Done()
 
 
-def _resumed(draft: ChangeSet, base: PartitionState, config: TopicConfig) -> PartitionState:
+def _resumed(changes: ChangeSet, base: PartitionState, config: TopicConfig) -> PartitionState:
     if base.leader is None or config.commit_rule == "quorum":
-        return elect(base, config, base.isr, draft.is_live, drains=draft.drains, renew=True)
+        return elect(base, config, base.isr, changes.is_live, drains=changes.drains, renew=True)
     return lead_next(base, base.leader)

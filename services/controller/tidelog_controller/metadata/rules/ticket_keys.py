@@ -50,15 +50,15 @@ def keys_after_rescue(keys: tuple[TicketKey, ...], index: int) -> tuple[TicketKe
     return (*keys, successor(keys[-1], index))[-KEYS:] if keys else ()
 
 
-def add_first_key(draft: ChangeSet, command: Command) -> None:
+def add_first_key(changes: ChangeSet, command: Command) -> None:
     """Take the key that a command brings, if the cluster is at the level and has none."""
-    if command.ticket_key and draft.level >= TICKETS and not draft.ticket_keys:
-        draft.ticket_keys = (TicketKey(draft.index, command.ticket_key),)
+    if command.ticket_key and changes.level >= TICKETS and not changes.ticket_keys:
+        changes.ticket_keys = (TicketKey(changes.index, command.ticket_key),)
 
 
 @applies(AddTicketKey)
-def add_key(draft: ChangeSet, command: AddTicketKey) -> Done:
+def add_key(changes: ChangeSet, command: AddTicketKey) -> Done:
     """The new key signs from now on. The oldest goes, if there are too many."""
-    draft.ticket_keys = (*draft.ticket_keys, TicketKey(draft.index, command.secret))[-KEYS:]
-    draft.tell("ticket_keys_rotated", "operator", {"key_id": str(draft.index)}, None, None)
+    changes.ticket_keys = (*changes.ticket_keys, TicketKey(changes.index, command.secret))[-KEYS:]
+    changes.tell("ticket_keys_rotated", "operator", {"key_id": str(changes.index)}, None, None)
     return Done()

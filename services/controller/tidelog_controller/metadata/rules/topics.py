@@ -37,7 +37,7 @@ from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, RemoveTopic, SetLearners
 from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.leader_election import elect, first_state
-from tidelog_controller.metadata.rules.owners import why_no_topic, without_owner
+from tidelog_controller.metadata.rules.owners import refuse_missing_topic, without_owner
 from tidelog_controller.metadata.rules.placement import Random, candidates, placement_for
 from tidelog_controller.metadata.state import MetadataState
 
@@ -97,7 +97,7 @@ FIXED = ("commit_rule", "flush")
 _NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
 
 
-def why_internal(wish: Message) -> TidelogError | None:
+def refuse_internal(wish: Message) -> TidelogError | None:
     """Why clients may not do this: a topic whose name begins so is the cluster's own. Its settings may be changed,
     but for what its writer relies on."""
     if not isinstance(wish, CreateTopic | DeleteTopic | GrowTopic | AlterTopic | SetReadOnly | PauseTopic):
@@ -253,42 +253,42 @@ def plan_deletion(state: MetadataState, request: DeleteTopic, wall_ms: int) -> R
 
 
 @applies(AddTopic)
-def add_topic(draft: ChangeSet, command: AddTopic) -> TopicCreated | TidelogError:
+def add_topic(changes: ChangeSet, command: AddTopic) -> TopicCreated | TidelogError:
     """Add a topic, each partition with its first leader, unless its name is taken or its owner has too many."""
-    if command.name in draft.state.names:
+    if command.name in changes.state.names:
         return refuse("TOPIC_EXISTS", f"a topic named {command.name} exists")
     partitions = []
     for replicas in command.replicas:
-        partition = first_state(replicas, command.config, draft.is_live, draft.drains)
+        partition = first_state(replicas, command.config, changes.is_live, changes.drains)
         if partition is None:
             return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
         partitions.append(partition)
-    over = why_no_topic(draft.state, command)
+    over = refuse_missing_topic(changes.state, command)
     if over is not None:
         return over
-    draft.add_topic(TopicState(command.topic_id, command.name, command.config, tuple(partitions)))
+    changes.add_topic(TopicState(command.topic_id, command.name, command.config, tuple(partitions)))
     if command.owner:
-        draft.owners = (*draft.owners, TopicOwner(command.topic_id, command.owner))
+        changes.owners = (*changes.owners, TopicOwner(command.topic_id, command.owner))
     return TopicCreated(command.topic_id)
 
 
 @applies(RemoveTopic)
-def remove_topic(draft: ChangeSet, command: RemoveTopic) -> Done | TidelogError:
+def remove_topic(changes: ChangeSet, command: RemoveTopic) -> Done | TidelogError:
     """Remove a topic for ever."""
-    if command.topic_id not in draft.state.topics:
+    if command.topic_id not in changes.state.topics:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
-    draft.remove_topic(command.topic_id)
-    draft.owners = without_owner(draft.owners, command.topic_id)
+    changes.remove_topic(command.topic_id)
+    changes.owners = without_owner(changes.owners, command.topic_id)
     return Done()
 
 
 @applies(ChangeTopic)
-def change_topic(draft: ChangeSet, command: ChangeTopic) -> Done | TidelogError:
+def change_topic(changes: ChangeSet, command: ChangeTopic) -> Done | TidelogError:
     """Change the settings of a topic. A smaller ``min_insync_replicas`` lets the high watermark advance without the
     ELR, which is emptied by the same change. An unclean election that is allowed now happens now. A greater
     ``min_insync_replicas`` begins a new epoch: a replica that leaves the ISR from now on is eligible, and no proposal
     counts any more of a leader that may yet commit without it."""
-    topic = draft.state.topics.get(command.topic_id)
+    topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
     config = replace(topic.config, **command.values)  # type: ignore[arg-type]
@@ -296,13 +296,13 @@ def change_topic(draft: ChangeSet, command: ChangeTopic) -> Done | TidelogError:
         return Done()
     before, after = topic.config.texts(), config.texts()
     evidence = {name: f"{before[name]} -> {after[name]}" for name in after if after[name] != before[name]}
-    draft.put_config(topic, config, evidence)
+    changes.put_config(topic, config, evidence)
     for number, partition in enumerate(topic.partitions):
         key = TopicPartition(topic.topic_id, number)
-        new = elect(partition, config, partition.isr, draft.is_live, drains=draft.drains)
+        new = elect(partition, config, partition.isr, changes.is_live, drains=changes.drains)
         if new is partition and config.min_insync_replicas > topic.config.min_insync_replicas:
             new = replace(partition, epoch=partition.epoch + 1)
         else:
-            draft.note(key, "settings_changed", "alter_topic", evidence)
-        draft.change(key, new, "alter_topic", evidence)
+            changes.note(key, "settings_changed", "alter_topic", evidence)
+        changes.change(key, new, "alter_topic", evidence)
     return Done()

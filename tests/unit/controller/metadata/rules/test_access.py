@@ -32,7 +32,7 @@ from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.cluster_events import delta_of
 from tidelog_controller.metadata.command_bytes import decode_command, encode_command
 from tidelog_controller.metadata.commands import ChangeAccess
-from tidelog_controller.metadata.rules.access import AccessWish, plan_access
+from tidelog_controller.metadata.rules.access import AccessRequest, plan_access
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
 from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings, ClientIdentity
@@ -277,7 +277,7 @@ def test_who_reads_a_copy_from_a_disk_needs_what_who_reads_the_topic_needs() -> 
 # --- the controllers -----------------------------------------------------------------------------------------
 
 
-def done(state: MetadataState, wish: AccessWish, wall_ms: int = 0) -> MetadataState:
+def done(state: MetadataState, wish: AccessRequest, wall_ms: int = 0) -> MetadataState:
     """The state after the wish, by way of the log."""
     command = plan_access(state, wish, DICE, wall_ms)
     assert isinstance(command, ChangeAccess), command
@@ -286,7 +286,7 @@ def done(state: MetadataState, wish: AccessWish, wall_ms: int = 0) -> MetadataSt
     return apply(state, again, state.index + 1).state
 
 
-def refusal(state: MetadataState, wish: AccessWish) -> str:
+def refusal(state: MetadataState, wish: AccessRequest) -> str:
     refused = plan_access(state, wish, DICE, 0)
     assert isinstance(refused, TidelogError)
     return f"{refused.code}: {refused.message}"
@@ -335,7 +335,7 @@ def test_a_token_takes_the_place_of_another_at_once_or_after_a_grace() -> None:
         AlterQuotas((Quota("", requests_s=1),)),
     ],
 )
-def test_what_makes_no_sense_is_refused(wish: AccessWish) -> None:
+def test_what_makes_no_sense_is_refused(wish: AccessRequest) -> None:
     state = done(EMPTY, PutToken("2" * 16, DIGEST, "bob"))
     assert "INVALID_CONFIG" in refusal(state, wish)
 

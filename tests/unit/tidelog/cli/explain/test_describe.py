@@ -16,7 +16,7 @@ from tidelog.timeline.replay import past_after
 from tidelog.types import TIMELINE
 from tidelog.wire.messages import AlterTopic, CreateTopic, DeleteTopic, GrowTopic, Message
 from tidelog_controller.active.timeline_records import event_record
-from tidelog_controller.metadata.rules.topics import why_internal
+from tidelog_controller.metadata.rules.topics import refuse_internal
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -87,5 +87,5 @@ def test_records_of_the_timeline_are_printed_as_what_they_say() -> None:
     ],
 )
 def test_the_clusters_own_topics_are_not_for_clients_to_change(wish: Message, code: str) -> None:
-    refusal = why_internal(wish)
+    refusal = refuse_internal(wish)
     assert ("" if refusal is None else refusal.code) == code
