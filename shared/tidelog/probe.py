@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
     parser.add_argument("--ready", action="store_true", help="ask whether it is ready (/readyz) instead")
     for name, help in {
         "port": "port that it listens on",
-        "tls-ca": "who signed its certificate, which is then checked but for the host name",
+        "tls-ca": "authorities for its certificate, which is then checked except for the host name",
         "tls-cert": "certificate to show; with one, or with tls-ca, TLS is spoken",
         "tls-key": "its key",
     }.items():

@@ -182,7 +182,7 @@ def main() -> None:
 
 
 _SHOWN = {
-    "ca": "PEM file of who signed the gateways' certificates (wss://).  [default: whom the system trusts]",
+    "ca": "PEM file of the authorities for the gateways' certificates (wss://).  [default: the system's]",
     "cert": "PEM file of the certificate to show.",
     "key": "PEM file of its key.",
     "token-file": "File with the bearer token to show; else TIDELOG_TOKEN is one.",

@@ -133,8 +133,8 @@ def tickets() -> None:
 def rotate_ticket_keys(gateways: tuple[str, ...]) -> None:
     """Sign tickets with a new key from now on.
 
-    Tickets of the key before stay valid, so a rotation disturbs nobody. A second rotation ends them: producers that
-    have not connected again in between must ask for a producer id again when they do."""
+    Tickets of the key before stay valid, so a rotation disturbs no producer. A second rotation ends them: a producer
+    that has not connected again in between must get a new producer id."""
 
     async def task() -> None:
         async with connect(gateways) as log:

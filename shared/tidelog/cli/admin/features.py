@@ -56,7 +56,7 @@ def list_features(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 @features.command("raise")
 @click.option("--to", "level", type=click.IntRange(1), default=NEWEST, show_default=True, help="The level to reach.")
-@click.option("--dry-run", is_flag=True, help="Only say whether it can be done, and who is in the way.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it can be done, and list what prevents it.")
 @click.option(
     "--leave-behind",
     "left_behind",

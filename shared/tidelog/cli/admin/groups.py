@@ -49,8 +49,8 @@ def list_groups(as_json: bool, gateways: tuple[str, ...]) -> None:
 @json_option
 @gateway_option
 def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show the members of a group and, per partition, who has it, how far the group has come, and its lag: how many
-    offsets the group has not processed."""
+    """Show the members of a group and, per partition, its member, the group's position, and the lag: how many offsets
+    the group has not processed."""
 
     async def task() -> tuple[DescribeGroupAnswer, tuple[GroupProgress, ...]]:
         async with connect(gateways) as log:

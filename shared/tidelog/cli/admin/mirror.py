@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SIDES = {"from": "source", "to": "target"}
 _SHOWN = {
-    "ca": "PEM file of who signed the {0}'s certificates (wss://).",
+    "ca": "PEM file of the authorities for the {0}'s certificates (wss://).",
     "cert": "PEM file of the certificate to show to the {0}.",
     "key": "PEM file of its key.",
     "token-file": "File with the bearer token to show to the {0}.",
@@ -71,9 +71,10 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
     """Copy TOPIC from one cluster to another, and go on with what comes, until Ctrl-C: every record once, with its
     offset, key, value, headers and timestamp, in the same partition.
 
-    The topic is created in the target with as many partitions, where it is missing; nobody else may write to it
-    there. Started again, anywhere, it goes on where the target ends. It waits for clusters that are down and leaders
-    that move, and ends with an error where the source has lost what was copied, or deleted what was not."""
+    A topic that is missing in the target is created there with as many partitions. No other program may write to
+    it. A mirror that is started again, on any machine, continues where the target ends. It waits for clusters that
+    are down and leaders that move. It ends with an error if the source has lost records that were copied, or deleted
+    records that were not."""
     from tidelog.backup.mirror import SOURCE, TARGET, Mirror, MirrorSettings, of
 
     config = config_of(options["settings"], "--config")

@@ -96,8 +96,8 @@ def _remarks(topic: TopicInfo, partition: PartitionInfo, history: tuple[HistoryE
 def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
     """Transfer the leadership of a partition to SERVER, which must be in sync; by default, to the preferred replica.
 
-    The present leader takes no more records until SERVER has all of them; clients send refused records again. If
-    SERVER does not catch up in time the present leader goes on."""
+    The present leader refuses records until SERVER has all of them, and clients send those records again. If SERVER
+    does not catch up in time, the present leader continues."""
     name, number = partition_of(where)
 
     async def task() -> PartitionInfo:

@@ -120,10 +120,10 @@ def abort(app: str, staged: tuple[str, ...], gateways: tuple[str, ...]) -> None:
 @click.option("--commit/--abort", "commit", required=True, default=None, help="Whether its records become visible.")
 @gateway_option
 def settle(where: str, producer: int, epoch: int, commit: bool, gateways: tuple[str, ...]) -> None:
-    """End a transaction that no coordinator has, in one partition where readers of what is committed wait for it.
+    """End a transaction that no coordinator has, in one partition where readers of committed records wait for it.
 
-    'tidelog doctor' finds such a transaction. The program that wrote it may have been told that it is committed:
-    choose --commit where it was, so that what other partitions show is whole. This cannot be taken back."""
+    'tidelog doctor' finds such transactions. The transaction may be committed in other partitions, and its program
+    may know that: choose --commit then, so that all partitions show the whole transaction. This cannot be undone."""
     name, number = partition_of(where)
 
     async def task() -> None:

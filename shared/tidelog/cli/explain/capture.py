@@ -36,9 +36,9 @@ class _WithDefault(click.Group):
 
 @click.group(cls=_WithDefault)
 def capture() -> None:
-    """Put all that can be seen of a cluster into one file, or show such a file.
+    """Save the visible state of a cluster to one file, or show such a file.
 
-    'tidelog capture FILE' is short for 'tidelog capture take FILE'. A capture tells names of topics, clients and
+    'tidelog capture FILE' is short for 'tidelog capture take FILE'. A capture has the names of topics, clients and
     machines, and no records of topics. The simulation can replay it: docs/capture.md."""
 
 

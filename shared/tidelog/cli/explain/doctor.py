@@ -61,13 +61,21 @@ _STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
 def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     """Look for what is wrong with the cluster and this machine, and say the next step for each finding.
 
-    It looks at every gateway that is named, the controllers and their majority, replica servers, their disks, and how
-    long until they are full at the present rate, servers that the first gateway limits since they are slow, versions,
-    feature levels and clocks, each partition's leader and in-sync replicas, copies that differ, copies with a
-    doubtful tail and records that were lost, or possibly lost, in the last seven days (both of 500 partitions at
-    most), how evenly servers are loaded, how far consumer groups are behind, for which transactions readers have
-    waited for long, who inherits the right to decide about tokens and rules, and what this process may open. Exit
-    code 0: nothing but notes; 1: problems or warnings."""
+    \b
+    It checks
+    - the given gateways, the controllers and their majority, the replica servers;
+    - disks, and how long until they are full at the present rate;
+    - slow servers that the first gateway limits;
+    - versions, feature levels and clocks;
+    - each partition's leader and in-sync replicas;
+    - copies that differ or have a doubtful tail, and records that were lost or
+      possibly lost in the last seven days (of at most 500 partitions);
+    - how evenly servers are loaded, and how far consumer groups are behind;
+    - transactions for which readers have waited long;
+    - principals that inherit the right to decide about tokens and rules;
+    - how many files this process may open.
+
+    Exit code 0: nothing but notes; 1: problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 

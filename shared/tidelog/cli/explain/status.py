@@ -86,8 +86,8 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
 @gateway_option
 def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...]) -> None:
     """Explain a partition: every change of its leader and in-sync set, every change of the topic's settings, every
-    loss of records, and what was asked for and refused, oldest first, with cause and evidence. With --at up to that
-    moment, from the timeline of the cluster, which keeps what the controllers remember no more.
+    loss of records, and every refused request, oldest first, with cause and evidence. With --at up to that moment,
+    from the timeline of the cluster, which keeps more than the controllers remember.
 
     \b
     tidelog why orders/0

@@ -25,12 +25,12 @@ SHOWN = 20
 @click.option("--all", "show_all", is_flag=True, help=f"Print every finding, not the first {SHOWN} of a file.")
 @json_option
 def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
-    """Judge histories that 'tidelog verify record' has written, each for itself. What is looked for, and what each
-    finding means: docs/verify.md. Also a file whose recorder was killed can be judged, but for what needs the end of
-    the log.
+    """Check histories that 'tidelog verify record' has written, one by one. docs/verify.md lists the findings and
+    their meaning. A file whose recorder was killed can be checked, too, except for findings that need the end of the
+    log.
 
-    Exit code 0: nothing is found. 1: something is; each finding is told with its records and moments. 2: a file is no
-    history, or damaged."""
+    Exit code 0: no findings. 1: findings, each shown with its records and times. 2: a file is no history, or
+    damaged."""
     gc.disable()  # millions of objects and no cycle: the collector would only look at them again and again
     told: list[dict[str, Any]] = []
     findings, unusable = 0, 0

@@ -41,7 +41,7 @@ _DEFAULT = Mix()
     "name",
     default="",
     shell_complete=topic_names,
-    help="Use this topic, to which nobody else may write meanwhile.  [default: a new one]",
+    help="Use this topic, to which no other program may write meanwhile.  [default: a new one]",
 )
 @click.option("--partitions", type=click.IntRange(1), default=3, show_default=True, help="Of a new topic.")
 @click.option(
