@@ -9,10 +9,10 @@ from tidelog.timeline.records import Document, subject_of
 
 def sentence(record: Document) -> str:
     """Describe an event."""
-    told, about = record["evidence"], subject_of(record)
+    evidence, about = record["evidence"], subject_of(record)
     if "partition" in record:
-        return f"{about}: {change(record)}, because {reason(record['cause'], told)}"
-    return _of_thing(record, about) + (f" (asked for by {told['asked_by']})" if "asked_by" in told else "")
+        return f"{about}: {change(record)}, because {reason(record['cause'], evidence)}"
+    return _of_thing(record, about) + (f" (asked for by {evidence['asked_by']})" if "asked_by" in evidence else "")
 
 
 def refusal_sentence(record: Document) -> str:
@@ -27,17 +27,18 @@ def refusal_sentence(record: Document) -> str:
 
 
 def _of_thing(record: Document, about: str) -> str:
-    kind, told = record["kind"], record["evidence"]
+    kind, evidence = record["kind"], record["evidence"]
     name = str(record.get("server") or record.get("controller") or record.get("topic"))
     after: Document = record["after"] or {}
     match kind:
         case "server_joined":
             return f"replica server {name} joined the cluster, at {after['url']}"
         case "server_registered":
-            data = f"; its data directory was {told['data']}" if "data" in told else ""
-            return f"replica server {name} began another life, after a restart that was {told['restart']}{data}"
+            data = f"; its data directory was {evidence['data']}" if "data" in evidence else ""
+            restart = f"after a restart that was {evidence['restart']}"
+            return f"replica server {name} began another incarnation, {restart}{data}"
         case "server_fenced":
-            return f"replica server {name} was fenced, because {reason('session_expired', told)}"
+            return f"replica server {name} was fenced, because {reason('session_expired', evidence)}"
         case "server_unfenced":
             return f"replica server {name} was heard of again"
         case "server_draining":
@@ -47,22 +48,24 @@ def _of_thing(record: Document, about: str) -> str:
         case "server_forgotten":
             return f"replica server {name} is none of the cluster any more"
         case "metadata_recovered":
-            return f"the metadata went back to index {told['index_before']}: a controller goes on alone (rescue)"
+            return f"the metadata went back to index {evidence['index_before']}: a controller goes on alone (rescue)"
         case "cluster_level_raised":
-            return f"the cluster is at feature level {told['level']} from now on, after {told['level_before']}"
+            return (
+                f"the cluster is at feature level {evidence['level']} from now on, after {evidence['level_before']}"
+            )
         case "ticket_keys_rotated":
-            return f"the key of producer tickets was rotated: key {told['key_id']} signs from now on"
+            return f"the key of producer tickets was rotated: key {evidence['key_id']} signs from now on"
         case "topic_created":
-            return f"topic {name} was created with {_partitions(told)}"
+            return f"topic {name} was created with {_partitions(evidence)}"
         case "topic_deleted":
-            return f"topic {name} was deleted, with {_partitions(told)}"
+            return f"topic {name} was deleted, with {_partitions(evidence)}"
         case "topic_grown":
-            return f"topic {name} grew from {told['partitions_before']} to {told['partitions']} partitions"
+            return f"topic {name} grew from {evidence['partitions_before']} to {evidence['partitions']} partitions"
         case "topic_changed":
-            changes = (f"{n} {t}" for n, t in told.items() if n != "asked_by")
+            changes = (f"{n} {t}" for n, t in evidence.items() if n != "asked_by")
             return f"settings of topic {name} were changed: {', '.join(changes)}"
         case "controller_active":
-            return f"controller {name} is the active one from now on, in term {told['term']}"
+            return f"controller {name} is the active one from now on, in term {evidence['term']}"
         case "controller_joined":
             return f"controller {name} joined the group, {'with a vote' if after['voter'] else 'without a vote yet'}"
         case "controller_changed":
@@ -72,8 +75,8 @@ def _of_thing(record: Document, about: str) -> str:
     return f"{about}: {kind.replace('_', ' ')}"
 
 
-def _partitions(told: Mapping[str, str]) -> str:
-    return f"{told['partitions']} partition{'' if told['partitions'] == '1' else 's'}"
+def _partitions(evidence: Mapping[str, str]) -> str:
+    return f"{evidence['partitions']} partition{'' if evidence['partitions'] == '1' else 's'}"
 
 
 def change(record: Document) -> str:
@@ -99,9 +102,9 @@ def change(record: Document) -> str:
             old: list[str] = before.get("isr", new)
             gone: list[str] = [node for node in old if node not in new]
             come: list[str] = [node for node in new if node not in old]
-            told = [f"{' '.join(gone)} left"] * bool(gone) + [f"{' '.join(come)} joined"] * bool(come)
+            parts = [f"{' '.join(gone)} left"] * bool(gone) + [f"{' '.join(come)} joined"] * bool(come)
             more = f", the replicas are {' '.join(after['replicas'])}" if "replicas" in before else ""
-            return f"{' and '.join(told) or 'a change of'} the in-sync set, which is {isr} now{more}"
+            return f"{' and '.join(parts) or 'a change of'} the in-sync set, which is {isr} now{more}"
         case "isr_refused":
             return "a change of the in-sync set was refused"
         case "elr_changed":
@@ -131,10 +134,9 @@ def change(record: Document) -> str:
         case "tail_given_up":
             return f"{record['evidence'].get('node')} gives up the end of its log for the leader's"
         case "records_possibly_lost":
-            told = record["evidence"]
-            return (
-                f"records from offset {told['start']} up to {told['end']} are possibly lost: {told['node']} cut them"
-            )
+            evidence = record["evidence"]
+            span = f"{evidence['start']} up to {evidence['end']}"
+            return f"records from offset {span} are possibly lost: {evidence['node']} cut them"
         case "records_lost":
             evidence = record["evidence"]
             span = f"{evidence['start']} up to {evidence['end']}"
@@ -142,61 +144,63 @@ def change(record: Document) -> str:
     return str(record["kind"]).replace("_", " ")
 
 
-def reason(cause: str, told: Mapping[str, str]) -> str:
+def reason(cause: str, evidence: Mapping[str, str]) -> str:
     """Describe a cause with its evidence, as the end of a sentence."""
-    node, asker = told.get("node", "a server"), told.get("asked_by")
-    silent = f": nothing was heard of it for {told['silent_ms']} ms" if "silent_ms" in told else ""
-    broken = " after its link broke" if told.get("link") == "broken" else ""
-    lagging = [name.removesuffix(".behind_ms") for name in told if name.endswith(".behind_ms")]
-    caught_up = [name.removesuffix(".durable") for name in told if name.endswith(".durable")]
+    node, asker = evidence.get("node", "a server"), evidence.get("asked_by")
+    silent = f": nothing was heard of it for {evidence['silent_ms']} ms" if "silent_ms" in evidence else ""
+    broken = " after its link broke" if evidence.get("link") == "broken" else ""
+    lagging = [name.removesuffix(".behind_ms") for name in evidence if name.endswith(".behind_ms")]
+    caught_up = [name.removesuffix(".durable") for name in evidence if name.endswith(".durable")]
     match cause:
         case "session_expired":
             return f"the session of {node} ended{silent}{broken}"
         case "session_resumed":
             return f"{node} was heard of again"
         case "registered":
-            data = f", its data directory {told['data']}" if "data" in told else ""
-            return f"{node} began another life, after a restart that was {told.get('restart', 'unknown')}{data}"
+            data = f", its data directory {evidence['data']}" if "data" in evidence else ""
+            restart = f"after a restart that was {evidence.get('restart', 'unknown')}"
+            return f"{node} began another incarnation, {restart}{data}"
         case "leader_reported":
-            return f"{told.get('reports')} of {told.get('live')} live members reported {told.get('leader')} dead"
+            reports, live = evidence.get("reports"), evidence.get("live")
+            return f"{reports} of {live} live members reported {evidence.get('leader')} dead"
         case "handed_over":
-            return f"{node} handed it over ({told.get('reason')})"
+            return f"{node} handed it over ({evidence.get('reason')})"
         case "data_lost":
             return f"{node} says that its copy is damaged"
         case "sealed":
-            return f"{told.get('seals')} of {told.get('replicas')} replicas have sealed the old epoch"
+            return f"{evidence.get('seals')} of {evidence.get('replicas')} replicas have sealed the old epoch"
         case "rescue":
             return "the metadata went back, and a controller goes on alone"
         case "recovered":
-            return f"of {told.get('replicas')} replicas {told.get('seals')} have reported what they know"
+            return f"of {evidence.get('replicas')} replicas {evidence.get('seals')} have reported what they know"
         case "transferred":
-            return f"{told.get('to')} had everything that {told.get('from')} had"
+            return f"{evidence.get('to')} had everything that {evidence.get('from')} had"
         case "follower_lagging":
             return f"{' '.join(lagging) or 'a follower'} was behind for too long"
         case "follower_caught_up":
             return f"{' '.join(caught_up) or 'a follower'} has caught up"
         case "unclean_election":
-            trigger = reason(told["trigger"], told) if told.get("trigger") else "records were lost"
+            trigger = reason(evidence["trigger"], evidence) if evidence.get("trigger") else "records were lost"
             return f"nobody was live who holds everything committed and the topic allows it; {trigger}"
         case "commit_rule":
             return "its leader did not wait for copies (commit_rule leader)"
         case "operator" | "reassign" | "reassignment_cancelled" | "alter_learners":
             return f"{asker or 'an operator'} wants it"
         case "rebalance":
-            return f"{asker or 'an operator'} wants the load evened out ({told.get('sake')})"
+            return f"{asker or 'an operator'} wants the load evened out ({evidence.get('sake')})"
         case "create_topic" | "grow_topic":
             done = "created" if cause == "create_topic" else "made larger"
             return f"its topic was {done}" + (f" by {asker}" if asker else "")
         case "alter_topic":
             return "the settings of its topic were changed" + (f" by {asker}" if asker else "")
         case "preferred_leader":
-            return f"{told.get('to')} is the preferred replica"
+            return f"{evidence.get('to')} is the preferred replica"
         case "draining":
-            return f"{told.get('from')} is being drained"
+            return f"{evidence.get('from')} is being drained"
         case "reassignment":
-            return f"{told.get('from')} is to be no replica any more"
+            return f"{evidence.get('from')} is to be no replica any more"
         case "reassigned":
-            return f"{told.get('target')} are in sync"
+            return f"{evidence.get('target')} are in sync"
         case "transfer_timed_out":
-            return f"{told.get('successor')} did not get to the end of the log in {told.get('waited_s')} s"
+            return f"{evidence.get('successor')} did not get to the end of the log in {evidence.get('waited_s')} s"
     return cause.replace("_", " ")

@@ -277,7 +277,7 @@ def test_a_life_that_is_refused_takes_another_name_and_goes_on(monkeypatch: pyte
 
     def control(name: str, message: Message) -> Message | TidelogError:
         if isinstance(message, Register) and message.lives[-1] == known:
-            return refuse("FENCED_BROKER_EPOCH", "r2 has begun another life since")
+            return refuse("FENCED_BROKER_EPOCH", "r2 has begun another incarnation since")
         return answer(name, message)
 
     answer = net.control

@@ -34,21 +34,21 @@ def list_features(as_json: bool, gateways: tuple[str, ...]) -> None:
                     raise
                 return FeaturesAnswer(1)  # a release without levels answered: that is level 1
 
-    told = run(task)
+    known = run(task)
     if as_json:
         changes = {str(level): text for level, text in CHANGES.items()}
         print_json(
-            {"level": told.level, "newest": NEWEST, "changes": changes, "processes": [*map(asdict, told.processes)]}
+            {"level": known.level, "newest": NEWEST, "changes": changes, "processes": [*map(asdict, known.processes)]}
         )
         return
-    say(f"the cluster is at feature level {told.level}")
+    say(f"the cluster is at feature level {known.level}")
     for level, text in CHANGES.items():
-        say(f"  {level} {'*' if level <= told.level else ' '} {text}")
-    if not told.processes:
+        say(f"  {level} {'*' if level <= known.level else ' '} {text}")
+    if not known.processes:
         say("the active controller or this gateway is of a release without levels: upgrade them first")
         return
     table = Table("role", "id", "understands", box=None)
-    for one in told.processes:
+    for one in known.processes:
         levels = Levels(one.level_min, one.level_max)
         add_row(table, one.role, one.node, str(levels) if one.level_max else "not in touch")
     show(table)

@@ -58,10 +58,10 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
     group, progress = run(task)
     if as_json:
-        told = asdict(group)
-        del told["positions"]
-        told["partitions"] = [asdict(one) | {"lag": one.lag} for one in progress]
-        print_json(told)
+        document = asdict(group)
+        del document["positions"]
+        document["partitions"] = [asdict(one) | {"lag": one.lag} for one in progress]
+        print_json(document)
         return
     say(
         f"{group.group}: {group.state}, generation {group.generation}, {group.assignor} assignor, "

@@ -63,30 +63,30 @@ def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
     async def task() -> _Described:
         async with connect(gateways) as log:
-            told = await log.transactions.describe(app)
-            return _Described(told, {topic.topic_id: topic.name for topic in await log.topics.list()})
+            answer = await log.transactions.describe(app)
+            return _Described(answer, {topic.topic_id: topic.name for topic in await log.topics.list()})
 
     found = run(task)
-    told, names = found.answer, found.topics
+    answer, names = found.answer, found.topics
     if as_json:
         rows = [
             _document(info) | {"parts": _named(info.parts, names), "pending": _named(info.pending, names)}
-            for info in told.transactions
+            for info in answer.transactions
         ]
-        print_json({"app": app, "transactions": rows, "batches": told.batches})
+        print_json({"app": app, "transactions": rows, "batches": answer.batches})
         return
-    if not told.transactions and not told.batches:
+    if not answer.transactions and not answer.batches:
         say(f"{app} has no transactions, or none for long")
         return
-    _print(told.transactions)
-    for info in told.transactions:
+    _print(answer.transactions)
+    for info in answer.transactions:
         if info.parts:
             say(f"{info.staged or info.app} has written to {' '.join(_named(info.parts, names))}")
         if info.pending:
             say(f"{info.staged or info.app} has yet to be ended in {' '.join(_named(info.pending, names))}")
-    if told.batches:
-        newest = " ".join(map(str, told.batches[-10:]))
-        say(f"committed batches: {newest}" if len(told.batches) <= 10 else f"newest batches: {newest}")
+    if answer.batches:
+        newest = " ".join(map(str, answer.batches[-10:]))
+        say(f"committed batches: {newest}" if len(answer.batches) <= 10 else f"newest batches: {newest}")
 
 
 @transactions.command()

@@ -160,7 +160,7 @@ def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
 def forget_server(changes: ChangeSet, command: ForgetServer) -> Done | TidelogError:
     """As ``plan_forgetting``, when it is applied."""
     if not changes.state.in_life(command.node, command.broker_epoch):
-        return refuse("UNKNOWN_SERVER", f"{command.node} is in another life, or forgotten already")
+        return refuse("UNKNOWN_SERVER", f"{command.node} is in another incarnation, or forgotten already")
     refusal = why_kept(changes.state, command.node)
     if refusal is None:
         changes.forget_server(command.node)

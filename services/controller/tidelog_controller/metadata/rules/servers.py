@@ -75,7 +75,7 @@ def register(changes: ChangeSet, command: RegisterServer) -> Registered | Tidelo
     index, node, life = changes.index, command.node, command.lives[-1] if command.lives else ""
     known = changes.state.servers.get(node)
     if life and life in changes.state.earlier_lives.get(node, ()):
-        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another life since")
+        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation since")
     continuous = known is None or known.life in ("", *command.lives)
     former = (*changes.state.earlier_lives.get(node, ()), known.life if known is not None else "", *command.lives)
     earlier = tuple(dict.fromkeys(name for name in former if name not in ("", life)))[-EARLIER_LIVES:]
