@@ -127,35 +127,35 @@ async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -
     """Add what servers and groups report through that gateway."""
     try:
         async with connect((url,)) as log:
-            told = await _ask_servers(log, f"gateway {url}", view)
+            reports = await _ask_servers(log, f"gateway {url}", view)
             features = await _features(log)
             live = any(not server.fenced for server in view.metadata.servers)
             lags = await _lags(log, found) if live else {}
             histories = await _recent(log, view.metadata)
-            waits = await _waits(log, told, found) if live else ()
-            size = record_bytes(told.metrics)
+            waits = await _waits(log, reports, found) if live else ()
+            size = record_bytes(reports.metrics)
             heirs = await _heirs(log, features)
             growth = await look_for_growth(log, view.metadata.topics, size) if live else Growth()
     except TidelogError as error:
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
         return view
-    if told.silent:
-        what = f"{', '.join(sorted(told.silent))} did not tell of themselves: disk, version and clock are not known"
+    if reports.silent:
+        what = f"{', '.join(sorted(reports.silent))} did not answer: disk, version and clock are not known"
         found.append(Finding(NOTE, what, "They need 'metrics = true', and you the right to describe the cluster."))
     return ClusterSnapshot(
         view.metadata,
         view.quorum,
-        told.metrics,
-        told.versions,
-        told.clocks,
+        reports.metrics,
+        reports.versions,
+        reports.clocks,
         lags,
         histories,
-        told.unreadable,
+        reports.unreadable,
         waits,
-        told.differing,
+        reports.differing,
         features,
         growth,
-        told.limits,
+        reports.limits,
         heirs,
     )
 
@@ -199,7 +199,7 @@ def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str,
 
 
 @dataclass
-class _Told:
+class _Reports:
     """Reports of servers, by name; see ``ClusterSnapshot``."""
 
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
@@ -229,16 +229,16 @@ class _Told:
         self.clocks[name] = (max(0, there - came) - max(0, sent - there)) / 1e9
 
 
-async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Told:
+async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Reports:
     """Ask the live servers, the active controller and the gateway."""
-    told = _Told()
+    reports = _Reports()
     nodes = {server.node: server.node for server in view.metadata.servers if not server.fenced}
     if view.quorum is not None and view.quorum.active:
         nodes[view.quorum.active] = view.quorum.active
     async with trio.open_nursery() as nursery:
         for node, name in {**nodes, "": gateway}.items():
-            nursery.start_soon(told.ask, log, node, name)
-    return told
+            nursery.start_soon(reports.ask, log, node, name)
+    return reports
 
 
 async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
@@ -255,12 +255,12 @@ async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
     return lags
 
 
-async def _waits(log: Log, told: _Told, found: list[Finding]) -> tuple[Waits, ...]:
+async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[Waits, ...]:
     """Return the partitions whose last stable offset has not moved for ``LONG_MS``, and the transaction each waits
     for. Leaders are asked only if a server reports such a partition, or no metrics at all. They are asked before and
     after the coordinators: a transaction hangs if it is open both times and no coordinator has it in between."""
-    ages = [metrics.get(STABLE_AGE, 0.0) for metrics in told.metrics.values()]
-    if not told.silent and max(ages, default=0.0) * 1000 < LONG_MS:
+    ages = [metrics.get(STABLE_AGE, 0.0) for metrics in reports.metrics.values()]
+    if not reports.silent and max(ages, default=0.0) * 1000 < LONG_MS:
         return ()
     try:
         if not (before := _standing(await log.cluster.status(offsets=True))):
