@@ -174,7 +174,7 @@ class Workload:
                 await self._transfer(log, label, gives_up=number % 8 == 7)
 
     async def _transfer(self, log: Log, label: str, *, gives_up: bool) -> None:
-        with self.recorder.transaction(label, "mover") as transaction:
+        with self.recorder.transaction(label, "mover") as recorded:
             async with log.transaction("mover") as transaction:
                 for partition in range(PARTITIONS[TRANSFERS]):
                     value, place = f"{label}-{partition}".encode(), f"{TRANSFERS}/{partition}"
@@ -183,7 +183,7 @@ class Workload:
                         sending.acked(ack.offset, ack.leader_epoch)
                 if gives_up:
                     raise _GivenUp
-                transaction.asks()
+                recorded.asks()
 
     # --- readers -------------------------------------------------------------------------------------------
 
