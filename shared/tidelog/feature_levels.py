@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidelog.errors import TidelogError, refuse
+from tidelog.wire.link_session import PROTOCOL_VERSION
 from tidelog.wire.messages import Hello
-from tidelog.wire.session import PROTOCOL_VERSION
 
 OLDEST, NEWEST = 1, 5
 """The levels that this release understands."""

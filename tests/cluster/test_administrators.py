@@ -18,6 +18,7 @@ from tidelog.errors import TidelogError
 from tidelog.feature_levels import NEWEST, SECURITY
 from tidelog.net.link import Link, connect_link
 from tidelog.types import AUDIT, Acl, Quota
+from tidelog.wire.link_session import PROTOCOL_VERSION
 from tidelog.wire.messages import (
     AccessAnswer,
     AlterAcls,
@@ -37,7 +38,6 @@ from tidelog.wire.messages import (
     RotateTicketKeys,
     TopicCreated,
 )
-from tidelog.wire.session import PROTOCOL_VERSION
 
 from cluster.backup.test_backup import command
 from cluster.harness import Cluster, running

@@ -25,8 +25,8 @@ from tidelog.net.websocket.frames import FrameStream
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
+from tidelog.wire.link_session import Answered, CloseLink, Deliver, Session, SessionOpened, Transmit
 from tidelog.wire.messages import Done, Fetch, Hello, InitProducer, Message, Welcome
-from tidelog.wire.session import Answered, CloseLink, Deliver, Session, SessionOpened, Transmit
 
 from support.hostile_wire import opening
 from support.message_strategies import instances

@@ -1,9 +1,9 @@
 """A link over one connection, for asyncio, on the package ``websockets``.
 
-``wire.session`` makes the decisions, as it does for trio (``tidelog.net.link``). Here a reader and a writer move the
-bytes, and one timer ends what is overdue. ``websockets`` pings a quiet gateway and drops one that does not answer. A
-link ends once: when the connection does, or at the end of the block of ``connect_link``. Then every call ends with
-``UNREACHABLE``.
+``wire.link_session`` makes the decisions, as it does for trio (``tidelog.net.link``). Here a reader and a writer move
+the bytes, and one timer ends what is overdue. ``websockets`` pings a quiet gateway and drops one that does not
+answer. A link ends once: when the connection does, or at the end of the block of ``connect_link``. Then every call
+ends with ``UNREACHABLE``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from tidelog.client.loop import Handler
 from tidelog.errors import TidelogError, Unreachable
 from tidelog.net.tls import TlsFiles, handshake_failure
 from tidelog.wire.codec import payload_size
-from tidelog.wire.messages import Hello, Message, Payload
-from tidelog.wire.session import (
+from tidelog.wire.link_session import (
     MAX_MESSAGE_BYTES,
     SUBPROTOCOL,
     Answered,
@@ -35,6 +34,7 @@ from tidelog.wire.session import (
     SessionOpened,
     Transmit,
 )
+from tidelog.wire.messages import Hello, Message, Payload
 
 HANDSHAKE_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 2.0

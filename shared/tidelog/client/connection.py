@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidelog.client.loop import GatewayLink, Loop, LoopEvent, Work
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse, without_frames
+from tidelog.wire.link_session import PROTOCOL_VERSION
 from tidelog.wire.messages import (
     Delivery,
     Hello,
@@ -27,7 +28,6 @@ from tidelog.wire.messages import (
     Unsubscribe,
     UseProducer,
 )
-from tidelog.wire.session import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from tidelog.tracing import Tracing

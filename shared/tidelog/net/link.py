@@ -1,6 +1,6 @@
 """A conversation over one connection, for trio: ``connect_link`` opens one, ``serve_links`` accepts many.
 
-Theory. ``wire.session`` decides, this module moves the bytes. A link is three tasks in one nursery:
+Theory. ``wire.link_session`` decides, this module moves the bytes. A link is three tasks in one nursery:
 
 - the *reader* receives, and calls the handler inline (a hop to another task costs more than most messages);
 - the *writer* sends what is queued, in order, as far as the reader has not sent it at the end of a burst
@@ -35,9 +35,7 @@ from tidelog.net.failure_detector import FailureDetector, Patience
 from tidelog.net.send_queue import ACCEPTED_TURN_S, CONNECTED_TURN_S, OUTBOX_BYTES, SendQueue, Turn, burst
 from tidelog.net.tls import CLIENT, refuse_peer
 from tidelog.net.transport import Accepting, Connection, Transport
-from tidelog.wire.messages import Hello, Message, Payload, Welcome
-from tidelog.wire.proof import NONCE_BYTES, Prover
-from tidelog.wire.session import (
+from tidelog.wire.link_session import (
     PROTOCOL_VERSION,
     Answered,
     CloseLink,
@@ -48,6 +46,8 @@ from tidelog.wire.session import (
     SessionOpened,
     Transmit,
 )
+from tidelog.wire.messages import Hello, Message, Payload, Welcome
+from tidelog.wire.proof import NONCE_BYTES, Prover
 
 __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "connect_link", "serve_links"]
 

@@ -10,8 +10,8 @@ from typing import Protocol, TypedDict, Unpack
 import trio
 
 from tidelog.net.tls import NodeIdentity
+from tidelog.wire.link_session import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from tidelog.wire.messages import Payload
-from tidelog.wire.session import MAX_MESSAGE_BYTES, SUBPROTOCOL
 
 __all__ = [
     "MAX_MESSAGE_BYTES",

@@ -13,6 +13,7 @@ import trio
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import TidelogError
 from tidelog.net.link import Link, connect_link
+from tidelog.wire.link_session import PROTOCOL_VERSION
 from tidelog.wire.messages import (
     BeginTransaction,
     EndTransaction,
@@ -29,7 +30,6 @@ from tidelog.wire.messages import (
     TransactionEnded,
     UseProducer,
 )
-from tidelog.wire.session import PROTOCOL_VERSION
 
 from cluster.harness import Client, Cluster, running
 

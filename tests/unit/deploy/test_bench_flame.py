@@ -37,7 +37,7 @@ def test_a_sample_is_of_the_part_of_its_innermost_frame_that_has_one() -> None:
         ("recv (trio/_socket.py:830)", "kernel: sockets"),
         ("pwritev (tidelog/runtime/disk.py:103)", "kernel: files"),
         ("receive (tidelog/net/websocket/frames.py:1)", "frames, WebSocket"),
-        ("greet (tidelog/wire/session.py:134)", "links, sessions, outboxes"),
+        ("greet (tidelog/wire/link_session.py:134)", "links, sessions, outboxes"),
         ("append (tidelog_replica/storage/log.py:140)", "log"),
         ("take (tidelog_replica/partition/partition.py:7)", "replication"),
         ("route (tidelog_gateway/produce/router.py:7)", "gateway"),

@@ -16,10 +16,10 @@ from tidelog.cli.admin.topics import config_of
 from tidelog.cli.bench.consumers import STAMP, fill
 from tidelog.cli.bench.consumers import consume as consume_many
 from tidelog.cli.bench.consumers import fanout as fan_out
+from tidelog.cli.bench.measurement import Load, Scene
 from tidelog.cli.bench.producers import one_by_one
 from tidelog.cli.bench.producers import produce as produce_many
 from tidelog.cli.bench.report import Report
-from tidelog.cli.bench.session import Load, Scene
 from tidelog.cli.completion import topic_names
 from tidelog.cli.main import gateway_option, json_option, run
 from tidelog.cli.output import console, print_json, say

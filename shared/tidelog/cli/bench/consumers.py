@@ -10,9 +10,9 @@ from secrets import token_bytes
 import trio
 
 from tidelog.batch.format import Record
+from tidelog.cli.bench.measurement import Load, Scene, Turns, shown, tell
 from tidelog.cli.bench.producers import ACKNOWLEDGED, drive, opened, send_all
 from tidelog.cli.bench.report import Delays, ReportRow
-from tidelog.cli.bench.session import Load, Scene, Turns, shown, tell
 from tidelog.types import Position
 
 STAMP = struct.Struct(">16sd")

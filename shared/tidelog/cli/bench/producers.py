@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tidelog.cli.bench.measurement import Load, Scene, Turns, shown, tell
 from tidelog.cli.bench.report import ReportRow
-from tidelog.cli.bench.session import Load, Scene, Turns, shown, tell
 from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:

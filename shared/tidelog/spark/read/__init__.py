@@ -1,7 +1,8 @@
 """Reading: what the source plans on the driver, and what a task reads.
 
 The entry points are ``planner.py`` (which partitions there are, and where they begin and end), ``ranges.py`` (which
-task reads which offsets) and ``task.py`` (a task reads its range). ``checkpoint.py`` has the offsets that a stream
-keeps in Spark's checkpoint, ``data_loss.py`` describes which of them are gone, ``pushdown.py`` turns filters into
-bounds of offsets and times, and ``arrow.py`` makes tables of batches. The source and ``micro_batches.py`` import it.
+task reads which offsets) and ``task.py`` (a task reads its range). ``checkpoint_offset.py`` has the offsets that a
+stream keeps in Spark's checkpoint, ``data_loss.py`` describes which of them are gone, ``pushdown.py`` turns filters
+into bounds of offsets and times, and ``arrow.py`` makes tables of batches. The source and ``micro_batches.py`` import
+it.
 """

@@ -1,5 +1,5 @@
 """Who may send what to whom: every op, of every role, at every port; and the page that says so. Tests
-``wire/codec.py``, ``wire/session.py`` and ``docs/protocol.md``."""
+``wire/codec.py``, ``wire/link_session.py`` and ``docs/protocol.md``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from tidelog.errors import TidelogError
 from tidelog.wire import codec
 from tidelog.wire.codec import OPS
+from tidelog.wire.link_session import POLICY_VIOLATION, CloseLink, Deliver, Session, Transmit
 from tidelog.wire.messages import Hello, Welcome
-from tidelog.wire.session import POLICY_VIOLATION, CloseLink, Deliver, Session, Transmit
 from tidelog_controller.server import ALLOWED as AT_CONTROLLER
 from tidelog_gateway.server import CLIENT_OPS
 from tidelog_replica.server import ALLOWED as AT_REPLICA

@@ -20,6 +20,7 @@ from tidelog.net.transport import Transport
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import TIMELINE
 from tidelog.wire import codec
+from tidelog.wire.link_session import CloseLink, Denied, Effect, Session, SessionOpened, Transmit
 from tidelog.wire.messages import (
     CreateTopic,
     DescribeQuorum,
@@ -32,7 +33,6 @@ from tidelog.wire.messages import (
     Welcome,
 )
 from tidelog.wire.proof import NONCE_BYTES, Prover
-from tidelog.wire.session import CloseLink, Denied, Effect, Session, SessionOpened, Transmit
 from tidelog_controller.config import ControllerConfig
 
 from unit.tidelog.net.test_origins import handshake

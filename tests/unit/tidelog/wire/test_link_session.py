@@ -6,6 +6,17 @@ import cbor2
 import pytest
 from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, refuse
 from tidelog.wire import codec
+from tidelog.wire.link_session import (
+    HELLO_TIMEOUT_S,
+    Answered,
+    CloseLink,
+    Deliver,
+    Denied,
+    Effect,
+    Session,
+    SessionOpened,
+    Transmit,
+)
 from tidelog.wire.messages import (
     Credit,
     Done,
@@ -17,17 +28,6 @@ from tidelog.wire.messages import (
     ProducerId,
     Watch,
     Welcome,
-)
-from tidelog.wire.session import (
-    HELLO_TIMEOUT_S,
-    Answered,
-    CloseLink,
-    Deliver,
-    Denied,
-    Effect,
-    Session,
-    SessionOpened,
-    Transmit,
 )
 
 HELLO = Hello(1, "client", "me")
