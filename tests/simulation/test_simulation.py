@@ -62,6 +62,7 @@ KNOWN_SEEDS = (
     52000311,  # a partition that the cleaner found damaged stayed offline until something else touched it
     57005544,  # a doubtful tail took batches of an epoch that had ended in its log, whose epoch file was damaged
     57006799,  # a server stayed full for a minute, since an error of the disk had prevented its reserve
+    61002797,  # changes of the metadata made the pause longer after which a log is opened again that had met an error
     59000914,  # the model: a batch that rotted before any other replica had it was cut when all had said so
     9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out
 )

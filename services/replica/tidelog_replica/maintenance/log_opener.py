@@ -151,6 +151,9 @@ class _Wanted:
     reason: str = ""
     """Why it was held back when it was tried last."""
     pause_s: float = RETRY_S
+    """The next pause."""
+    retry_at: float = 0.0
+    """When the present pause ends."""
 
 
 class LogOpener:
@@ -312,8 +315,10 @@ class LogOpener:
             self._effects.stop(f"{self.path(key)}: {error}")
             return
         wanted.begun = False
-        self._timers.set(KeyTimer(self, key), now + wanted.pause_s)
-        wanted.pause_s = min(2 * wanted.pause_s, RETRY_MAX_S)
+        if now >= wanted.retry_at:  # a try within the pause, which a change of the metadata began, makes it no longer
+            wanted.retry_at = now + wanted.pause_s
+            wanted.pause_s = min(2 * wanted.pause_s, RETRY_MAX_S)
+        self._timers.set(KeyTimer(self, key), wanted.retry_at)
 
     def _want_again(self, key: TopicPartition, wanted: _Wanted) -> None:
         """It was deleted before it was open; this server may have a part in it again, with a new copy."""

@@ -236,6 +236,20 @@ def test_a_log_that_is_held_back_is_tried_at_once_when_there_is_news_of_it() -> 
     assert net.partition("r2").following is not None
 
 
+def test_tries_that_changes_of_the_metadata_begin_do_not_lengthen_the_pause() -> None:
+    net = cluster(2)
+    net.stop("r2")
+    net.disks["r2"].fail_reads(errno.EACCES, only=PATH)
+    net.start("r2")
+    for _ in range(10):
+        net.push(isr=("r1",), leader_epoch=net.state().leader_epoch + 1)
+        net.run()
+    net.advance(1.5)
+    net.disks["r2"].heal()
+    net.advance(2)
+    assert net.partition("r2").following is not None, "after pauses of 1 and 2 s"
+
+
 def test_a_log_that_is_held_back_goes_with_its_topic() -> None:
     net = cluster(2)
     net.stop("r2")
