@@ -193,7 +193,7 @@ class MetadataLog:
 
     @property
     def term(self) -> int:
-        """The present term of Raft."""
+        """The current Raft term."""
         return self.raft.term
 
     @property
@@ -286,7 +286,8 @@ class MetadataLog:
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: Message, now: float) -> list[LogOutput]:
-        """A message of another controller. Raises ``ProtocolError`` for one that no correct controller sends."""
+        """Handle a Raft or bootstrap (``Meet``) message of another controller and return the outputs. Raises
+        ``ProtocolError`` for a message that no correct controller sends; the Raft state is then unchanged."""
         if isinstance(message, Meet):
             return self._absorb(self.bootstrap.on_meet(sender, message, now), now)
         return self._absorb(self.raft.on_message(sender, message, now), now)

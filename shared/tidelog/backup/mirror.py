@@ -50,7 +50,8 @@ WRITES_AT_ONCE = 8
 
 @dataclass(slots=True)
 class MirrorProgress:
-    """Progress of one partition."""
+    """Progress of mirroring one partition in this run: offsets and bytes copied, end offsets of target and source,
+    and the reason why copying is stalled (``waits``; "" if it is not)."""
 
     copied: int = 0
     """Offsets that this run has copied."""

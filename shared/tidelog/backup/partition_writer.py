@@ -55,7 +55,8 @@ class PartitionWriter:
         self._appender.close()
 
     async def end(self) -> int:
-        """Return where the partition ends: everything below is committed."""
+        """Ask the cluster for the high watermark of the target partition and return it. Offsets below it are
+        committed, also those of open transactions."""
         found = await self._log.partitions.list_offsets(self._topic, "latest", [self._partition], "uncommitted")
         return found[self._partition].offset
 

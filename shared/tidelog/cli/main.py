@@ -251,7 +251,9 @@ def _user() -> str:
 
 
 def _token(meta: dict[str, Any]) -> str:
-    """Return the token. It never comes from the command line, which every user of the machine can read."""
+    """Return the bearer token: from the token file if one is named, otherwise from ``TIDELOG_TOKEN``; "" if neither
+    is set. Raises ``ConfigError`` if the file cannot be read. No option takes the token itself, since every user of
+    the machine can read command lines."""
     file = meta.get(__name__ + "token_file", "")
     return token_in(file) if file else os.environ.get("TIDELOG_TOKEN", "")
 

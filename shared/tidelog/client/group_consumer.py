@@ -331,7 +331,9 @@ class GroupConsumer(RecordStream):
         self._readers.read(key, self._member.names[key.topic_id], self._done[key], len(self._member.owned))
 
     def on_revoked(self, keys: Keys) -> None:
-        """Give up these partitions (called by the membership)."""
+        """Stop reading the revoked partitions (called by the membership). In the background: wait until the
+        application finishes its current batch of them, call its ``on_revoked`` hook, commit if auto-commit is on, and
+        release the partitions. ``on_lost`` cancels the steps that are not yet taken."""
         self._stop(keys)
         self._connection.start(self._give_up, keys, self._losses)
 

@@ -44,7 +44,8 @@ class GatewayLink(Protocol):
         """Make a ``call`` whose answer is passed to a callback, exactly once, inline, maybe before this returns."""
 
     def post(self, message: Message) -> None:
-        """Queue a one-way message. It is lost if the link has ended."""
+        """Queue a one-way message without waiting for space. The message is lost if the link has ended. A full queue
+        may end the link; ``send`` waits for space."""
 
     async def send(self, message: Message) -> None:
         """Queue a one-way message, after waiting for space in the queue. Raises ``Unreachable`` if the link has

@@ -33,7 +33,7 @@ class TrioLoop:
         self.checkpoint = trio.lowlevel.checkpoint
 
     def event(self) -> LoopEvent:
-        """Return a new event."""
+        """Return a new ``trio.Event``, not set."""
         return trio.Event()
 
     async def wait(self, event: LoopEvent, deadline: float = inf) -> None:

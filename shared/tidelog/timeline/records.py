@@ -69,7 +69,8 @@ def changed(before: Subject | None, after: Subject | None) -> Document | None:
 
 
 def subject_of(record: Document) -> str:
-    """Return the key of a record: what it is about, as people write it."""
+    """Return the key of a timeline record as text: ``topic/partition``, ``topic NAME``, ``server NAME`` or
+    ``controller NAME``. A record with none of these has its type as its key."""
     if "partition" in record:
         return f"{record['topic']}/{record['partition']}"
     for name in ("topic", "server", "controller"):

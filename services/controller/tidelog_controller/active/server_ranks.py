@@ -104,7 +104,9 @@ class ServerRanks:
             self._of(suspect, now).replaced.append(now)
 
     def ranks(self, state: MetadataState, slow: Collection[NodeId], now: float) -> tuple[RankedServer, ...]:
-        """The servers whose rank is not 0, by name, each with the evidence in words."""
+        """Return the registered servers with a rank above 0, sorted by name, each with its rank and the reasons as
+        text. A higher rank makes a server a worse leader. ``slow``: servers listed as slow. Evidence that is no
+        longer recent is discarded first."""
         for delays in self._delays.values():
             delays.forget(now)
         silences = {node: self._silence_s(node, now) for node in self._delays}

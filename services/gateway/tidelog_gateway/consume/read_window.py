@@ -165,7 +165,8 @@ class ReadWindow:
         return tokens
 
     def deadline(self) -> float | None:
-        """When ``overdue`` is to be called next; None: no read has a time limit. It may then find nothing."""
+        """Return the earliest deadline of the reads that wait for admission; None if none of them has a deadline.
+        ``overdue`` is due then. It may find nothing, since the read may have been admitted meanwhile."""
         while self._ends and not self._is_waiting(self._ends[0][1]):
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else None

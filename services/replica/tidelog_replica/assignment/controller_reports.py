@@ -110,7 +110,7 @@ class ControllerReports:
         self.are_waiting = bool(self._losses)
 
     def on_tick(self, now: float) -> None:
-        """Do nothing: the end of every input calls ``send``."""
+        """Do nothing. The timer only has to cause an input: ``send`` runs at the end of each one."""
 
     def _call(self, message: Message) -> None:
         timeout_s = self._settings.controller_timeout_s

@@ -53,7 +53,8 @@ class IsrProposals:
             self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def on_controller_up(self, now: float) -> None:
-        """There is a link to the active controller."""
+        """Handle a new link to the active controller: end the retry delay, and send waiting proposals, up to
+        ``AT_ONCE`` unanswered ones."""
         self._held_until = -inf
         self.on_tick(now)
 

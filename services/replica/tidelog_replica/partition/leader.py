@@ -94,7 +94,7 @@ class LeaderReplica:
 
     @property
     def log_end(self) -> int:
-        """Where the log ends with what the present input brought."""
+        """The log end offset, including batches of the current input that are not yet written."""
         return self._next_offset
 
     # --- another is to lead ------------------------------------------------------------------------------

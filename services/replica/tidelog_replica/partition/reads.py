@@ -54,7 +54,8 @@ class CommittedView(Protocol):
 
     @property
     def knows_end(self) -> bool:
-        """Whether readers may see the HW: no leader before has shown a higher one."""
+        """Whether readers may see the high watermark. A leader says no until its HW reaches the start of its leader
+        epoch, since an earlier leader may have shown a higher one. A follower always says yes: its HW may lag."""
 
     @property
     def agrees(self) -> bool:

@@ -22,9 +22,9 @@ BATCHES_CHUNK_BYTES = 1 << 20
 
 
 class CorruptLog(OSError):
-    """Bytes that were durable are damaged or gone. The partition must not serve; its data must come from another
-    replica. ``doubt``: where the damage was met in the tail of a log that was being opened, the tail as a
-    ``DoubtfulLog`` reports it."""
+    """Durable bytes of a log are damaged, missing or unreadable. The partition must not serve, and needs another
+    replica's data. ``doubt``: a ``DoubtfulLog`` that describes the tail, if recovery found that the log is sound only
+    below the synced offset; None otherwise."""
 
     def __init__(self, path: str, message: str, doubt: OSError | None = None) -> None:
         super().__init__(errno.EIO, message, path)

@@ -22,8 +22,9 @@ def frame_head(opcode: int, length: int, *, masked: bool) -> bytes:
 
 
 def plain_message(data: bytes, at: int, *, masked: bool) -> tuple[int, int, bytes] | None:
-    """Return the start and end of the payload of the message at ``at``, and its mask. None unless the message is one
-    complete and correct frame below 64 KiB, as most are."""
+    """Parse one unfragmented binary frame below 64 KiB at ``at``: the fast path. Return the start and end of its
+    payload and its masking key (``b""`` if ``masked`` is false). Return None for every other frame, for one that is
+    not complete, and for some very short ones; the caller then parses it the slow way."""
     start = at + 2
     if len(data) < start + 4 or data[at] != _FINAL_BINARY:
         return None
