@@ -267,7 +267,7 @@ def without_frames(error: TidelogError) -> TidelogError:
 
 
 def refuse(code: str, message: str, *, unknown_outcome: bool = False, **detail: int | str) -> BrokerError:
-    """Return a server's refusal as an error. ``code`` must be in the table."""
+    """Return the error with which a server refuses a request. ``code`` must be in ``CODES``."""
     assert code in CODES, code
     return BrokerError(message, code=code, unknown_outcome=unknown_outcome, **detail)
 

@@ -96,7 +96,7 @@ class Effects:
         """Long disk work in threads: ``effects.jobs.start(key, job, done)``."""
 
     def answer(self, source: int, id: int | None, message: Message | TidelogError) -> None:
-        """Answer a request; one that came without an id wants no answer."""
+        """Answer a request. Does nothing if the request has no id, since it is then one-way."""
         if id is not None and source == LOOP:
             self.from_self.append((id, message))
         elif id is not None:

@@ -99,7 +99,7 @@ class Manifest:
 
     @property
     def offsets(self) -> int:
-        """Number of saved offsets in all partitions."""
+        """Number of log offsets that the backup covers: from start to end, over all partitions."""
         return sum(each.end - each.start for each in self.partitions)
 
     def to_bytes(self) -> bytes:

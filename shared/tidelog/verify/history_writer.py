@@ -276,7 +276,7 @@ class Sending(Operation):
 
 
 class Transacting(Operation):
-    """An open transaction."""
+    """Records the outcome of a transaction that has begun."""
 
     def __init__(self, recorder: Recorder, op: int, position: int) -> None:
         super().__init__(self._told)

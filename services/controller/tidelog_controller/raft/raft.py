@@ -720,7 +720,9 @@ class Raft:
     # --- majorities: what a leader knows of the voters ---------------------------------------------------
 
     def is_live(self, node: NodeId, now: float) -> bool:
-        """Leader: whether that voter was heard lately, with the store that has the vote."""
+        """Return whether the leader counts this voter as live: it was heard within the minimum election timeout, it
+        answers with the store that has the vote, and that store is not being refilled. The leader itself is live if
+        it is a voter."""
         if node == self.node_id:
             return self.is_voter
         progress = self._follower_of(node)

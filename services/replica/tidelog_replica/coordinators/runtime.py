@@ -271,7 +271,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         return refusal or led
 
     def _refuse_write(self, led: CoordinatorShard[C, S]) -> TidelogError | None:
-        """Why nothing can be written now."""
+        """Return the error that forbids an append to the coordinator's log now; None if appends are allowed."""
         try:
             led.leading.admit()
         except TidelogError as error:

@@ -262,7 +262,8 @@ class PendingReads:
         self._effects.answer(source, id, answer)
 
     def _offset_of(self, asked: ListOffset) -> OffsetAnswer | None:
-        """The answer that no later record changes; None where the HW is the answer."""
+        """Return the earliest offset, or the offset for a timestamp. None for ``latest``, and if no visible batch has
+        such a timestamp: the answer is then the HW, or the LSO, depending on the isolation."""
         log = self._log
         if asked.at == "earliest":
             return OffsetAnswer(log.start, log.epoch_at(log.start), bytes=log.segments.count_and_bytes()[1])
@@ -310,7 +311,8 @@ class PendingReads:
         return refuse("OFFSET_NOT_AVAILABLE", text, leader=self._leader or "")
 
     def _refuse(self, code: str, message: str, **detail: int | str) -> TidelogError:
-        """With what the reader needs to know to find its way."""
+        """Return a refusal that also carries the log start, the HW and the leader epoch, so that the reader can
+        correct its position."""
         core = self._core
         error = refuse(
             code,

@@ -167,8 +167,8 @@ class SegmentList:
         return None
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """The last end of a batch at or below ``offset``, and the hash chain up to there; the log start, where
-        ``offset`` is below it."""
+        """Return the last batch boundary at or below ``offset``, and the hash chain up to it. If ``offset`` is below
+        the log start, the boundary is the log start."""
         return self._segments[max(0, self._place_of(offset))].chain_at(offset)
 
     # --- what the list holds -----------------------------------------------------------------------------

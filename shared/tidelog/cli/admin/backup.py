@@ -249,7 +249,7 @@ def _bars(*names: str) -> Iterator[_Bars]:
 
 
 class _SizeColumn(TextColumn):
-    """Column with amount and speed."""
+    """Progress column that shows the bytes done and the bytes per second."""
 
     def __init__(self) -> None:
         super().__init__("")

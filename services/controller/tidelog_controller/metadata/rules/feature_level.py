@@ -118,7 +118,7 @@ class Features:
 
 @applies(SetLevel)
 def set_level(changes: ChangeSet, command: SetLevel) -> Done:
-    """The level rises; one that is reached is left alone."""
+    """Raise the feature level of the cluster. Does nothing if the cluster is at that level or above."""
     if command.to > changes.level:
         evidence = {"level": str(command.to), "level_before": str(changes.level)}
         changes.tell("cluster_level_raised", "operator", evidence, None, None)

@@ -28,8 +28,8 @@ def plan_loss(state: MetadataState, report: ReportLoss, wall_ms: int) -> RecordL
 
 @applies(NoteControllers)
 def note_controllers(changes: ChangeSet, command: NoteControllers) -> Done:
-    """One event for each controller that came, went, or got its vote, and one where another is active or its term is
-    new. What is known already makes none."""
+    """Record changes of the controller group as events. A controller that joined, left or changed (URL or vote) makes
+    one event; so does a new active controller or a new term. If nothing changed, no event is recorded."""
     timeline = changes.timeline
     known = {member.node: member for member in timeline.controllers}
     group = tuple(ControllerMember(m.node, m.url, m.voter) for m in command.members)

@@ -34,7 +34,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Marked:
-    """The markers of one leader."""
+    """The transaction markers in the log of one leader replica here that are not committed yet."""
 
     leading: LeaderReplica
     waiting: Purgatory[_Waiting]

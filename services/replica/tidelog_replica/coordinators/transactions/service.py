@@ -183,7 +183,8 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     # --- beginnings that wait ----------------------------------------------------------------------------
 
     def _must_wait(self, message: BeginTransaction, now: float) -> bool:
-        """The transaction before is decided, but leaders have yet to hear of it: that takes a moment."""
+        """Return whether this ``BeginTransaction`` must wait because the previous transaction is still ending: its
+        outcome is not decided yet, or a leader has not confirmed its marker."""
         led = self._find(message, now)
         if isinstance(led, TidelogError) or led.core is None:
             return False
