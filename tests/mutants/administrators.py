@@ -90,9 +90,9 @@ def let_the_changes_of_one_take_all_room(patch: Patch) -> None:
     patch.setattr(journal, "MOST_OF_ONE", journal.MOST)
 
 
-@breaks(SOURCE, "It takes a right of its own to decide about tokens and rules.", tests=RIGHTS, units_only=True)
+@breaks(SOURCE, "Deciding about tokens and rules needs a right of its own.", tests=RIGHTS, units_only=True)
 def let_administrators_decide_about_rights(patch: Patch) -> None:
-    """Whoever may administer the cluster inherits that."""
+    """Any principal that may administer the cluster inherits that."""
     patch.setattr(guard, "heirs_at", lambda access, _: heirs_of(access.acls))
 
 

@@ -227,7 +227,7 @@ def take_positions_of_any_topic(patch: Patch) -> None:
 
 @breaks(
     "decision 37",
-    "An answer leaves out the topics that its reader may not know of.",
+    "An answer leaves out topics that the principal has no right to see.",
     tests=("unit.gateway.rights.test_named_fields",),
     units_only=True,
 )

@@ -91,7 +91,7 @@ def take_late_answers_in_the_dialogue(patch: Patch) -> None:
     patch.setattr(FollowerReplica, "on_epoch_end", take)
 
 
-@breaks("rule 8", "A follower passes over notices of another leader epoch.")
+@breaks("rule 8", "A follower ignores a notify of another leader epoch.")
 def take_notices_of_any_epoch(patch: Patch) -> None:
     """Batches and HW in a notice are taken, whoever led when it was sent."""
     on_notified = FollowerReplica.on_notified

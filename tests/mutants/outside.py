@@ -84,7 +84,12 @@ def use_old_keys_for_ever(patch: Patch) -> None:
     patch.setattr(Issuer, "on_failure", fail)
 
 
-@breaks(SOURCE, "Made-up key ids have the keys fetched once in a while only.", tests=OIDC, units_only=True)
+@breaks(
+    SOURCE,
+    "Made-up key ids make the gateway fetch the keys only now and then.",
+    tests=OIDC,
+    units_only=True,
+)
 def fetch_keys_whenever_one_is_not_known(patch: Patch) -> None:
     """Each token with an unknown key has them fetched at once."""
     due = Issuer.due
