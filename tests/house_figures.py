@@ -144,15 +144,20 @@ def docstrings(trees: dict[Path, ast.Module], count: int) -> None:
 
     A reader who does not know the code says what each of them does."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    every = [
-        (path.relative_to(ROOT), node.name, text)
-        for path, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and (text := ast.get_docstring(node))
-    ]
+    every = [(path.relative_to(ROOT), *each) for path, tree in trees.items() for each in _described(tree, "")]
     for path, name, text in random.Random(commit.strip()).sample(every, count):
         print(f"{path}: {name}\n    " + text.replace("\n", "\n    ") + "\n")
+
+
+def _described(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield the qualified name and the docstring of each class and function below ``node`` that has a docstring."""
+    for child in ast.iter_child_nodes(node):
+        name = prefix
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{prefix}.{child.name}".lstrip(".")
+            if text := ast.get_docstring(child):
+                yield name, text
+        yield from _described(child, name)
 
 
 class Calls:
