@@ -336,7 +336,8 @@ class Producer:
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
         """Handle acks (called by the connection)."""
         self._note(self._core.on_produced(acks, self._loop.now()))
-        self._wake.set()
+        if not self._core.is_idle:  # otherwise nothing is left to send, and the next record wakes the task
+            self._wake.set()
 
     def on_link_up(self) -> None:
         """Handle a new link (called by the connection)."""
@@ -349,7 +350,10 @@ class Producer:
         self._wake.set()
 
     def _note(self, settled: list[Batch]) -> None:
-        """Wake who waits for these batches, for room, or for quiet. What fails in a transaction fails all of it."""
+        """Wake the tasks that wait for these batches, for room in the buffer, or until everything is settled. A
+        batch that fails in a transaction fails all other batches of it."""
+        if not settled:
+            return
         error = next((batch.error for batch in settled if batch.error is not None), None)
         if error is not None and self._identity is not None:
             settled = settled + self._core.fail_all(error)
@@ -360,7 +364,7 @@ class Producer:
                 self._remember(batch)
                 if batch.error.code in CLOSED:
                     self._partitioner.close({*self._partitioner.closed, batch.partition})
-        if settled and self._core.buffered < self.options.buffer_bytes:
+        if self._core.buffered < self.options.buffer_bytes:
             self._room.set()
         if self._core.is_idle:
             self._quiet.set()

@@ -301,6 +301,9 @@ class Link:
         try:
             while True:
                 data = await receive()
+                if turn.is_over:  # more has arrived, but other tasks must run
+                    turn.end()
+                    await trio.lowlevel.checkpoint()
                 turn.begin()
                 perform(on_data(data))
                 if self._flow_control and self._outbox.is_filling:
@@ -308,9 +311,6 @@ class Link:
                     await self._wait_until_sent()
                 if self._close is not None:
                     break
-                if turn.is_over:  # the next message may be here without waiting
-                    turn.end()
-                    await trio.lowlevel.checkpoint()
         except ProtocolError as error:
             perform(self._session.fail(error))
         except Unreachable as error:

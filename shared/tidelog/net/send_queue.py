@@ -21,8 +21,7 @@ from contextlib import contextmanager
 
 import trio
 
-from tidelog.net.transport import Connection
-from tidelog.wire import codec
+from tidelog.net.transport import Connection, Outgoing, outgoing
 from tidelog.wire.messages import Payload
 
 OUTBOX_BYTES = 64 << 20
@@ -41,8 +40,6 @@ FAIR_MESSAGES = 128
 ACCEPTED_TURN_S, CONNECTED_TURN_S = 0.005, 0.02
 """And after so long with them. The turn is shorter where the peer has connected to this end, since that peer chooses
 what its messages cost. Where this end has connected, it gets what it asked for, and short turns slow bulk reads."""
-
-Outgoing = tuple[bytes, Payload]
 
 
 class _Burst(threading.local):
@@ -88,21 +85,17 @@ class Turn:
         self._messages = 0
         self._ends = math.inf
 
-    def count(self) -> None:
-        """Count a message; the first one starts the time of the turn."""
-        self._messages += 1
-        if self._messages == 1:
-            self._ends = trio.current_time() + self._longest_s
-
     def begin(self) -> None:
-        """Count a message, and begin a burst that lasts for the turn."""
-        begin_burst()
-        self.count()
+        """Count a message. The first one starts the time of the turn and a burst that lasts for the turn."""
+        if self._messages == 0:
+            begin_burst()
+            self._ends = trio.current_time() + self._longest_s
+        self._messages += 1
 
     @property
     def is_over(self) -> bool:
-        """Whether other tasks must run now."""
-        return self._messages >= FAIR_MESSAGES or trio.current_time() >= self._ends
+        """Whether other tasks must run before another message is handled in this turn."""
+        return self._messages > 0 and (self._messages >= FAIR_MESSAGES or trio.current_time() >= self._ends)
 
     def end(self) -> None:
         """End the turn and its burst. The next message begins another turn."""
@@ -146,10 +139,10 @@ class SendQueue:
 
     def put(self, head: bytes, payload: Payload) -> None:
         """Queue a message."""
-        size = len(head) + (codec.payload_size(payload) if payload else 0)
-        self._bytes += size
-        self.taken_bytes += size
-        self._messages.append((head, payload))
+        message = outgoing(head, payload)
+        self._bytes += message[2]
+        self.taken_bytes += message[2]
+        self._messages.append(message)
         if _burst.outboxes is None:
             self._work.set()
         elif not self._in_burst:
@@ -205,7 +198,7 @@ class SendQueue:
         batch: list[Outgoing] = []
         size = 0
         while self._messages and size < BURST_BYTES:
-            head, payload = message = self._messages.popleft()
-            size += len(head) + (codec.payload_size(payload) if payload else 0)
+            message = self._messages.popleft()
+            size += message[2]
             batch.append(message)
         return batch, size

@@ -10,6 +10,7 @@ from typing import Protocol, TypedDict, Unpack
 import trio
 
 from tidelog.net.tls import NodeIdentity
+from tidelog.wire.codec import payload_size
 from tidelog.wire.link_session import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from tidelog.wire.messages import Payload
 
@@ -57,6 +58,15 @@ class Accepting(TypedDict, total=False):
     """When it is set no more connections are accepted; open connections stay."""
 
 
+Outgoing = tuple[bytes, Payload, int]
+"""A message to be sent: its head, its payload, and the length of both together in bytes."""
+
+
+def outgoing(head: bytes, payload: Payload = b"") -> Outgoing:
+    """Return a message to be sent."""
+    return head, payload, len(head) + (payload_size(payload) if payload else 0)
+
+
 class Connection(Protocol):
     """One open connection that carries whole binary messages, in order, both ways. Times are of trio's clock."""
 
@@ -79,14 +89,14 @@ class Connection(Protocol):
         """Send one message: ``head`` followed by ``payload``. Waits while the peer does not read.
         Raises ``Unreachable`` when the connection is closed or breaks. One task sends at a time."""
 
-    async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
+    async def send_many(self, messages: Sequence[Outgoing]) -> None:
         """Send several messages, in order, as ``send`` does; first what ``send_now`` left."""
 
     @property
     def can_send_now(self) -> bool:
         """Whether ``send_now`` may be called."""
 
-    def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
+    def send_now(self, messages: Sequence[Outgoing]) -> bool:
         """Send as much as goes without waiting. False: something is left for ``send_many``."""
 
     async def receive(self) -> bytes:
@@ -113,9 +123,9 @@ class PlainConnection(Connection):
         self.heard_at = trio.current_time()
         self.answered_at: float | None = None
 
-    async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
+    async def send_many(self, messages: Sequence[Outgoing]) -> None:
         """Send the messages one after the other."""
-        for head, payload in messages:
+        for head, payload, _ in messages:
             await self.send(head, payload)
 
     @property
@@ -123,7 +133,7 @@ class PlainConnection(Connection):
         """False: every send may have to wait."""
         return False
 
-    def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
+    def send_now(self, messages: Sequence[Outgoing]) -> bool:
         """Not to be called, since ``can_send_now`` is False."""
         raise RuntimeError("this connection cannot send without waiting")
 

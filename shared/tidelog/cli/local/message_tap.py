@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tidelog.net.transport import Outgoing
 from tidelog.wire.cbor import load_prefix
 from tidelog.wire.codec import ANSWERS
-from tidelog.wire.messages import Payload, PlayedMessage
+from tidelog.wire.messages import PlayedMessage
 
 KEPT = 2000
 """Number of messages that are kept, the newest."""
@@ -72,12 +73,12 @@ class Ear:
             content = {name: value for name, value in header.items() if name not in _ENVELOPE}
             self._recorder.take(self._peer, self._node, op, re is not None, _words(content, WORDS))
 
-    def say(self, messages: Iterable[tuple[bytes, Payload]]) -> None:
+    def say(self, messages: Iterable[Outgoing]) -> None:
         """Note messages that are sent, since answers are named by their requests."""
         if not self._recorder.is_on:
             self._asked.clear()
         elif self._peer:
-            for header in (_header(head) for head, _ in messages):
+            for header in (_header(head) for head, *_ in messages):
                 if "id" in header and "op" in header:
                     self._asked[header["id"]] = header["op"]
 

@@ -16,11 +16,11 @@ import trio
 
 from tidelog.cli.local.message_tap import Ear, MessageTap
 from tidelog.errors import Unreachable, refuse
-from tidelog.net.transport import Accepting, Connection
+from tidelog.net.transport import Accepting, Connection, Outgoing
 from tidelog.net.websocket.frames import FrameStream
 from tidelog.net.websocket.transport import HELLO_BYTES, Stream, WebSocketTransport
 from tidelog.types import Buffer
-from tidelog.wire.messages import Payload, PlayAnswer, PlayedMessage, PlayedNode
+from tidelog.wire.messages import PlayAnswer, PlayedMessage, PlayedNode
 from tidelog.wire.proof import MIN_SECRET_BYTES
 
 Serve = Callable[[WebSocketTransport, int, "trio.TaskStatus[str]"], Awaitable[None]]
@@ -39,12 +39,12 @@ class PlayedStream(FrameStream):
         self.ear.hear(data)
         return data
 
-    def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
+    def send_now(self, messages: Sequence[Outgoing]) -> bool:
         """Send messages without waiting, and record them for the page; see ``FrameStream``."""
         self.ear.say(messages)
         return super().send_now(messages)
 
-    async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
+    async def send_many(self, messages: Sequence[Outgoing]) -> None:
         """Send messages, and record them for the page; see ``FrameStream``."""
         self.ear.say(messages)
         await super().send_many(messages)

@@ -30,6 +30,7 @@ import trio
 
 from tidelog.errors import ProtocolError, Unreachable
 from tidelog.net.tls import NodeIdentity
+from tidelog.net.transport import Outgoing, outgoing
 from tidelog.net.websocket.backlog import Backlog
 from tidelog.net.websocket.frame_format import (
     BINARY,
@@ -45,7 +46,7 @@ from tidelog.net.websocket.frame_format import (
     unmask,
 )
 from tidelog.types import Buffer
-from tidelog.wire.codec import payload_buffers, payload_size
+from tidelog.wire.codec import payload_buffers
 from tidelog.wire.messages import Payload
 
 MAX_FRAGMENTS = 1024
@@ -301,31 +302,35 @@ class FrameStream:
             self._queue_urgent(PING, b"")
 
     def _queue_urgent(self, opcode: int, data: bytes) -> None:
-        self._urgent.append(self._head(opcode, len(data)) + data)
+        self._urgent.append(frame_head(opcode, len(data), masked=not self._server) + data)
         self.on_urgent()
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
         """Send one message; see ``Connection.send``."""
-        await self.send_many([(head, payload)])
+        await self.send_many([outgoing(head, payload)])
 
     @property
     def can_send_now(self) -> bool:
         """Whether ``send_now`` may be called: there is a socket, and nothing else is being sent."""
         return self._socket is not None and not (self._closed or self._sending or self._rest or self._urgent)
 
-    def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
+    def send_now(self, messages: Sequence[Outgoing]) -> bool:
         """Send as much as possible without waiting. False if something is left, which ``send_many`` sends first."""
-        assert self._socket is not None and self.can_send_now
+        assert self._socket is not None
         buffers: list[Buffer] = []
-        for head, payload in messages:
-            bulk = payload_size(payload) if payload else 0
-            buffers.append(self._head(BINARY, len(head) + bulk) + head)
-            if bulk:
+        total = 0
+        for head, payload, size in messages:
+            first = frame_head(BINARY, size, masked=not self._server) + head
+            buffers.append(first)
+            total += len(first) - len(head) + size
+            if size > len(head):
                 buffers += payload_buffers(payload)
         try:
             sent = os.writev(self._socket.fileno(), buffers[:IOV_MAX])
         except OSError:  # no room in the kernel, or a fault, which the sender will meet again
             sent = 0
+        if sent == total:
+            return True
         for number, buffer in enumerate(buffers):
             size = buffer.nbytes if type(buffer) is memoryview else len(buffer)
             if sent < size:
@@ -334,7 +339,7 @@ class FrameStream:
             sent -= size
         return True
 
-    async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
+    async def send_many(self, messages: Sequence[Outgoing]) -> None:
         """Send several messages, small ones joined. The rest of ``send_now`` and due control frames go first."""
         while self._rest:
             await self._send_all(self._rest[0])
@@ -343,9 +348,9 @@ class FrameStream:
         size = 0
         while self._urgent:
             joined.append(self._urgent.popleft())
-        for head, payload in messages:
-            bulk = payload_size(payload) if payload else 0
-            joined += (self._head(BINARY, len(head) + bulk), head)
+        for head, payload, length in messages:
+            bulk = length - len(head)
+            joined += (frame_head(BINARY, length, masked=not self._server), head)
             size += len(head)
             if bulk and size + bulk > JOIN_BYTES:
                 await self._send_all(b"".join(joined))
@@ -372,9 +377,6 @@ class FrameStream:
             raise Unreachable(f"connection to {self.remote} broke") from error
         self._sending = False
 
-    def _head(self, opcode: int, length: int) -> bytes:
-        return frame_head(opcode, length, masked=not self._server)
-
     # --- closing -----------------------------------------------------------------------------------------
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
@@ -385,7 +387,7 @@ class FrameStream:
                     data = self._peer_close
                     if data is None:
                         data = struct.pack(">H", code) + reason.encode()[:120].decode(errors="ignore").encode()
-                    await self._send_all(self._head(CLOSE, len(data)) + data)
+                    await self._send_all(frame_head(CLOSE, len(data), masked=not self._server) + data)
                     self._closed = True
                     if isinstance(self._stream, trio.abc.HalfCloseableStream):
                         await self._stream.send_eof()

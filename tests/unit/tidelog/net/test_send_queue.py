@@ -12,6 +12,7 @@ import pytest
 import trio
 from tidelog.errors import TidelogError, Unreachable
 from tidelog.net.link import PROTOCOL_VERSION, Link, burst, connect_link, serve_links
+from tidelog.net.transport import outgoing
 from tidelog.net.websocket.frames import FrameStream
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Hello, Message, Read, ReadAnswer, Welcome
@@ -56,19 +57,19 @@ async def open_link() -> AsyncIterator[Link]:
 async def test_what_is_sent_now_arrives() -> None:
     async with socket_pair() as (near, far):
         assert near.can_send_now
-        assert near.send_now([(b"a", b""), (b"b", b"payload"), (b"c", [b"1", memoryview(b"23")])])
+        assert near.send_now([outgoing(b"a"), outgoing(b"b", b"payload"), outgoing(b"c", [b"1", memoryview(b"23")])])
         assert [await far.receive() for _ in range(3)] == [b"a", b"bpayload", b"c123"]
 
 
 async def test_what_the_kernel_does_not_take_goes_first_with_the_next_send() -> None:
     async with socket_pair() as (near, far):
         bulk = os.urandom(8 << 20)
-        messages = [(b"1", b""), (b"2", bulk), (b"3", [bulk[:5], memoryview(bulk)[5:9]])]
+        messages = [outgoing(b"1"), outgoing(b"2", bulk), outgoing(b"3", [bulk[:5], memoryview(bulk)[5:9]])]
         assert not near.send_now(messages), "8 MiB fit into no socket buffer"
         assert not near.can_send_now, "the next would overtake"
         received = []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(near.send_many, [(b"4", b"")])
+            nursery.start_soon(near.send_many, [outgoing(b"4")])
             for _ in range(4):
                 received.append(await far.receive())
         assert received == [b"1", b"2" + bulk, b"3" + bulk[:9], b"4"]
@@ -77,7 +78,7 @@ async def test_what_the_kernel_does_not_take_goes_first_with_the_next_send() -> 
 
 async def test_no_close_frame_is_written_into_half_a_message() -> None:
     async with socket_pair() as (near, far):
-        near.send_now([(b"", bytes(8 << 20))])
+        near.send_now([outgoing(b"", bytes(8 << 20))])
         await near.aclose()
         with pytest.raises(Unreachable):
             await far.receive()
@@ -86,7 +87,7 @@ async def test_no_close_frame_is_written_into_half_a_message() -> None:
 async def test_a_broken_socket_is_the_senders_to_report() -> None:
     async with socket_pair() as (near, far):
         await trio.aclose_forcefully(far._stream)
-        assert not near.send_now([(b"a", b"")])
+        assert not near.send_now([outgoing(b"a")])
         with pytest.raises(Unreachable):
             await near.send_many([])
 

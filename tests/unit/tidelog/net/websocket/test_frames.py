@@ -11,6 +11,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from tidelog.errors import ProtocolError, TidelogError, Unreachable
+from tidelog.net.transport import outgoing
 from tidelog.net.websocket.backlog import Backlog
 from tidelog.net.websocket.frame_format import BINARY, frame_head, unmask
 from tidelog.net.websocket.frames import MAX_CONTROLS, MAX_FRAGMENTS, PROGRESS_BYTES, PROGRESS_S, FrameStream
@@ -70,9 +71,9 @@ async def test_we_read_what_wsproto_sends(size: int, server: bool) -> None:
 async def test_many_messages_leave_in_order_and_in_one_send() -> None:
     ours, raw = ends(server=True)
     other = FrameStream(raw, "us", server=False, max_bytes=LIMIT)
-    messages = [(b"%d" % n, b"x" * (n % 7)) for n in range(500)]
+    messages = [outgoing(b"%d" % n, b"x" * (n % 7)) for n in range(500)]
     await ours.send_many(messages)
-    for head, payload in messages:
+    for head, payload, _ in messages:
         assert await other.receive() == head + payload
 
 
