@@ -112,11 +112,20 @@ class AsyncioLink:
         """Queue a one-way message. It is lost if the link has ended."""
         self._perform(self._session.tell(message))
 
+    @property
+    def has_space(self) -> bool:
+        """Whether the queue has space for another message, so that ``send`` would not wait for it."""
+        return self._queued <= ROOM_BYTES
+
+    def send_now(self, message: Message) -> None:
+        """Do the same as ``post``: websockets has no send that does not wait, so the writing task sends it."""
+        self.post(message)
+
     async def send(self, message: Message) -> None:
         """Queue a one-way message, after waiting for space in the queue. Raises ``Unreachable`` if the link has
         ended."""
         await asyncio.sleep(0)
-        while self._queued > ROOM_BYTES and not self.closed:
+        while not self.has_space and not self.closed:
             self._room.clear()
             await self._room.wait()
         if self.closed:

@@ -43,6 +43,14 @@ class GatewayLink(Protocol):
     def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
         """Make a ``call`` whose answer is passed to a callback, exactly once, inline, maybe before this returns."""
 
+    @property
+    def has_space(self) -> bool:
+        """Whether the queue has space for another message, so that ``send`` would not wait for it."""
+
+    def send_now(self, message: Message) -> None:
+        """Send a one-way message without waiting or a change of task. Called only while ``has_space``. The message
+        is lost if the link has ended."""
+
     def post(self, message: Message) -> None:
         """Queue a one-way message without waiting for space. The message is lost if the link has ended. A full queue
         may end the link; ``send`` waits for space."""

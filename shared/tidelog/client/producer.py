@@ -146,6 +146,8 @@ class Producer:
         self._look_at = self._loop.now() + LOOK_S
         """When the metadata is next requested while some partitions take no records."""
         self._wake = self._loop.event()
+        self._sleeps_until = math.inf
+        """When the sending task wakes up by itself (the loop's time); a batch with an earlier deadline wakes it."""
         self._room = self._loop.event()
         self._quiet = self._loop.event()
         self._closed = False
@@ -216,11 +218,11 @@ class Producer:
             size = RECORD_OVERHEAD + len(value)
             record: Fields = (value, None, timestamp_ms, ())
             batch = core.append(self._partitioner.sticky, record, size) or self._add(record, size, None)
-            return Pending(batch, len(batch.records) - 1, timestamp_ms, self._loop)
+            return Pending(batch, (batch.count or len(batch.records)) - 1, timestamp_ms, self._loop)
         key, pairs = _bytes(key), _pairs(headers) if headers else ()
         size = record_size(value, key, pairs)
         batch = self._add((value, key, timestamp_ms, pairs), size, partition, expected_offset)
-        return Pending(batch, len(batch.records) - 1, timestamp_ms, self._loop)
+        return Pending(batch, (batch.count or len(batch.records)) - 1, timestamp_ms, self._loop)
 
     async def flush(self) -> None:
         """Send everything without lingering and wait until every record is settled, also those that others submit
@@ -270,8 +272,19 @@ class Producer:
     def _open(self, partition: int, record: Fields, size: int, expected_offset: int = -1) -> Batch:
         batch = self._core.open(partition, record, size, self._loop.now(), expected_offset)
         self._quiet = self._loop.event() if self._quiet.is_set() else self._quiet
-        self._wake.set()
+        if not self._send_at_once() or batch.deadline < self._sleeps_until:
+            self._wake.set()
         return batch
+
+    def _send_at_once(self) -> bool:
+        """Send a record that is alone, without the sending task, if that is possible. Return whether it was sent."""
+        link = self._connection.link
+        if link is None or not self._core.has_single_record or not link.has_space:
+            return False
+        message = self._core.take(self._loop.now())
+        if message is not None:
+            link.send_now(message)
+        return message is not None
 
     async def _wait_room(self) -> None:
         while not self._closed and self._core.buffered >= self.options.buffer_bytes:
@@ -310,7 +323,8 @@ class Producer:
                     link.start_call(Metadata((self.topic,)), self.options.request_timeout_s, self._on_metadata)
                     continue
                 deadline = self._look_at if deadline is None else min(deadline, self._look_at)
-            await self._loop.wait(self._wake, math.inf if deadline is None else deadline)
+            self._sleeps_until = math.inf if deadline is None else deadline
+            await self._loop.wait(self._wake, self._sleeps_until)
 
     def _on_metadata(self, answer: Message | TidelogError) -> None:
         """Handle an answer with metadata or an error: update the set of partitions that take no records."""
@@ -336,7 +350,7 @@ class Producer:
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
         """Handle acks (called by the connection)."""
         self._note(self._core.on_produced(acks, self._loop.now()))
-        if not self._core.is_idle:  # otherwise nothing is left to send, and the next record wakes the task
+        if not self._core.is_idle or self._partitioner.closed:  # otherwise the task has nothing to do
             self._wake.set()
 
     def on_link_up(self) -> None:

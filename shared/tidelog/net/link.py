@@ -174,14 +174,25 @@ class Link:
         """Queue a one-way message. Lost when the link has ended; when the outbox is full the link is dropped."""
         self._perform(self._session.tell(message))
 
+    @property
+    def has_space(self) -> bool:
+        """Whether the queue has space for another message, so that ``send`` would not wait for it."""
+        return self._outbox.has_room
+
+    def send_now(self, message: Message) -> None:
+        """Send a one-way message without waiting or a change of task. Called only while ``has_space``. The message
+        is lost if the link has ended."""
+        with burst():
+            self.post(message)
+
     async def send(self, message: Message) -> None:
-        """Queue a one-way message, waiting for room before. Raises ``Unreachable`` when the link has ended."""
-        while not self._outbox.has_room and not self.closed:
+        """Queue a one-way message, after waiting for space in the queue. Raises ``Unreachable`` if the link has
+        ended."""
+        while not self.has_space and not self.closed:
             await self._outbox.wait_room()
         if self.closed:
             raise Unreachable(f"the link to {self.remote} is closed")
-        with burst():
-            self.post(message)
+        self.send_now(message)
         await trio.lowlevel.checkpoint()
 
     def answer(self, id: int, message: Message | TidelogError) -> None:

@@ -101,6 +101,7 @@ class ProducerCore:
         self._timers: list[tuple[float, int]] = []  # times at which partitions are due; only ``visit_at`` is true
         self._unsettled: OrderedDict[Batch, None] = OrderedDict()  # by delivery timeout: all have the same
         self._sent: dict[int, Batch] = {}
+        self._last_count = 0  # records of the batch that was settled last
         self._producer_id = 0
         self.producer_ids: set[int] = set()
         """Producer ids that were given to this producer and under which batches may still be sent."""
@@ -110,6 +111,12 @@ class ProducerCore:
     def is_idle(self) -> bool:
         """Whether every batch is settled."""
         return not self._active
+
+    @property
+    def has_single_record(self) -> bool:
+        """Whether the only unsettled record was just added and the batch before it had one record, too. The caller
+        then sends one record at a time, and no further record is expected before this one is acknowledged."""
+        return self._last_count == 1 and len(self._unsettled) == 1
 
     # --- records come in -------------------------------------------------------------------------------
 
@@ -367,6 +374,7 @@ class ProducerCore:
     def _settle(self, queue: PartitionQueue, batch: Batch, error: TidelogError | None) -> Batch:
         queue.closed_places -= batch.places if batch.count else 0
         batch.settle(error)
+        self._last_count = batch.count
         self.buffered -= batch.size
         del self._unsettled[batch]
         if queue.oldest() is None:

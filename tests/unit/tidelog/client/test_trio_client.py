@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from tidelog.batch.format import read_header
 from tidelog.client.connection import RETRY_S, GatewayConnection
 from tidelog.client.trio_loop import TrioLoop
 from tidelog.errors import Closed, ConfigError, TidelogError, TimedOut, Unreachable, refuse
+from tidelog.net.link import Link
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import Position
 from tidelog.wire.messages import CopyRead, Digest, ListOffset, Message, Subscribe, Unsubscribe
@@ -53,6 +55,43 @@ async def test_submit_does_not_wait_and_batches() -> None:
             assert [(await p.wait()).offset for p in pending] == list(range(5000))
         assert values(cluster) == [b"%d" % n for n in range(5000)]
         assert len(cluster.log("orders").batches) < 100
+
+
+async def test_a_record_that_follows_a_single_one_is_sent_before_submit_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with connected() as (cluster, log), log.producer("orders") as producer:
+        await producer.send(b"a")
+        sent: list[Message] = []
+        link = producer._connection.link
+        assert isinstance(link, Link)
+        send_now = link.send_now
+
+        def record(message: Message) -> None:
+            sent.append(message)
+            send_now(message)
+
+        monkeypatch.setattr(link, "send_now", record)
+        pending = [await producer.submit(b"b")]
+        assert len(sent) == 1
+        pending += [await producer.submit(value) for value in (b"c", b"d")]
+        assert len(sent) == 1, "these wait for the acknowledgement or for more"
+        assert [(await one.wait()).offset for one in pending] == [1, 2, 3]
+        await producer.submit(b"e")
+        assert len(sent) == 2, "the last batch had two records, so more may be expected"
+        await producer.flush()
+        assert values(cluster) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+async def test_a_single_record_that_is_sent_while_the_sending_task_sleeps_has_a_delivery_timeout() -> None:
+    options = tidelog.ProducerOptions(acks="leader", idempotent=False, delivery_timeout_s=0.05)
+    async with connected() as (cluster, log), log.producer("orders", options) as producer:
+        await producer.send(b"a")
+        while producer._sleeps_until != math.inf:  # it wakes up once more, for the timeout of the first record
+            await trio.sleep(0.001)
+        cluster.lose_acks = 1
+        with pytest.raises(TidelogError, match="REQUEST_TIMED_OUT"):
+            await producer.send(b"b")
 
 
 async def test_the_end_of_a_producer_waits_for_every_ack() -> None:
@@ -137,12 +176,14 @@ async def test_values_are_bytes() -> None:
 async def test_a_gateway_lost_between_write_and_ack_neither_loses_nor_doubles() -> None:
     async with connected(gateways=2) as (cluster, log), log.producer("orders") as producer:
         await producer.send(b"first")
-        cluster.lose_acks, cluster.produced = 3, trio.Event()
+        cluster.lose_acks = 3
         pending = []
         for n in range(3):
             pending.append(await producer.submit(b"%d" % n))
             producer._core.close_open_batches()
-        await cluster.produced.wait()
+        while cluster.lose_acks:
+            cluster.produced = trio.Event()
+            await cluster.produced.wait()
         cluster.cut()
         assert [(await p.wait()).offset for p in pending] == [1, 2, 3]
         assert values(cluster) == [b"first", b"0", b"1", b"2"]
