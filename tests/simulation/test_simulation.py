@@ -65,6 +65,7 @@ KNOWN_SEEDS = (
     61002797,  # changes of the metadata made the pause longer after which a log is opened again that had met an error
     59000914,  # the model: a batch that rotted before any other replica had it was cut when all had said so
     9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out
+    62004798,  # the model: nobody upgraded servers that registered after the level had been raised
 )
 """Seeds that failed because of the product or of the model, in runs of the usual length. They are run for ever."""
 

@@ -3,7 +3,8 @@ understand no other, each is restarted as one of the newer release, and then the
 
 In most runs controllers come first and replica servers last, as docs/upgrade.md wants it, in others anybody at any
 time. He asks for the new level all the while: a process that does not understand it would end when it hears of it,
-and fail the run. When the faults end before all are upgraded, the cluster stays at its level."""
+and fail the run. When the faults end before all are upgraded, the cluster stays at its level. If it was raised
+already, while some servers had not registered yet, these are upgraded now: they are refused otherwise."""
 
 from __future__ import annotations
 
@@ -41,6 +42,12 @@ class Upgrader(Mover):
     def done(self) -> bool:
         """The level is raised, unless somebody is left who does not understand it."""
         return bool(self._left) or self.cluster.invariants.metadata.level == NEWEST
+
+    def _rest(self) -> None:
+        if self.cluster.invariants.metadata.level == NEWEST:
+            while self._left:
+                self._upgrade(self._left.pop(0))
+        super()._rest()
 
     def _ends(self) -> list[Message]:
         return [] if self.done else [RaiseLevel(NEWEST)]
