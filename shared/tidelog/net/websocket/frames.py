@@ -25,11 +25,14 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import trio
 
 from tidelog.errors import ProtocolError, Unreachable
 from tidelog.net.tls import NodeIdentity
+from tidelog.net.tls_stream import TlsStream
 from tidelog.net.transport import Outgoing, outgoing
 from tidelog.net.websocket.backlog import Backlog
 from tidelog.net.websocket.frame_format import (
@@ -63,6 +66,48 @@ IOV_MAX = 1024
 """Most buffers that the kernel takes at once."""
 
 TEXT_FRAME, TOO_LARGE, TOO_SLOW = 1003, 1009, 1013
+
+
+class _DirectSocket(Protocol):
+    """A socket that is read and written without waiting: plain TCP, or a ``TlsStream``."""
+
+    socket: trio.socket.SocketType
+    """What to wait for."""
+
+    def read_now(self, most: int) -> bytes | None:
+        """Return what is there, at most ``most`` bytes; None if nothing is, b"" at the end. Raises ``OSError``."""
+
+    def write_now(self, buffers: Sequence[Buffer]) -> int:
+        """Write as much of the buffers as needs no waiting. Return how many bytes were taken. Raises ``OSError``."""
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something that was taken has not been sent."""
+
+
+@dataclass(slots=True)
+class _TcpSocket:
+    """A plain TCP socket."""
+
+    socket: trio.socket.SocketType
+    has_unsent: bool = False
+    """Never: the kernel has what was taken."""
+
+    def read_now(self, most: int) -> bytes | None:
+        try:
+            return os.read(self.socket.fileno(), most)
+        except BlockingIOError:
+            return None
+
+    def write_now(self, buffers: Sequence[Buffer]) -> int:
+        return os.writev(self.socket.fileno(), buffers[:IOV_MAX])
+
+
+def _direct(stream: trio.abc.Stream) -> _DirectSocket | None:
+    """Return the socket below a stream; None if the stream has none that is read and written directly."""
+    if isinstance(stream, TlsStream):
+        return stream
+    return _TcpSocket(stream.socket) if isinstance(stream, trio.SocketStream) else None
 
 
 class FrameStream:
@@ -99,7 +144,7 @@ class FrameStream:
         self._max_bytes = max_bytes if first_bytes is None else min(first_bytes, max_bytes)
         self._chunk = early
         self._position = 0
-        self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
+        self._direct = _direct(stream)
         self._rest: list[Buffer] = []  # what ``send_now`` could not send: goes before everything else
         self._urgent: deque[bytes] = deque()
         self._sending = False  # a send was begun and not ended: what the peer has may be half a frame
@@ -225,10 +270,10 @@ class FrameStream:
         try:
             if within:
                 data = await self._receive_more()
-            elif self._socket is None:
+            elif self._direct is None:
                 data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
             else:
-                data = await self._read_socket(self._socket, FIRST_BYTES)
+                data = await self._read_socket(self._direct, FIRST_BYTES)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             self._closed = True
             raise Unreachable(f"connection to {self.remote} broke") from error
@@ -246,14 +291,14 @@ class FrameStream:
         progress."""
         if self._due == math.inf or self._arrived >= self._wanted:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
-        data = None if self._socket is None else self._read_now(self._socket, RECEIVE_BYTES)
+        data = None if self._direct is None else self._direct.read_now(RECEIVE_BYTES)
         if data is None:
             self.on_wait()
             with trio.CancelScope(deadline=self._due) as self._patience:
-                if self._socket is None:
+                if self._direct is None:
                     data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
                 else:
-                    data = await self._read_socket(self._socket, RECEIVE_BYTES)
+                    data = await self._read_socket(self._direct, RECEIVE_BYTES)
         if data is not None and self._backlog is not None:
             self._backlog.add(self, len(data))
         if data is not None and not self._overdrawn:
@@ -263,20 +308,13 @@ class FrameStream:
             text = "a message that is not complete, while too much is held of such messages"
         raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
 
-    async def _read_socket(self, socket: trio.socket.SocketType, most: int) -> bytes:
+    async def _read_socket(self, direct: _DirectSocket, most: int) -> bytes:
         """Read from the socket itself. The stream asks the kernel twice, which costs as much as a small message."""
         while True:
-            await trio.lowlevel.wait_readable(socket)
-            data = self._read_now(socket, most)
+            await trio.lowlevel.wait_readable(direct.socket)
+            data = direct.read_now(most)
             if data is not None:
                 return data
-
-    def _read_now(self, socket: trio.socket.SocketType, most: int) -> bytes | None:
-        """Read what is there; None if there is nothing."""
-        try:
-            return os.read(socket.fileno(), most)
-        except BlockingIOError:
-            return None
 
     def _control(self, opcode: int, data: bytes) -> None:
         if self.heard_at >= self._controls_until:
@@ -312,11 +350,13 @@ class FrameStream:
     @property
     def can_send_now(self) -> bool:
         """Whether ``send_now`` may be called: there is a socket, and nothing else is being sent."""
-        return self._socket is not None and not (self._closed or self._sending or self._rest or self._urgent)
+        if self._direct is None or self._closed or self._sending or self._rest or self._urgent:
+            return False
+        return not self._direct.has_unsent
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
         """Send as much as possible without waiting. False if something is left, which ``send_many`` sends first."""
-        assert self._socket is not None
+        assert self._direct is not None
         buffers: list[Buffer] = []
         total = 0
         for head, payload, size in messages:
@@ -326,11 +366,11 @@ class FrameStream:
             if size > len(head):
                 buffers += payload_buffers(payload)
         try:
-            sent = os.writev(self._socket.fileno(), buffers[:IOV_MAX])
+            sent = self._direct.write_now(buffers)
         except OSError:  # no room in the kernel, or a fault, which the sender will meet again
             sent = 0
         if sent == total:
-            return True
+            return not self._direct.has_unsent
         for number, buffer in enumerate(buffers):
             size = buffer.nbytes if type(buffer) is memoryview else len(buffer)
             if sent < size:
@@ -344,6 +384,8 @@ class FrameStream:
         while self._rest:
             await self._send_all(self._rest[0])
             del self._rest[0]
+        if self._direct is not None and self._direct.has_unsent:
+            await self._send_all(b"")
         joined: list[Buffer] = []
         size = 0
         while self._urgent:

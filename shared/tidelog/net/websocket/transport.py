@@ -30,6 +30,7 @@ from tidelog.errors import ConfigError, ProtocolError, Unreachable
 from tidelog.net.http_pages import answer
 from tidelog.net.origins import Origins
 from tidelog.net.tls import TlsFiles, TlsOptions, handshake_failure, identities_of
+from tidelog.net.tls_stream import TlsStream
 from tidelog.net.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Accepting, Connection, Page, Pages
 from tidelog.net.websocket.backlog import Backlog
 from tidelog.net.websocket.frames import FrameStream
@@ -54,7 +55,7 @@ NEEDS_TLS = 426
 TLS_RECORD = b"\x16"
 """First byte of a TLS handshake (RFC 8446 §5.1)."""
 
-Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+Stream = trio.SocketStream | TlsStream
 
 
 class _HandshakeEnded(Exception):
@@ -155,7 +156,7 @@ class WebSocketTransport:
     async def _secure(self, stream: trio.SocketStream, url: str, host: str) -> Stream:
         if self.tls is None:
             self.tls = TlsFiles(TlsOptions())
-        secured = trio.SSLStream(stream, self.tls.connecting(), server_hostname=host, https_compatible=True)
+        secured = TlsStream(stream, self.tls.connecting(), server_hostname=host)
         try:
             await secured.do_handshake()
         except trio.BrokenResourceError as error:
@@ -193,7 +194,7 @@ class WebSocketTransport:
             )
         else:
             connection = FrameStream(stream, remote, server=False, max_bytes=most, early=early)
-        if isinstance(stream, trio.SSLStream) and stream.context.verify_mode:
+        if isinstance(stream, TlsStream) and stream.context.verify_mode:
             connection.identities = identities_of(stream.getpeercert())
         return connection
 
@@ -265,7 +266,9 @@ class WebSocketTransport:
                     return
                 secured = await self._accept_tls(stream, remote) if self._accepts_tls else stream
                 here = f"{'wss' if self._accepts_tls else 'ws'}://{_reachable(address[0])}:{address[1]}"
-                connection = secured and await self._answer_handshake(secured, remote, here, pages, origins)
+                if secured is None:
+                    return
+                connection = await self._answer_handshake(secured, remote, here, pages, origins)
                 if connection is not None:
                     await _run(handler, connection)
         finally:
@@ -273,7 +276,7 @@ class WebSocketTransport:
 
     async def _accept_tls(self, stream: trio.SocketStream, remote: str) -> Stream | None:
         assert self.tls is not None
-        secured = trio.SSLStream(stream, self.tls.accepting(), server_side=True, https_compatible=True)
+        secured = TlsStream(stream, self.tls.accepting(), server_side=True)
         with trio.move_on_after(HANDSHAKE_TIMEOUT_S):
             try:
                 await secured.do_handshake()
@@ -284,7 +287,9 @@ class WebSocketTransport:
                 if "http request" in why:
                     await _refuse(stream, f"{NEEDS_TLS} Upgrade Required", "upgrade: TLS/1.2\r\n")
                 else:
-                    await _send_alert(secured, stream)
+                    broken = trio.BrokenResourceError, trio.ClosedResourceError
+                    with trio.move_on_after(1.0), contextlib.suppress(*broken):
+                        await secured.flush()  # the alert, so that the other end learns why
         return None
 
     async def _answer_handshake(
@@ -351,12 +356,6 @@ async def _refuse(stream: Stream, status: str, header: str = "") -> None:
     with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError):
         answer = f"HTTP/1.1 {status}\r\n{header}connection: close\r\ncontent-length: 0\r\n\r\n"
         await stream.send_all(answer.encode())
-
-
-async def _send_alert(secured: trio.SSLStream[trio.SocketStream], stream: trio.SocketStream) -> None:
-    """Send the TLS alert that OpenSSL wrote, so that the other end learns why its handshake failed; trio does not."""
-    with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-        await stream.send_all(secured._outgoing.read())
 
 
 def _tune(stream: trio.SocketStream) -> None:
