@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 from support.old_raft_store import OldStore
 from tidelog_controller.last_commit import LastCommitFile, sync_path
-from tidelog_controller.raft.configuration import encode_members, members_of
 from tidelog_controller.raft.effects import Persist, apply_persist
 from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.membership import encode_members, members_of
 from tidelog_controller.storage import RaftStorage
 
 COMMITS = 4

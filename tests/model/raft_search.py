@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult
-from tidelog_controller.raft.configuration import Configuration, Member
 from tidelog_controller.raft.log import Base, Stored
+from tidelog_controller.raft.membership import Configuration, Member
 
 from model.ghost import Violation, must
 from model.raft_cores import BEAT_S, GIVE_UP_S, QUIET_S, Act, Cores, Facts, Move, Server

@@ -100,7 +100,6 @@ SAFETY = (
         f"{CONTROLLER}/raft/{name}.py"
         for name in (
             "bootstrap",
-            "configuration",
             "effects",
             "leadership_transfer",
             "log",

@@ -10,9 +10,9 @@ from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendResult
 from tidelog_controller.metadata.client_sessions import ClientSessions
 from tidelog_controller.raft.bootstrap import Bootstrap
-from tidelog_controller.raft.configuration import Configuration
 from tidelog_controller.raft.effects import ReadReady
 from tidelog_controller.raft.log import decode_entries
+from tidelog_controller.raft.membership import Configuration
 from tidelog_controller.raft.progress import Progress
 from tidelog_controller.raft.raft import Raft
 

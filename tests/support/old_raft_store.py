@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
-from tidelog_controller.raft.configuration import encode_members
 from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.membership import encode_members
 
 SCHEMA = """
 CREATE TABLE identity (format INTEGER NOT NULL, cluster TEXT NOT NULL, node TEXT NOT NULL, store TEXT NOT NULL,

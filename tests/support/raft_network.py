@@ -15,7 +15,6 @@ from tidelog.errors import TidelogError
 from tidelog.sansio.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries, Message, Vote
-from tidelog_controller.raft.configuration import Configuration, Member, members_of
 from tidelog_controller.raft.effects import (
     Apply,
     Persist,
@@ -26,6 +25,7 @@ from tidelog_controller.raft.effects import (
     apply_persist,
 )
 from tidelog_controller.raft.log import Base, Entry, Stored, encode_entries
+from tidelog_controller.raft.membership import Configuration, Member, members_of
 from tidelog_controller.raft.raft import Raft
 from tidelog_controller.raft.settings import RaftSettings
 

@@ -40,7 +40,6 @@ from tidelog_controller.metadata.rules.placement import Random
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_proposal, step
 from tidelog_controller.raft.bootstrap import Bootstrap
-from tidelog_controller.raft.configuration import Configuration
 from tidelog_controller.raft.effects import (
     Apply,
     MembersChanged,
@@ -52,6 +51,7 @@ from tidelog_controller.raft.effects import (
     TakeSnapshot,
 )
 from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.membership import Configuration
 from tidelog_controller.raft.raft import Raft
 from tidelog_controller.raft.status import describe_quorum
 

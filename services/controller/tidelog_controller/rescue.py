@@ -4,7 +4,7 @@ Raft cannot do this: a minority must not decide, since it may lack what the majo
 who knows that the others are gone and never come back with the disks they had: two groups would lead the cluster
 then. All entries of the survivor's log, committed or not, are applied; the survivor must not run meanwhile. Its store
 is to hold a snapshot of the outcome from then on, with a configuration of the survivor alone
-(``raft/configuration.py``), in a new term and at an index that nobody has seen. In the snapshot every number that
+(``raft/membership.py``), in a new term and at an index that nobody has seen. In the snapshot every number that
 must not be given twice is far beyond what it was, and no partition is led before its replicas have reported what they
 know (``metadata/rules/recovery.py``). A snapshot has room for all that, and needs no entry that an earlier release
 could not read.
@@ -25,9 +25,9 @@ from tidelog_controller.config import ControllerConfig
 from tidelog_controller.metadata.rules.recovery import index_beyond, recovered
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state, step
-from tidelog_controller.raft.configuration import Configuration, Member
 from tidelog_controller.raft.effects import Persist
 from tidelog_controller.raft.log import Base, RaftLog, Snapshot, Stored
+from tidelog_controller.raft.membership import Configuration, Member
 from tidelog_controller.storage import RaftStorage
 
 

@@ -23,7 +23,7 @@ own CRC is right. Such a store is taken over as it is by a commit of its own, as
 The column ``rolled_back`` says whether the disk is an old copy that is not refilled yet (``raft/old_copies.py``).
 
 Each database has a random name, its *store*, from when it is made: by that name the group knows it and gives it a
-vote (``raft/configuration.py``). ``set_aside`` puts a damaged one out of the way; what is then made anew is marked
+vote (``raft/membership.py``). ``set_aside`` puts a damaged one out of the way; what is then made anew is marked
 ``lost``."""
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from tidelog.private import make_file, own_directory, write_file
 from tidelog.types import NodeId
 
 from tidelog_controller.last_commit import NO_COMMIT, LastCommit, LastCommitFile, sync_path
-from tidelog_controller.raft.configuration import NOBODY, Configuration, decode_members, encode_members
 from tidelog_controller.raft.effects import Persist
 from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.membership import NOBODY, Configuration, decode_members, encode_members
 
 FORMAT = 2
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tidelog_controller.raft.configuration import members_of
 from tidelog_controller.raft.effects import Persist, apply_persist
 from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.membership import members_of
 from tidelog_controller.shell import merge
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from tidelog.errors import ConfigError
-from tidelog_controller.raft.configuration import encode_members, members_of
 from tidelog_controller.raft.effects import Persist, apply_persist
 from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.membership import encode_members, members_of
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside
 
 

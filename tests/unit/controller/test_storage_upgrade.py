@@ -12,9 +12,9 @@ from support.raft_store_files import commit, flipped, open_store, opened, quick_
 from tidelog.errors import ConfigError
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.last_commit import SLOT_BYTES, LastCommit, LastCommitFile
-from tidelog_controller.raft.configuration import members_of
 from tidelog_controller.raft.effects import Persist, apply_persist
 from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.membership import members_of
 from tidelog_controller.server import open_storage
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside
 

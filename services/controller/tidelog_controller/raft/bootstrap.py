@@ -1,7 +1,7 @@
 """How a cluster begins, and how a controller with an empty store learns that it does not.
 
 A controller with an empty store may be new, with all the others; or its disk was lost, and it has voted and promised
-what it does not know any more. It must not vote then (``raft/configuration.py``), and in particular not found the
+what it does not know any more. It must not vote then (``raft/membership.py``), and in particular not found the
 cluster again with others that are late. So a cluster is founded only when *every* controller of the list has an empty
 store. Each controller sends the names of all stores that it knows, its own included, to all others (``Meet``). It
 founds the cluster when the last ``Meet`` of every other controller names exactly the stores that it knows itself. All
@@ -36,8 +36,8 @@ from tidelog.sansio.effects import Event, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import Meet
 
-from tidelog_controller.raft.configuration import Configuration, Member
 from tidelog_controller.raft.effects import RaftEffect
+from tidelog_controller.raft.membership import Configuration, Member
 from tidelog_controller.raft.raft import Raft
 
 MEET_EVERY_S = 0.5

@@ -11,8 +11,8 @@ from typing import Literal
 from tidelog.sansio.effects import Event, Send
 from tidelog.types import NodeId
 
-from tidelog_controller.raft.configuration import Configuration
 from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored, check_entries
+from tidelog_controller.raft.membership import Configuration
 
 Role = Literal["follower", "pre_candidate", "candidate", "leader"]
 

@@ -29,7 +29,7 @@ from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import Payload
 
-from tidelog_controller.raft.configuration import NOBODY, Configuration, decode_members
+from tidelog_controller.raft.membership import NOBODY, Configuration, decode_members
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Entry:
     term: int
     data: bytes
     is_members: bool = False
-    """``data`` is a configuration (``raft/configuration.py``) and no command."""
+    """``data`` is a configuration (``raft/membership.py``) and no command."""
 
 
 @dataclass(frozen=True, slots=True)

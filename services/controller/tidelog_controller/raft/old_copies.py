@@ -2,7 +2,7 @@
 
 Raft takes it for granted that a server remembers its term, its vote and its log (Ongaro & Ousterhout §5). A disk that
 is put back from an earlier copy, a snapshot of a virtual machine say, forgets the end of all three under the right
-store name (``raft/configuration.py``), and no mark on that disk can show it. The other controllers can. Each
+store name (``raft/membership.py``), and no mark on that disk can show it. The other controllers can. Each
 controller remembers, in memory, for each store of the group one entry (index, term) that this store has acknowledged
 *and* that is committed. The leader knows it from the acknowledgements, and its heartbeats carry it to the followers,
 each of which may be the next candidate. Requests for votes and votes carry it too, so that a new leader knows what

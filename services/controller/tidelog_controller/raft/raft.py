@@ -35,7 +35,7 @@ Replication (Raft §5.3, §5.4.2):
 - Only entries of the leader's own term are committed by counting (figure 8); earlier ones with them. A no-op at the
   beginning of each term commits them without waiting for a command (§8).
 - A follower answers for its store. The leader counts an answer only for the store that the configuration names
-  (``raft/configuration.py``); a follower that answers from another one gets the log all the same, from the start.
+  (``raft/membership.py``); a follower that answers from another one gets the log all the same, from the start.
 - Messages may be lost, doubled, reordered and delayed without bound; ``progress.py`` says how the leader copes.
 
 A server without a configuration, or that is no voter of its own, does not stand: it takes what a leader sends. A
@@ -65,7 +65,6 @@ from tidelog.wire.messages import (
     Vote,
 )
 
-from tidelog_controller.raft.configuration import Configuration, encode_members
 from tidelog_controller.raft.effects import (
     Apply,
     MembersChanged,
@@ -79,7 +78,13 @@ from tidelog_controller.raft.effects import (
 )
 from tidelog_controller.raft.leadership_transfer import LeadershipTransfer
 from tidelog_controller.raft.log import Entry, RaftLog, Snapshot, Stored, decode_entries, encode_entries
-from tidelog_controller.raft.membership import Standing, refuse_without_quorum, with_controller
+from tidelog_controller.raft.membership import (
+    Configuration,
+    Standing,
+    encode_members,
+    refuse_without_quorum,
+    with_controller,
+)
 from tidelog_controller.raft.old_copies import AckedEntries
 from tidelog_controller.raft.progress import Progress, Refill
 from tidelog_controller.raft.read_index import ReadIndex

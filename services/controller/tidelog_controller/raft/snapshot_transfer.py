@@ -19,8 +19,8 @@ from tidelog.types import NodeId
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Acked, InstallSnapshot
 
-from tidelog_controller.raft.configuration import Configuration
 from tidelog_controller.raft.log import RaftLog, Snapshot
+from tidelog_controller.raft.membership import Configuration
 from tidelog_controller.raft.settings import RaftSettings
 
 MAX_SNAPSHOT_BYTES = 1 << 30

@@ -25,8 +25,8 @@ from tidelog_controller.metadata.state_machine import (
     encode_state,
     step,
 )
-from tidelog_controller.raft.configuration import encode_members, members_of
 from tidelog_controller.raft.log import Entry
+from tidelog_controller.raft.membership import encode_members, members_of
 
 from unit.controller.metadata.test_application_random import action, commands_of
 

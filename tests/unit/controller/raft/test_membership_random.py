@@ -1,5 +1,5 @@
 """Random walks as in ``raft/test_random_walks.py`` while logs are compacted, the group changes and disks are lost.
-Tests ``raft/raft.py`` and ``raft/configuration.py``.
+Tests ``raft/raft.py`` and ``raft/membership.py``.
 
 Three or five voters and two controllers that are in no group yet. Beside the steps of the other walks the leader is
 asked to add or remove a controller, to hand over, or to read; a controller gets a new, empty disk, as long as of

@@ -37,9 +37,9 @@ from tidelog.wire.messages import (
     TimeoutNow,
     Vote,
 )
-from tidelog_controller.raft.configuration import Configuration, encode_members, members_of
 from tidelog_controller.raft.effects import Persist, ReadReady, Restore
 from tidelog_controller.raft.log import Entry, Snapshot, Stored
+from tidelog_controller.raft.membership import Configuration, encode_members, members_of
 from tidelog_controller.raft.settings import RaftSettings
 
 SMALL = RaftSettings(snapshot_threshold=4, snapshot_chunk_bytes=20)
