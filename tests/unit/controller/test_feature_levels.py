@@ -30,7 +30,7 @@ from tidelog.wire.messages import (
 from tidelog.wire.metadata_image import apply_update, encode_image
 from tidelog_controller.metadata import commands
 from tidelog_controller.metadata.application import apply
-from tidelog_controller.metadata.command_bytes import decode_command, encode_command
+from tidelog_controller.metadata.commands import decode_command, encode_command
 from tidelog_controller.metadata.rules.feature_level import Linked
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state

@@ -22,8 +22,7 @@ from tidelog.wire.schema import STORED
 
 from tidelog_controller.metadata.application import apply, skip
 from tidelog_controller.metadata.client_sessions import ClientSessions, RequestId
-from tidelog_controller.metadata.command_bytes import decode_command, encode_command
-from tidelog_controller.metadata.commands import Command
+from tidelog_controller.metadata.commands import Command, decode_command, encode_command
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata.timeline_state import PendingTimeline
 from tidelog_controller.raft.log import Entry

@@ -9,8 +9,14 @@ from tidelog.types import ServerState, TopicPartition
 from tidelog.wire.messages import FollowerLag, ReportLeader, SuspectPart
 from tidelog_controller.active.failure_detection import DAMPING_S, FREE_REPLACEMENTS, FailureDetection
 from tidelog_controller.active.server_ranks import MOST_DELAY, RECENT_S, REMEMBERED_S, ServerRanks
-from tidelog_controller.metadata.command_bytes import encode_command
-from tidelog_controller.metadata.commands import FenceServer, LeaveParts, LostLeader, RankedServer, ReplaceLeaders
+from tidelog_controller.metadata.commands import (
+    FenceServer,
+    LeaveParts,
+    LostLeader,
+    RankedServer,
+    ReplaceLeaders,
+    encode_command,
+)
 from tidelog_controller.metadata.rules.leader_election import elect
 from tidelog_controller.metadata.state import MetadataState
 

@@ -10,7 +10,6 @@ from support.applied_commands import Log, code, live, who
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import AlterIsrAnswer, Done, ProducerIds, Registered, TopicCreated
 from tidelog_controller.metadata.changeset import HISTORY_LENGTH
-from tidelog_controller.metadata.command_bytes import decode_command, encode_command
 from tidelog_controller.metadata.commands import (
     AddTopic,
     ConfirmLeadership,
@@ -21,6 +20,8 @@ from tidelog_controller.metadata.commands import (
     RemoveTopic,
     SetLearners,
     TakeProducerIds,
+    decode_command,
+    encode_command,
 )
 from tidelog_controller.metadata.rules.leader_election import elect
 

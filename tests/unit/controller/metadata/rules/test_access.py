@@ -30,8 +30,7 @@ from tidelog.wire.messages import (
 from tidelog.wire.metadata_image import apply_update, encode_delta, encode_image
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.cluster_events import delta_of
-from tidelog_controller.metadata.command_bytes import decode_command, encode_command
-from tidelog_controller.metadata.commands import ChangeAccess
+from tidelog_controller.metadata.commands import ChangeAccess, decode_command, encode_command
 from tidelog_controller.metadata.rules.access import AccessRequest, plan_access
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
