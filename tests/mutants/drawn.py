@@ -108,7 +108,6 @@ SAFETY = (
             "raft",
             "read_index",
             "snapshot_transfer",
-            "status",
         )
     ),
     *(

@@ -24,13 +24,13 @@ After a restart the state is that of the last snapshot, and the log after it is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.feature_levels import Levels, refuse_levels
 from tidelog.sansio.effects import Answer, Event, Send
 from tidelog.types import NodeId
-from tidelog.wire.messages import Done, Meet, Message, QuorumAnswer
+from tidelog.wire.messages import ControllerInfo, Done, Meet, Message, QuorumAnswer
 
 from tidelog_controller.config import ControllerSettings
 from tidelog_controller.counters import ControllerCounts
@@ -51,9 +51,8 @@ from tidelog_controller.raft.effects import (
     TakeSnapshot,
 )
 from tidelog_controller.raft.log import Entry, Stored
-from tidelog_controller.raft.membership import Configuration
+from tidelog_controller.raft.membership import Configuration, Standing
 from tidelog_controller.raft.raft import Raft
-from tidelog_controller.raft.status import describe_quorum
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +222,22 @@ class MetadataLog:
 
     def quorum(self) -> QuorumAnswer:
         """The group as seen from here; a leader that may not serve yet names no active controller."""
-        return describe_quorum(self.raft, self.node_id, self.urls, self.active)
+        raft, node_id, leader = self.raft, self.node_id, self.raft.leader_id
+        named = leader if leader != node_id or self.active else None
+        own = "follower" if raft.role == "follower" else "candidate"
+        others = "unknown" if leader is None else "follower"
+        standings = raft.standings()
+        controllers = []
+        for node, url in self.urls.items():
+            member = raft.members.find(node)
+            role = "leader" if node == leader else own if node == node_id else others
+            votes = member is not None and member.voter
+            of = standings.get(node, Standing())
+            controllers.append(
+                ControllerInfo(node, url, role, votes, of.match, of.lost, of.rolled_back, of.refill_to)
+            )
+        answer = QuorumAnswer(named or "", raft.term, raft.commit_index, tuple(controllers))
+        return replace(answer, disks_needed=raft.disks_needed)
 
     def refuse_inactive(self, *, unknown_outcome: bool) -> TidelogError:
         """The refusal of a request to a controller that is not active; it names the active one, if it is known."""
