@@ -272,7 +272,7 @@ def test_a_server_that_was_forgotten_and_comes_back_is_a_new_one() -> None:
     log = Log()
     log.register("r1", "r2")
     log.fence("r1")
-    log.write(commands.ForgetServer(0, "r1", log.epoch_of("r1")))
+    log.write(commands.RemoveServer(0, "r1", log.epoch_of("r1")))
     log.register("r1", lives=("another",))
     assert log.state.timeline.pending[-1].kind == "server_joined" and log.state.is_live("r1")
 
@@ -282,15 +282,15 @@ def test_a_server_with_a_copy_is_not_forgotten() -> None:
     log.register("r1", "r2", "r3")
     log.topic("r1", "r2")
     log.fence("r2", "r3")
-    assert code(log.write(commands.ForgetServer(0, "r2", log.epoch_of("r2")))) == "SERVER_IN_USE"
-    assert code(log.write(commands.ForgetServer(0, "r3", log.epoch_of("r3")))) == "done"
+    assert code(log.write(commands.RemoveServer(0, "r2", log.epoch_of("r2")))) == "SERVER_IN_USE"
+    assert code(log.write(commands.RemoveServer(0, "r3", log.epoch_of("r3")))) == "done"
 
 
 def test_a_server_that_began_another_life_meanwhile_is_not_forgotten() -> None:
     log = Log()
     log.register("r1")
     log.fence("r1")
-    late = commands.ForgetServer(0, "r1", log.epoch_of("r1"))
+    late = commands.RemoveServer(0, "r1", log.epoch_of("r1"))
     log.power_up("r1")
     log.fence("r1")
     assert code(log.write(late)) == "UNKNOWN_SERVER" and "r1" in log.state.servers

@@ -333,7 +333,7 @@ class SetDraining(Command):
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetServer(Command):
+class RemoveServer(Command):
     """A replica server is none of the cluster any more; only if it is in that life, fenced, and holds nothing."""
 
     KIND: ClassVar[str] = "forget_server"
@@ -424,7 +424,7 @@ KINDS: dict[str, type[Command]] = {
         Suspend,
         AddPartitions,
         SetDraining,
-        ForgetServer,
+        RemoveServer,
         SetLevel,
         ChangeQueue,
         TakeProducerIds,

@@ -17,15 +17,15 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import FORGET_SERVERS, SECURITY, Levels, refuse_levels
 from tidelog.types import NodeId
 from tidelog.wire.messages import DescribeFeatures, Done, FeaturesAnswer, Message, ProcessLevels, RaiseLevel
-from tidelog.wire.messages import ForgetServer as ForgetServerWish
+from tidelog.wire.messages import ForgetServer
 
 from tidelog_controller.metadata.changeset import ChangeSet
-from tidelog_controller.metadata.commands import Command, ForgetServer, SetLevel
+from tidelog_controller.metadata.commands import Command, RemoveServer, SetLevel
 from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.access import separate_security
 from tidelog_controller.metadata.state import MetadataState
 
-FeatureRequest = DescribeFeatures | RaiseLevel | ForgetServerWish
+FeatureRequest = DescribeFeatures | RaiseLevel | ForgetServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Features:
                 return self.describe(state, controllers)
             case RaiseLevel():
                 return self._plan_raise(state, wish, controllers, wall_ms)
-            case ForgetServerWish():
+            case ForgetServer():
                 return plan_forgetting(state, wish, wall_ms)
 
     def _plan_raise(
@@ -128,7 +128,7 @@ def set_level(changes: ChangeSet, command: SetLevel) -> Done:
     return Done()
 
 
-def plan_forgetting(state: MetadataState, wish: ForgetServerWish, wall_ms: int) -> ForgetServer | TidelogError:
+def plan_forgetting(state: MetadataState, wish: ForgetServer, wall_ms: int) -> RemoveServer | TidelogError:
     """The command that forgets a server; or why it may not be."""
     if state.level < FORGET_SERVERS:
         text = f"servers can be forgotten from feature level {FORGET_SERVERS} on; the cluster is at {state.level}"
@@ -136,7 +136,7 @@ def plan_forgetting(state: MetadataState, wish: ForgetServerWish, wall_ms: int) 
     server = state.servers.get(wish.server)
     if server is None:
         return refuse("UNKNOWN_SERVER", f"no replica server {wish.server} is registered")
-    return why_kept(state, wish.server) or ForgetServer(wall_ms, wish.server, server.broker_epoch)
+    return why_kept(state, wish.server) or RemoveServer(wall_ms, wish.server, server.broker_epoch)
 
 
 def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
@@ -156,8 +156,8 @@ def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
     return None
 
 
-@applies(ForgetServer)
-def forget_server(changes: ChangeSet, command: ForgetServer) -> Done | TidelogError:
+@applies(RemoveServer)
+def forget_server(changes: ChangeSet, command: RemoveServer) -> Done | TidelogError:
     """As ``plan_forgetting``, when it is applied."""
     if not changes.state.in_life(command.node, command.broker_epoch):
         return refuse("UNKNOWN_SERVER", f"{command.node} is in another incarnation, or forgotten already")
