@@ -17,7 +17,7 @@ everything. Answers carry no number of their request, so old ones are recognised
 - a true rejection points at or above ``match``, because what a follower has acknowledged it never loses.
 
 An old rejection that slips through costs only messages: ``next > match`` holds always. All this is of one *store*;
-when another answers under the same name (``raft/membership.py``) a new ``Progress`` begins. A store that did lose
+when another answers under the same name (``raft/membership.py``) a new ``ReplicationProgress`` begins. A store that did lose
 what it had acknowledged reports it (``old_copies.py``): its *refill* begins, with ``match`` 0, and answers of its
 earlier incarnation, which are those to older rounds of heartbeats, count no more."""
 
@@ -39,7 +39,7 @@ class Refill:
     to: int
 
 
-class Progress:
+class ReplicationProgress:
     """One follower from the leader's side, for one term of leadership."""
 
     def __init__(self, next_index: int, window: int, now: float, store: str = "") -> None:

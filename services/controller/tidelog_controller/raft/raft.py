@@ -41,7 +41,7 @@ Replication (Raft §5.3, §5.4.2):
 A server without a configuration, or that is no voter of its own, does not stand: it takes what a leader sends. A
 message that no correct server sends raises ProtocolError and changes nothing; an answer of a stranger is ignored.
 
-``Raft`` owns what has a state of its own: ``RaftLog``, a ``Progress`` for each follower, ``ReadIndex``,
+``Raft`` owns what has a state of its own: ``RaftLog``, a ``ReplicationProgress`` for each follower, ``ReadIndex``,
 ``LeadershipTransfer``, ``SnapshotReceiver``, ``AckedEntries``. Each has its theory in its module, as have the changes
 of the group in ``membership.py``."""
 
@@ -86,7 +86,7 @@ from tidelog_controller.raft.membership import (
     with_controller,
 )
 from tidelog_controller.raft.old_copies import AckedEntries
-from tidelog_controller.raft.progress import Progress, Refill
+from tidelog_controller.raft.progress import Refill, ReplicationProgress
 from tidelog_controller.raft.read_index import ReadIndex
 from tidelog_controller.raft.settings import RaftSettings
 from tidelog_controller.raft.snapshot_transfer import SnapshotReceiver, check_install_snapshot, last_to_compact
@@ -143,7 +143,7 @@ class Raft:
         alone = self.is_voter and self.members.majority == 1
         self._election_at = now if alone else now + self._election_timeout_s
         # On a leader
-        self._progress: dict[NodeId, Progress] = {}
+        self._progress: dict[NodeId, ReplicationProgress] = {}
         self._round = 0
         """The number of the latest heartbeat of this term."""
         self._heartbeat_at = now
@@ -476,8 +476,8 @@ class Raft:
             if member.node != self.node_id and member.node not in self._progress:
                 self._progress[member.node] = self._new_progress(member.store, now)
 
-    def _new_progress(self, store: str, now: float) -> Progress:
-        return Progress(self.log.last_index + 1, self.settings.append_window, now, store)
+    def _new_progress(self, store: str, now: float) -> ReplicationProgress:
+        return ReplicationProgress(self.log.last_index + 1, self.settings.append_window, now, store)
 
     def _replicate_all(self) -> None:
         for peer in list(self._progress):
@@ -545,7 +545,7 @@ class Raft:
                 self._advance_commit()
         self._replicate(sender)
 
-    def _on_heard(self, sender: NodeId, result: AppendResult | SnapshotResult, now: float) -> Progress:
+    def _on_heard(self, sender: NodeId, result: AppendResult | SnapshotResult, now: float) -> ReplicationProgress:
         """Record that the follower runs, and with which store. Return its progress: a new one for another store."""
         progress = self._progress[sender]
         if result.store != progress.store:
@@ -736,12 +736,12 @@ class Raft:
     def _live_voters(self, now: float) -> list[NodeId]:
         return [voter.node for voter in self.members.voters if self.is_live(voter.node, now)]
 
-    def _answering(self, node: NodeId) -> Progress | None:
+    def _answering(self, node: NodeId) -> ReplicationProgress | None:
         """The progress of a voter, if it answers with the store that has the vote."""
         progress, member = self._progress.get(node), self.members.find(node)
         return progress if progress is not None and member is not None and progress.store == member.store else None
 
-    def _follower_of(self, node: NodeId) -> Progress | None:
+    def _follower_of(self, node: NodeId) -> ReplicationProgress | None:
         """The progress of a follower that counts: its store is no old copy either."""
         progress = self._answering(node)
         return progress if progress is not None and progress.refill is None else None
@@ -873,7 +873,7 @@ class Raft:
             if term is not None:
                 self._acked.record(store, index, term)
 
-    def _acked_for(self, progress: Progress) -> tuple[Acked, ...]:
+    def _acked_for(self, progress: ReplicationProgress) -> tuple[Acked, ...]:
         """What a heartbeat says of the stores to one follower. Its own store may have acknowledged more to this
         leader than is committed, and does not lose that in this term either."""
         rows, term = self._acked.rows(), self.log.term_at(progress.acked)
@@ -881,19 +881,19 @@ class Raft:
             return rows
         return (*rows, Acked(progress.store, progress.acked, term))
 
-    def _begin_refill(self, peer: NodeId, progress: Progress, id: int) -> None:
+    def _begin_refill(self, peer: NodeId, progress: ReplicationProgress, id: int) -> None:
         """The follower's store is an old copy, and calls its refill ``id``."""
         to = self.log.last_index
         progress.begin_refill(Refill(id, to), self._round + 1)
         self._event("controller_rolled_back", controller=peer, acknowledged=progress.acked, refill_to=to)
         self._send_heartbeats()
 
-    def _may_refill(self, progress: Progress) -> bool:
+    def _may_refill(self, progress: ReplicationProgress) -> bool:
         """Whether a majority, without that store, has confirmed since it came back that this leader still led: then
         all that was committed when it came back is in this log."""
         return progress.refill is not None and self._confirmed_round() >= progress.first_round
 
-    def _ends_refill(self, peer: NodeId, progress: Progress, result: AppendResult) -> bool:
+    def _ends_refill(self, peer: NodeId, progress: ReplicationProgress, result: AppendResult) -> bool:
         """Whether that answer says that the store is refilled: its log agrees up to the target, and it knows."""
         if progress.refill is None or result.refill_id or result.match < progress.refill.to:
             return False

@@ -16,8 +16,15 @@ from dataclasses import dataclass
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import FORGET_SERVERS, SECURITY, Levels, refuse_levels
 from tidelog.types import NodeId
-from tidelog.wire.messages import DescribeFeatures, Done, FeaturesAnswer, Message, ProcessLevels, RaiseLevel
-from tidelog.wire.messages import ForgetServer
+from tidelog.wire.messages import (
+    DescribeFeatures,
+    Done,
+    FeaturesAnswer,
+    ForgetServer,
+    Message,
+    ProcessLevels,
+    RaiseLevel,
+)
 
 from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import Command, RemoveServer, SetLevel
