@@ -130,7 +130,7 @@ from tidelog_controller.metadata_log import (
     Request,
     StateRestored,
 )
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
 
 ControllerEffect = LogEffect | Post | Call | ToServer
 
@@ -145,7 +145,7 @@ class Controller:
         peers: Mapping[NodeId, str],
         cluster: str,
         settings: ControllerSettings,
-        stored: Stored,
+        stored: PersistentState,
         rng: Random,
         now: float,
         *,

@@ -50,7 +50,7 @@ from tidelog_controller.raft.effects import (
     RoleChanged,
     TakeSnapshot,
 )
-from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.log import Entry, PersistentState
 from tidelog_controller.raft.membership import Configuration, Standing
 from tidelog_controller.raft.raft import Raft
 
@@ -153,7 +153,7 @@ class MetadataLog:
         peers: Mapping[NodeId, str],
         cluster: str,
         settings: ControllerSettings,
-        stored: Stored,
+        stored: PersistentState,
         rng: Random,
         now: float,
         *,

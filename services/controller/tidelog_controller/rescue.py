@@ -26,7 +26,7 @@ from tidelog_controller.metadata.rules.recovery import index_beyond, recovered
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state, step
 from tidelog_controller.raft.effects import Persist
-from tidelog_controller.raft.log import Base, RaftLog, Snapshot, Stored
+from tidelog_controller.raft.log import Base, PersistentState, RaftLog, Snapshot
 from tidelog_controller.raft.membership import Configuration, Member
 from tidelog_controller.storage import RaftStorage
 
@@ -65,7 +65,7 @@ def rescue(config: ControllerConfig, wall_ms: int, *, beyond: int = 0) -> Surviv
     return survivor
 
 
-def replay(stored: Stored, cluster: str) -> Replicated:
+def replay(stored: PersistentState, cluster: str) -> Replicated:
     """The state after every entry of a store. Raises ``ValueError`` for what this release does not know."""
     state = Replicated(MetadataState(cluster))
     if stored.snapshot is not None:
@@ -76,7 +76,9 @@ def replay(stored: Stored, cluster: str) -> Replicated:
     return state
 
 
-def plan_rescue(stored: Stored, cluster: str, node: NodeId, url: str, wall_ms: int, *, beyond: int = 0) -> Persist:
+def plan_rescue(
+    stored: PersistentState, cluster: str, node: NodeId, url: str, wall_ms: int, *, beyond: int = 0
+) -> Persist:
     """What makes the store of a survivor the store of a group of its own: a snapshot of all that it holds, at an
     index and in a term that nobody has seen. ``beyond``: the index is beyond this one, too. Raises ``ValueError``
     for a store that this release cannot read."""
@@ -89,7 +91,7 @@ def plan_rescue(stored: Stored, cluster: str, node: NodeId, url: str, wall_ms: i
     return Persist(term, None, stored.base.index + 1, (), Base(index, term, alone), snapshot)
 
 
-def _open(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
+def _open(config: ControllerConfig) -> tuple[RaftStorage, PersistentState]:
     if config.node not in config.peers:
         raise ConfigError("peers: must name this controller and the others; one that is alone needs no rescue")
     if not (Path(config.data_dir) / "raft.db").exists():
@@ -102,7 +104,7 @@ def _open(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
         raise
 
 
-def _survivor(config: ControllerConfig, stored: Stored) -> Survivor:
+def _survivor(config: ControllerConfig, stored: PersistentState) -> Survivor:
     log = RaftLog(stored.entries, stored.base)
     others = tuple(member.node for member in log.members.all if member.node != config.node)
     if log.members.find(config.node) is None:

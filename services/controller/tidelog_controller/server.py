@@ -72,7 +72,7 @@ from tidelog_controller.config import ControllerConfig
 from tidelog_controller.controller import Controller
 from tidelog_controller.observability.health import reasons_not_ready
 from tidelog_controller.observability.metrics import metrics_page
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
 from tidelog_controller.shell import ControllerShell
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside, was_set_aside
 
@@ -120,7 +120,7 @@ async def serve(
         storage.close()
 
 
-def open_storage(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
+def open_storage(config: ControllerConfig) -> tuple[RaftStorage, PersistentState]:
     """Open the store and return it with what it holds. A damaged store is put aside if there are other controllers:
     this one begins again with an empty store, without a vote until it is added again. The empty store is marked as
     ``lost`` also if the process ends between the two and is started again."""
@@ -145,7 +145,7 @@ def open_storage(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
 async def _run(
     config: ControllerConfig,
     storage: RaftStorage,
-    stored: Stored,
+    stored: PersistentState,
     transport: Transport,
     clock: Callable[[], float],
     serving: Serving,
@@ -186,7 +186,7 @@ async def _run(
 def _make_shell(
     config: ControllerConfig,
     storage: RaftStorage,
-    stored: Stored,
+    stored: PersistentState,
     transport: Transport,
     clock: Callable[[], float],
     url: str,

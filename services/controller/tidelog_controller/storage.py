@@ -45,7 +45,7 @@ from tidelog.types import NodeId
 
 from tidelog_controller.last_commit import NO_COMMIT, LastCommit, LastCommitFile, sync_path
 from tidelog_controller.raft.effects import Persist
-from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot
 from tidelog_controller.raft.membership import NOBODY, Configuration, decode_members, encode_members
 
 FORMAT = 2
@@ -114,7 +114,7 @@ class RaftStorage:
                 write_file(wal, found)  # SQLite has removed it with all that it took for a torn tail
             raise
 
-    def load(self) -> Stored:
+    def load(self) -> PersistentState:
         """What was made durable by all ``perform`` so far. ``Damaged`` if it is not all there."""
         with self._explained():
             for (fault,) in self._db.execute("PRAGMA quick_check(1)"):
@@ -130,7 +130,7 @@ class RaftStorage:
         snapshot = self._snapshot(snapshots, base)
         if contents != _xor(row[-1] for row in (*rows, *snapshots)):
             raise self._damaged("the log and the snapshot are not those of the last commit")
-        return Stored(term, voted_for, entries, base, snapshot, store, bool(lost), bool(rolled_back))
+        return PersistentState(term, voted_for, entries, base, snapshot, store, bool(lost), bool(rolled_back))
 
     def _entries(self, rows: list[Any], base: Base, last_index: int, term: int) -> list[Entry]:
         if len(rows) != last_index - base.index:

@@ -22,7 +22,7 @@ from support.raft_store_files import (
     write_files,
 )
 from tidelog_controller.raft.effects import Persist, apply_persist
-from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.log import Entry, PersistentState
 from tidelog_controller.storage import Damaged
 
 COMMITS = 200
@@ -30,8 +30,8 @@ ALL_BITS = os.environ.get("ALL_BITS") == "1"
 """Flip each bit of the small store, and not one bit of each byte: eight times as long."""
 
 
-def model(commits: int) -> Stored:
-    stored = Stored(store="s")
+def model(commits: int) -> PersistentState:
+    stored = PersistentState(store="s")
     for number in range(1, commits + 1):
         stored = apply_persist(stored, commit(number))
     return stored

@@ -13,21 +13,21 @@ from tidelog.errors import ConfigError
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.last_commit import SLOT_BYTES, LastCommit, LastCommitFile
 from tidelog_controller.raft.effects import Persist, apply_persist
-from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot
 from tidelog_controller.raft.membership import members_of
 from tidelog_controller.server import open_storage
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside
 
 GROUP = members_of("c1", "c2")
-OLD = Stored(
+OLD = PersistentState(
     5, "c2", [Entry(n, 5, b"old %d" % n) for n in (3, 4)], Base(2, 4, GROUP), Snapshot(3, 5, GROUP, b"state"), "s"
 )
 """What an older release left."""
-LATER = Stored(6, None, [Entry(3, 5, b"old 3")], OLD.base, OLD.snapshot, "s")
+LATER = PersistentState(6, None, [Entry(3, 5, b"old 3")], OLD.base, OLD.snapshot, "s")
 """And what it made of that when it came back."""
 
 
-def old_files(folder: Path, stored: Stored, *, killed: bool) -> None:
+def old_files(folder: Path, stored: PersistentState, *, killed: bool) -> None:
     store = OldStore(folder / "raft.db")
     store.write(stored)
     left = read_files(folder)
@@ -92,7 +92,7 @@ def test_a_file_of_the_last_commit_that_belongs_to_another_store_says_nothing_of
     db._db.execute("DELETE FROM identity")
     db.identify("t")
     db.close()
-    assert opened(tmp_path) == Stored(store="t")
+    assert opened(tmp_path) == PersistentState(store="t")
 
 
 def test_a_disk_without_room_for_the_taking_over_is_not_damage(
@@ -130,7 +130,7 @@ def test_a_database_that_is_gone_is_damage_as_long_as_its_commits_are_known(tmp_
     with pytest.raises(Damaged, match=r"it is gone, and raft\.db-commits tells of 2 commits"):
         open_store(tmp_path)
     set_aside(tmp_path)
-    assert open_store(tmp_path).load() == Stored(store="s")
+    assert open_store(tmp_path).load() == PersistentState(store="s")
 
 
 def test_a_controller_that_put_its_store_aside_and_was_killed_still_knows_that_it_lost_one(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_controller_that_put_its_store_aside_and_was_killed_still_knows_that_i
     set_aside(tmp_path)
     storage, stored = open_storage(config(tmp_path, "c1", "c2", "c3"))
     storage.close()
-    assert stored == Stored(store=stored.store, lost=True)
+    assert stored == PersistentState(store=stored.store, lost=True)
 
 
 def test_a_second_store_that_is_put_aside_replaces_nothing_of_the_first(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 from tidelog.sansio.effects import Event, Send
 from tidelog.types import NodeId
 
-from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored, check_entries
+from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot, check_entries
 from tidelog_controller.raft.membership import Configuration
 
 Role = Literal["follower", "pre_candidate", "candidate", "leader"]
@@ -81,7 +81,7 @@ class MembersChanged:
 RaftEffect = Persist | Send | Apply | Restore | RoleChanged | MembersChanged | TakeSnapshot | ReadReady | Event
 
 
-def apply_persist(stored: Stored, persist: Persist) -> Stored:
+def apply_persist(stored: PersistentState, persist: Persist) -> PersistentState:
     """Return what the disk holds after ``persist``: the meaning of the effect, for storage in memory."""
     entries, base = stored.entries, persist.base or stored.base
     if persist.truncate_from is not None:

@@ -66,7 +66,7 @@ EMPTY = Base()
 
 
 @dataclass(slots=True)
-class Stored:
+class PersistentState:
     """The content of a controller's disk when it starts; the defaults are those of a new one."""
 
     term: int = 0

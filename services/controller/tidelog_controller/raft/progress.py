@@ -16,10 +16,12 @@ everything. Answers carry no number of their request, so old ones are recognised
 - a true rejection of a message that claims ``next - 1`` or less points strictly below it: another one is old;
 - a true rejection points at or above ``match``, because what a follower has acknowledged it never loses.
 
-An old rejection that slips through costs only messages: ``next > match`` holds always. All this is of one *store*;
-when another answers under the same name (``raft/membership.py``) a new ``ReplicationProgress`` begins. A store that did lose
-what it had acknowledged reports it (``old_copies.py``): its *refill* begins, with ``match`` 0, and answers of its
-earlier incarnation, which are those to older rounds of heartbeats, count no more."""
+An old rejection that slips through costs only messages: ``next > match`` holds always.
+
+All this is of one *store*; when another answers under the same name (``raft/membership.py``) a new
+``ReplicationProgress`` begins. A store that did lose what it had acknowledged reports it (``old_copies.py``): its
+*refill* begins, with ``match`` 0, and answers of its earlier incarnation, which are those to older rounds of
+heartbeats, count no more."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ from tidelog_controller.raft.effects import (
     TakeSnapshot,
 )
 from tidelog_controller.raft.leadership_transfer import LeadershipTransfer
-from tidelog_controller.raft.log import Entry, RaftLog, Snapshot, Stored, decode_entries, encode_entries
+from tidelog_controller.raft.log import Entry, PersistentState, RaftLog, Snapshot, decode_entries, encode_entries
 from tidelog_controller.raft.membership import (
     Configuration,
     Standing,
@@ -102,7 +102,9 @@ class Rng(Protocol):
 class Raft:
     """One server. The effects of a call must all be performed before those of a later call."""
 
-    def __init__(self, node_id: NodeId, settings: RaftSettings, stored: Stored, rng: Rng, now: float) -> None:
+    def __init__(
+        self, node_id: NodeId, settings: RaftSettings, stored: PersistentState, rng: Rng, now: float
+    ) -> None:
         """``stored`` is what was last made durable. A new server has no configuration: ``found`` gives it one, or a
         leader does."""
         self.node_id = node_id

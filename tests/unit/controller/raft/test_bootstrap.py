@@ -11,7 +11,7 @@ from tidelog.sansio.effects import Send
 from tidelog.wire.messages import Meet
 from tidelog_controller.raft.bootstrap import Bootstrap
 from tidelog_controller.raft.effects import RaftEffect
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
 from tidelog_controller.raft.raft import Raft
 from tidelog_controller.raft.settings import RaftSettings
 
@@ -21,7 +21,11 @@ URLS = {node: f"ws://{node}" for node in ("c1", "c2", "c3", "c4", "c5")}
 def begin(node: str, store: str, now: float = 0.0) -> Bootstrap:
     """A controller with an empty store."""
     raft = Raft(
-        node, RaftSettings(snapshot_threshold=2), Stored(store=f"{store} of {node}"), random.Random(node), now
+        node,
+        RaftSettings(snapshot_threshold=2),
+        PersistentState(store=f"{store} of {node}"),
+        random.Random(node),
+        now,
     )
     return Bootstrap(raft, URLS, waits=False, now=now)
 

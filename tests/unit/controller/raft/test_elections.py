@@ -14,7 +14,7 @@ from support.raft_network import FIVE, LATER, SETTINGS, THREE, Net, append, core
 from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendEntries, AppendResult, Message, RequestVote, Vote
 from tidelog_controller.raft.effects import Persist, RoleChanged
-from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.log import Entry, PersistentState
 from tidelog_controller.raft.raft import Raft
 
 # --- elections: Raft §5.2, §5.4.1 ------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_a_broken_link_to_another_follower_changes_nothing() -> None:
 
 def test_a_candidate_left_behind_in_a_later_term_comes_back() -> None:
     """etcd: the leader's messages are refused with the later term, so that one election unites them."""
-    stored = {"c1": Stored(1), "c2": Stored(1), "c3": Stored(4, "c3")}
+    stored = {"c1": PersistentState(1), "c2": PersistentState(1), "c3": PersistentState(4, "c3")}
     net = Net(THREE, stored=stored)
     net.isolate("c3")
     net.elect("c1")

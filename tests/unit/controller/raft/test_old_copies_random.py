@@ -16,7 +16,7 @@ from tidelog.sansio.effects import Event
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries
 from tidelog_controller.raft.effects import RaftEffect
-from tidelog_controller.raft.log import RaftLog, Stored
+from tidelog_controller.raft.log import PersistentState, RaftLog
 from tidelog_controller.raft.settings import RaftSettings
 
 from unit.controller.raft.test_random_walks import Walk
@@ -29,7 +29,7 @@ class OldDiskWalk(Walk):
 
     def __init__(self, size: int, seed: int) -> None:
         super().__init__(size, seed)
-        self.copies: defaultdict[NodeId, list[Stored]] = defaultdict(list)
+        self.copies: defaultdict[NodeId, list[PersistentState]] = defaultdict(list)
 
     def make_net(self, size: int, settings: RaftSettings, seed: int) -> Net:
         return Net(size, settings=settings, seed=seed, named=True)

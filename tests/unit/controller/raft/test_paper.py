@@ -38,7 +38,7 @@ from tidelog.wire.messages import (
     Vote,
 )
 from tidelog_controller.raft.effects import Persist, ReadReady, Restore
-from tidelog_controller.raft.log import Entry, Snapshot, Stored
+from tidelog_controller.raft.log import Entry, PersistentState, Snapshot
 from tidelog_controller.raft.membership import Configuration, encode_members, members_of
 from tidelog_controller.raft.settings import RaftSettings
 
@@ -145,7 +145,9 @@ LEADER_7 = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
 )
 def test_figure_7_every_follower_comes_to_agree_with_the_leader_of_term_8(name: str, terms: list[int]) -> None:
     """Raft figure 7, §5.3: missing entries are filled in, extraneous ones removed."""
-    net = Net(THREE, stored={"c1": Stored(7, None, log(*LEADER_7)), "c2": Stored(7, None, log(*terms))})
+    net = Net(
+        THREE, stored={"c1": PersistentState(7, None, log(*LEADER_7)), "c2": PersistentState(7, None, log(*terms))}
+    )
     net.isolate("c2")
     net.elect("c1")
     net.isolate()
@@ -157,7 +159,7 @@ def test_figure_7_every_follower_comes_to_agree_with_the_leader_of_term_8(name: 
 
 def figure_8(*terms: list[int]) -> Net:
     """Five servers with these logs; S5 has been in term 3."""
-    stored = {f"c{n}": Stored(max([3, *own]), None, log(*own)) for n, own in enumerate(terms, 1)}
+    stored = {f"c{n}": PersistentState(max([3, *own]), None, log(*own)) for n, own in enumerate(terms, 1)}
     return Net(FIVE, stored=stored)
 
 
@@ -402,7 +404,7 @@ def test_a_restart_begins_with_the_snapshot_and_goes_on_with_the_log() -> None:
 
 def installing(raft_terms: list[int], index: int, term: int) -> Node:
     """c1 with this log is sent a snapshot in two pieces by c2."""
-    net = Net(THREE, stored={"c1": Stored(3, None, log(*raft_terms))})
+    net = Net(THREE, stored={"c1": PersistentState(3, None, log(*raft_terms))})
     data = state_bytes(index)
     members = net["c1"].raft.members.all
     fields = (3, index, term, len(data), zlib.crc32(data), members)
@@ -463,7 +465,7 @@ def test_a_snapshot_is_durable_before_it_is_acknowledged_or_restored() -> None:
 
 def test_a_new_leader_commits_a_no_op_so_that_it_knows_what_is_committed() -> None:
     """Raft §8: "a leader must have the latest information on which entries are committed"."""
-    net = Net(THREE, stored={"c1": Stored(1, None, log(1, 1)), "c2": Stored(1, None, log(1, 1))})
+    net = Net(THREE, stored={"c1": PersistentState(1, None, log(1, 1)), "c2": PersistentState(1, None, log(1, 1))})
     assert net["c1"].raft.read(0.0) == (None, [])
     net.elect("c1")
     assert net["c1"].raft.commit_index == 3 and net["c1"].applied[-1].data == b""
