@@ -79,7 +79,7 @@ from tidelog_controller.active.reassignment_scheduler import ReassignmentSchedul
 from tidelog_controller.active.refusal_log import refusal_of
 from tidelog_controller.active.server_ranks import ServerRanks
 from tidelog_controller.active.slow_servers import SlowServers
-from tidelog_controller.active.timeline_topic import Group, TimelineTopic
+from tidelog_controller.active.timeline_topic import ControllerGroup, TimelineTopic
 from tidelog_controller.active.timeline_writer import TimelineWriter, ToServer
 from tidelog_controller.config import ControllerSettings
 from tidelog_controller.counters import ControllerCounts
@@ -369,8 +369,8 @@ class Controller:
     # --- the timeline ------------------------------------------------------------------------------------
 
     @property
-    def _group(self) -> Group:
-        return Group(self.node_id, self.metadata_log.term, self.metadata_log.members.all)
+    def _group(self) -> ControllerGroup:
+        return ControllerGroup(self.node_id, self.metadata_log.term, self.metadata_log.members.all)
 
     def on_server_answer(self, token: int, answer: Message | Exception, now: float) -> list[ControllerEffect]:
         """The answer to a ``Call``, or why there is none."""

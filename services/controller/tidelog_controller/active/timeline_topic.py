@@ -28,7 +28,7 @@ SAFE_REPLICAS, SAFE_IN_SYNC = 3, 2
 """With so many replicas so many must be in sync."""
 
 
-class Group(NamedTuple):
+class ControllerGroup(NamedTuple):
     """The controllers, as the active one sees them."""
 
     active: NodeId
@@ -49,7 +49,7 @@ class TimelineTopic:
         self._create_at = math.inf
         self._grow_at = math.inf
         self._secure = False
-        self._noted: Group | None = None
+        self._noted: ControllerGroup | None = None
         self._forgotten = 0
         self._forget_at = -math.inf
 
@@ -83,7 +83,7 @@ class TimelineTopic:
         else:
             self._grow_at = math.inf
 
-    def deadline(self, confirmed: int, group: Group) -> float:
+    def deadline(self, confirmed: int, group: ControllerGroup) -> float:
         """When ``due`` has something to propose."""
         if not self._factor:
             return math.inf
@@ -92,7 +92,9 @@ class TimelineTopic:
         forget_at = self._forget_at if confirmed > self._forgotten else math.inf
         return min(self._create_at, self._grow_at, forget_at)
 
-    def due(self, state: MetadataState, confirmed: int, group: Group, now: float, wall_ms: int) -> list[Command]:
+    def due(
+        self, state: MetadataState, confirmed: int, group: ControllerGroup, now: float, wall_ms: int
+    ) -> list[Command]:
         """What to propose now; afterwards ``deadline`` is later than ``now``. ``confirmed``: events up to this one
         are in the topic."""
         if not self._factor:
@@ -138,7 +140,7 @@ class TimelineTopic:
         return [SetReplicas(wall_ms, topic_id, 0, partition.epoch, replicas, "too_few_replicas", evidence)]
 
 
-def _is_known(state: MetadataState, group: Group) -> bool:
+def _is_known(state: MetadataState, group: ControllerGroup) -> bool:
     known, named = state.timeline, [(member.node, member.url, member.voter) for member in group.members]
     same = named == [(member.node, member.url, member.voter) for member in known.controllers]
     return same and (known.active, known.term) == (group.active, group.term)

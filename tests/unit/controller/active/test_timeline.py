@@ -14,7 +14,7 @@ from tidelog.timeline.records import Document, decode, encode
 from tidelog.timeline.replay import Past, past_after
 from tidelog.types import TIMELINE, TopicConfig
 from tidelog_controller.active.timeline_records import event_record, keyframe_records
-from tidelog_controller.active.timeline_topic import Group, TimelineTopic
+from tidelog_controller.active.timeline_topic import ControllerGroup, TimelineTopic
 from tidelog_controller.config import TimelineSettings
 from tidelog_controller.metadata import timeline_state as timeline_module
 from tidelog_controller.metadata.commands import (
@@ -149,12 +149,12 @@ def test_a_large_cluster_has_a_keyframe_in_parts() -> None:
 
 def kept(log: Log, upkeep: TimelineTopic, now: float, confirmed: int = 0) -> list[str]:
     """What is proposed and applied at that time."""
-    commands = upkeep.due(log.state, confirmed, Group("c1", 1, GROUP), now, 1)
+    commands = upkeep.due(log.state, confirmed, ControllerGroup("c1", 1, GROUP), now, 1)
     for command in commands:
         before = log.state
         log.write(command)
         upkeep.on_applied(before, log.state, now)
-    assert upkeep.deadline(confirmed, Group("c1", 1, GROUP)) > now
+    assert upkeep.deadline(confirmed, ControllerGroup("c1", 1, GROUP)) > now
     return [command.KIND for command in commands]
 
 
