@@ -73,7 +73,7 @@ from tidelog.wire.messages import (
 )
 from tidelog.wire.metadata_image import encode_image
 
-from tidelog_controller.active.failure_detection import FailureDetection, why_not_reported
+from tidelog_controller.active.failure_detection import FailureDetection, refuse_report
 from tidelog_controller.active.leader_balancer import LeaderBalancer
 from tidelog_controller.active.reassignment_scheduler import ReassignmentScheduler
 from tidelog_controller.active.refusal_log import refusal_of
@@ -253,7 +253,7 @@ class Controller:
         peer: str,
     ) -> None:
         count(self.counts.refused, error.code)
-        self.timeline_writer.refusals.note(refusal_of(request, error, state, wall_ms, peer), state, now)
+        self.timeline_writer.refusals.record(refusal_of(request, error, state, wall_ms, peer), state, now)
 
     def _serve(self, request: Request, now: float) -> list[ControllerEffect] | TidelogError:
         """Begin what is asked for, or return the refusal. A request that was decided before gets its answer again."""
@@ -467,7 +467,7 @@ class Controller:
         if not self.state.in_life(message.node, message.broker_epoch):
             text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
             return refuse("FENCED_BROKER_EPOCH", text)
-        return why_not_reported(self.state, message) if isinstance(message, ReportLeader) else None
+        return refuse_report(self.state, message) if isinstance(message, ReportLeader) else None
 
     def _on_sign_of_life(
         self, request: Request, message: Heartbeat | ReportLeader | Seal, now: float

@@ -66,7 +66,7 @@ GAPS = 3
 without a heartbeat is a silence."""
 
 
-def why_not_reported(state: MetadataState, report: ReportLeader) -> TidelogError | None:
+def refuse_report(state: MetadataState, report: ReportLeader) -> TidelogError | None:
     """Why a report says nothing about any of its partitions, whenever it was sent: none is the sender's to judge."""
     found = (state.partition(part.topic_id, part.partition) for part in report.parts)
     known = [partition for partition in found if partition is not None]

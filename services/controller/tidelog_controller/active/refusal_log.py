@@ -79,7 +79,7 @@ class _Repeated:
     last: Refusal | None = None
 
 
-class Refusals:
+class RefusalLog:
     """Times are seconds of the caller's monotonic clock. Those in ``ready`` are to be told now, in that order."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Refusals:
         self._recent.clear()
         self._others = None
 
-    def note(self, refusal: Refusal, state: MetadataState, now: float) -> None:
+    def record(self, refusal: Refusal, state: MetadataState, now: float) -> None:
         """It has happened."""
         if refusal.code in UNTOLD:
             return
@@ -133,7 +133,7 @@ class Refusals:
             self.ready.append(self._others)
             self._others = None
 
-    def take(self) -> Refusal:
+    def pop_ready(self) -> Refusal:
         """The first of ``ready`` is being told."""
         return self.ready.popleft()
 

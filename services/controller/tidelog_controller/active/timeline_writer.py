@@ -45,7 +45,7 @@ from tidelog.wire.messages import (
     ReadAnswer,
 )
 
-from tidelog_controller.active.refusal_log import Refusal, Refusals
+from tidelog_controller.active.refusal_log import Refusal, RefusalLog
 from tidelog_controller.active.timeline_records import (
     event_record,
     gap_record,
@@ -100,7 +100,7 @@ class TimelineWriter:
         """Of requests and appends; never used again, whatever comes late."""
         self.confirmed = 0
         """Events up to this one are in the topic for good."""
-        self.refusals = Refusals()
+        self.refusals = RefusalLog()
         self._telling: list[Refusal] = []
         """Those in the batch that is on its way."""
         self._reset()
@@ -290,7 +290,7 @@ class TimelineWriter:
             if record["type"] == "keyframe":
                 self._frame.popleft()
             elif record["type"] == "refused":
-                self._telling.append(self.refusals.take())
+                self._telling.append(self.refusals.pop_ready())
         return records, at
 
     def _following(self, state: MetadataState) -> list[Document]:

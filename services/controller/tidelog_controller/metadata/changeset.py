@@ -67,7 +67,7 @@ class ChangeSet:
         earlier_lives: tuple[str, ...] | None = None,
     ) -> None:
         """The server as it is from now on, and what happened to it."""
-        self.tell(event, cause, evidence, self.state.servers.get(server.node), server, node=server.node)
+        self.record_event(event, cause, evidence, self.state.servers.get(server.node), server, node=server.node)
         self._servers[server.node] = server
         if earlier_lives is not None:
             self._earlier_lives[server.node] = earlier_lives
@@ -79,37 +79,39 @@ class ChangeSet:
     def forget_server(self, node: NodeId) -> None:
         """The server is gone, and all that was known of it."""
         self._forgotten.append(node)
-        self.tell("server_forgotten", "operator", {}, self.state.servers[node], None, node=node)
+        self.record_event("server_forgotten", "operator", {}, self.state.servers[node], None, node=node)
 
     def add_topic(self, topic: TopicState) -> None:
         """A new topic."""
         self._added[topic.topic_id] = topic
         told = {"partitions": str(len(topic.partitions))}
-        self.tell("topic_created", "create_topic", told, None, topic.config, topic=topic)
+        self.record_event("topic_created", "create_topic", told, None, topic.config, topic=topic)
         for number, partition in enumerate(topic.partitions):
-            self._record(TopicPartition(topic.topic_id, number), None, partition, "created", "create_topic", {})
+            self._record_change(
+                TopicPartition(topic.topic_id, number), None, partition, "created", "create_topic", {}
+            )
 
     def remove_topic(self, topic_id: str) -> None:
         """The topic is gone."""
         self._removed.append(topic_id)
         topic = self.state.topics[topic_id]
         told = {"partitions": str(len(topic.partitions))}
-        self.tell("topic_deleted", "delete_topic", told, topic.config, None, topic=topic)
+        self.record_event("topic_deleted", "delete_topic", told, topic.config, None, topic=topic)
         self.queue = {key: move for key, move in self.queue.items() if move.topic_id != topic_id}
 
     def put_config(self, topic: TopicState, config: TopicConfig, evidence: dict[str, str]) -> None:
         """The topic has these settings from now on."""
         self._configs[topic.topic_id] = config
-        self.tell("topic_changed", "alter_topic", evidence, topic.config, config, topic=topic)
+        self.record_event("topic_changed", "alter_topic", evidence, topic.config, config, topic=topic)
 
     def add_partitions(self, topic: TopicState, partitions: tuple[PartitionState, ...]) -> None:
         """A topic has these, too, after those that it had; nothing else of it changes with this command."""
         present = len(topic.partitions)
         self._partitions[topic.topic_id] = [*topic.partitions, *partitions]
         told = {"partitions_before": str(present), "partitions": str(present + len(partitions))}
-        self.tell("topic_grown", "grow_topic", told, topic.config, topic.config, topic=topic)
+        self.record_event("topic_grown", "grow_topic", told, topic.config, topic.config, topic=topic)
         for number, partition in enumerate(partitions, present):
-            self._record(TopicPartition(topic.topic_id, number), None, partition, "created", "grow_topic", {})
+            self._record_change(TopicPartition(topic.topic_id, number), None, partition, "created", "grow_topic", {})
 
     def copies_of(self, node: NodeId) -> Iterator[tuple[TopicPartition, PartitionState, TopicConfig]]:
         """The partitions that ``node`` is a replica of, in the order of the topics' creation."""
@@ -137,14 +139,14 @@ class ChangeSet:
             self._partitions[key.topic_id] = list(self.state.topics[key.topic_id].partitions)
         self._partitions[key.topic_id][key.partition] = new
         cause, evidence = _told(old, new, cause, evidence)
-        self._record(key, old, new, _event(old, new, cause), cause, evidence)
+        self._record_change(key, old, new, _event(old, new, cause), cause, evidence)
 
-    def note(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
+    def record_partition_event(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
         """Remember something of a partition that changes nothing of it."""
         now = self.state.topics[key.topic_id].partitions[key.partition]
-        self._record(key, now, now, event, cause, evidence)
+        self._record_change(key, now, now, event, cause, evidence)
 
-    def tell(
+    def record_event(
         self,
         kind: str,
         cause: str,
@@ -166,7 +168,7 @@ class ChangeSet:
         )
         self._events.append(event)
 
-    def _record(
+    def _record_change(
         self,
         key: TopicPartition,
         old: PartitionState | None,
@@ -181,7 +183,7 @@ class ChangeSet:
         )
         self._changes.append((key, entry))
         topic = self._added.get(key.topic_id) or self.state.topics[key.topic_id]
-        self.tell(event, cause, evidence, old, new, topic=topic, partition=key.partition)
+        self.record_event(event, cause, evidence, old, new, topic=topic, partition=key.partition)
 
     def finish(self, answer: Message | TidelogError) -> Applied:
         """The new state. Every command ends here, also one that came to nothing."""

@@ -91,7 +91,7 @@ class RaftLog:
         check_entries(self._entries, base)
         self.base = base
         self._configurations: list[tuple[int, Configuration]] = [(base.index, base.members)]
-        self._note_members(self._entries)
+        self._record_configurations(self._entries)
         self._truncated_from: int | None = None
         self._unsaved_base: Base | None = None
         self._first_unsaved = self.last_index + 1
@@ -161,7 +161,7 @@ class RaftLog:
         assert term >= self.last_term, (term, self.last_term)
         entry = Entry(self.last_index + 1, term, data, is_members)
         self._entries.append(entry)
-        self._note_members([entry])
+        self._record_configurations([entry])
         return entry
 
     def first_conflict(self, entries: Sequence[Entry]) -> int | None:
@@ -186,7 +186,7 @@ class RaftLog:
                 self._first_unsaved = first_new
         new = [entry for entry in entries if entry.index >= first_new]
         self._entries.extend(new)
-        self._note_members(new)
+        self._record_configurations(new)
 
     def last_at_or_below(self, index: int, term: int) -> int:
         """Largest index <= ``index`` whose term is <= ``term``: where two logs can still agree, given that one
@@ -240,7 +240,7 @@ class RaftLog:
         self._first_unsaved = self.last_index + 1
         return unsaved
 
-    def _note_members(self, entries: Iterable[Entry]) -> None:
+    def _record_configurations(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             if entry.is_members:
                 self._configurations.append((entry.index, decode_members(entry.data)))

@@ -651,7 +651,7 @@ class Raft:
         if held < message.size:
             self._answer_piece(leader, message, held)
             return
-        snapshot = self._receiver.take(message)
+        snapshot = self._receiver.finish(message)
         if snapshot is None:
             self._event("snapshot_damaged", index=message.index, leader=leader)
             self._answer_piece(leader, message, 0)

@@ -77,7 +77,7 @@ class SnapshotReceiver:
             self._data += payload_view(message.payload)
         return len(self._data)
 
-    def take(self, message: InstallSnapshot) -> Snapshot | None:
+    def finish(self, message: InstallSnapshot) -> Snapshot | None:
         """Return the snapshot when all of it has come; None if it is damaged. It is not held any longer."""
         data = bytes(self._data)
         self.clear()

@@ -62,6 +62,6 @@ def note_doubt(changes: ChangeSet, command: NoteDoubt) -> Done | TidelogError:
     if new is partition:
         new = replace(partition, epoch=partition.epoch + 1)
     if command.step == "settled" and command.end > command.start:
-        changes.note(key, "records_possibly_lost", "doubtful_tail", evidence)
+        changes.record_partition_event(key, "records_possibly_lost", "doubtful_tail", evidence)
     changes.change(key, new, f"tail_{command.step}", evidence)
     return Done()

@@ -128,7 +128,7 @@ def set_level(changes: ChangeSet, command: SetLevel) -> Done:
     """Raise the feature level of the cluster. Does nothing if the cluster is at that level or above."""
     if command.to > changes.level:
         evidence = {"level": str(command.to), "level_before": str(changes.level)}
-        changes.tell("cluster_level_raised", "operator", evidence, None, None)
+        changes.record_event("cluster_level_raised", "operator", evidence, None, None)
         if changes.level < SECURITY <= command.to:
             separate_security(changes)
         changes.level = command.to

@@ -38,13 +38,13 @@ def note_controllers(changes: ChangeSet, command: NoteControllers) -> Done:
         was = known.pop(member.node, None)
         if was != member:
             kind = "controller_joined" if was is None else "controller_changed"
-            changes.tell(kind, "group", evidence, was, member, node=member.node)
+            changes.record_event(kind, "group", evidence, was, member, node=member.node)
     for node, was in known.items():
-        changes.tell("controller_left", "group", evidence, was, None, node=node)
+        changes.record_event("controller_left", "group", evidence, was, None, node=node)
     if (command.active, command.term) != (timeline.active, timeline.term):
         told = {**evidence, "before": timeline.active, "term_before": str(timeline.term)}
         now = next((member for member in group if member.node == command.active), None)
-        changes.tell("controller_active", "elected", told, now, now, node=command.active)
+        changes.record_event("controller_active", "elected", told, now, now, node=command.active)
     changes.timeline = replace(timeline, controllers=group, active=command.active, term=command.term)
     return Done()
 
@@ -78,5 +78,7 @@ def record_loss(changes: ChangeSet, command: RecordLoss) -> Done | TidelogError:
     event = "records_possibly_lost" if command.possible else "records_lost"
     if not any(entry.event == event and entry.evidence == evidence for entry in told):
         rule = changes.state.topics[key.topic_id].config.commit_rule
-        changes.note(key, event, "commit_rule" if rule == "leader" else "unclean_election", evidence)
+        changes.record_partition_event(
+            key, event, "commit_rule" if rule == "leader" else "unclean_election", evidence
+        )
     return Done()

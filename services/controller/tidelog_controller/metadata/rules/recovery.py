@@ -115,7 +115,7 @@ def recovered(state: MetadataState, index: int, wall_ms: int) -> MetadataState:
     changes.timeline = replace(state.timeline, last=index_beyond(state.timeline.last, wall_ms), pending=())
     changes.ticket_keys = keys_after_rescue(state.ticket_keys, index)
     evidence = {"index_before": str(state.index), "index": str(index)}
-    changes.tell("metadata_recovered", "rescue", evidence, None, None)
+    changes.record_event("metadata_recovered", "rescue", evidence, None, None)
     for server in state.servers.values():
         changes.renew_server(replace(server, broker_epoch=index, fenced=False))
     for topic in state.topics.values():

@@ -60,5 +60,5 @@ def add_first_key(changes: ChangeSet, command: Command) -> None:
 def add_key(changes: ChangeSet, command: AddTicketKey) -> Done:
     """The new key signs from now on. The oldest goes, if there are too many."""
     changes.ticket_keys = (*changes.ticket_keys, TicketKey(changes.index, command.secret))[-KEYS:]
-    changes.tell("ticket_keys_rotated", "operator", {"key_id": str(changes.index)}, None, None)
+    changes.record_event("ticket_keys_rotated", "operator", {"key_id": str(changes.index)}, None, None)
     return Done()

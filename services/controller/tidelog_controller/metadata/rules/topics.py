@@ -303,6 +303,6 @@ def change_topic(changes: ChangeSet, command: ChangeTopic) -> Done | TidelogErro
         if new is partition and config.min_insync_replicas > topic.config.min_insync_replicas:
             new = replace(partition, epoch=partition.epoch + 1)
         else:
-            changes.note(key, "settings_changed", "alter_topic", evidence)
+            changes.record_partition_event(key, "settings_changed", "alter_topic", evidence)
         changes.change(key, new, "alter_topic", evidence)
     return Done()
