@@ -162,7 +162,9 @@ def believe_any_report(patch: Patch) -> None:
         return counts(self, state, replace(partition, isr=partition.replicas), report, part, now)
 
     def majority(self, state, partition, suspicion, now):
-        judges = [node for node in partition.isr if node != partition.leader and self.is_live(state, node, now)]
+        judges = [
+            node for node in partition.isr if node != partition.leader and self.sessions.is_live(state, node, now)
+        ]
         return {"reports": str(len(suspicion.reports))} if 2 * len(suspicion.reports) > len(judges) else None
 
     patch.setattr(FailureDetection, "_counts", count)

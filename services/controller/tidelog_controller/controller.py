@@ -10,8 +10,8 @@ It owns a ``MetadataLog`` (``metadata_log.py``), gives it commands, and acts on 
   read is answered once it is certain that no other controller led when it came.
 - Watchers get the whole image once, then every change in commit order. A change is posted before the request that
   made it is answered: a client that asks and watches over one link never misses its own change.
-- Sessions, leader reports and seals are volatile (``active/failure_detection.py``). A new active controller grants
-  every server a full session.
+- Sessions (``active/server_sessions.py``), leader reports and seals (``active/failure_detection.py``) are volatile. A
+  new active controller grants every server a full session.
 - Events and refusals are written to the topic ``__timeline`` (``active/timeline_writer.py``,
   ``active/timeline_topic.py``).
 """
@@ -322,7 +322,7 @@ class Controller:
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
         """No client watches or waits on that link any more. What was proposed may still be applied. A server that
         sent heartbeats over it must soon send them over another."""
-        self.failure_detection.on_link_closed(source, now)
+        self.failure_detection.sessions.on_link_closed(source, now)
         self.features.on_link_closed(source)
         self._watchers.pop(source, None)
         self.metadata_log.on_link_closed(source)
@@ -332,7 +332,7 @@ class Controller:
         """Time has passed. Afterwards ``deadline()`` is None or later than ``now``."""
         effects = self._perform(self.metadata_log.on_tick(now), now)
         if self.active and self.newer is None:
-            for fence in self.failure_detection.expired(self.state, now, wall_ms):
+            for fence in self.failure_detection.sessions.expired(self.state, now, wall_ms):
                 effects += self._propose(replace(fence, ranks=self._ranks(now)), now)
             ranks = ranks_by_server(self._ranks(now))
             for transfer in self.balance.due(self.state, now, wall_ms, self.slow_servers.slow(now), ranks):
@@ -356,7 +356,7 @@ class Controller:
         deadlines = [self.metadata_log.deadline()]
         if self.active and self.newer is None:
             deadlines += [
-                self.failure_detection.deadline(self.state),
+                self.failure_detection.sessions.deadline(self.state),
                 self.balance.deadline(),
                 self.scheduler.deadline(),
             ]
@@ -409,7 +409,7 @@ class Controller:
             return planned
         match message:
             case Register():
-                known = partial(self.failure_detection.is_live, self.state, now=now)
+                known = partial(self.failure_detection.sessions.is_live, self.state, now=now)
                 return plan_registration(self.state, message, wall_ms, known)
             case AlterIsr():
                 return ChangeIsr(wall_ms, **_fields(message))
@@ -477,7 +477,9 @@ class Controller:
         wall_ms = request.wall_ms
         decision: Command | None
         if isinstance(message, Heartbeat):
-            decision = self.failure_detection.on_heartbeat(self.state, message.node, request.source, now, wall_ms)
+            decision = self.failure_detection.sessions.on_heartbeat(
+                self.state, message.node, request.source, now, wall_ms
+            )
             self.ranking.on_heartbeat(message.node, message.lags, now)
             if message.lags:
                 self.slow_servers.on_heartbeat(self.state, message.node, message.lags, now)

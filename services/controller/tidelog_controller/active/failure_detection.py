@@ -4,9 +4,7 @@ Sessions and leader reports are volatile: only the active controller keeps them,
 but a full session for everybody. What is decided from them goes through the Raft log as a command
 (``commands.py``) and has no effect before it is applied (``metadata/application.py``).
 
-    session   heartbeats keep it; after ``session_timeout_s`` without one its server is fenced; sooner, after
-              ``broken_link_grace_s``, when the link breaks over which the last one came: a process that is killed
-              closes its links at once, one that lives opens another and heartbeats again
+    session   which servers run (``active/server_sessions.py``)
     suspicion reports about one partition's leader in one epoch; forgotten when the partition changes
     seals     how far the logs of a partition with commit rule ``quorum`` reach, told by replicas that take nothing of
               earlier epochs any more; forgotten when it is led again. They are sent anew now and then, so that
@@ -35,24 +33,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import RECOVERY
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import IsrMember, ReportLeader, Seal, SealPart, SuspectPart
 
+from tidelog_controller.active.server_sessions import GAPS, ServerSessions
 from tidelog_controller.metadata.commands import (
     Command,
     ElectSealed,
-    FenceServer,
     LeaveParts,
     LostLeader,
     RegisterServer,
     RemoveTopic,
     ReplaceLeaders,
     SealedPart,
-    UnfenceServer,
 )
 from tidelog_controller.metadata.rules.leader_election import ALL_ALIKE, Ranks, is_recovering
 from tidelog_controller.metadata.rules.recovery import choose
@@ -61,9 +57,6 @@ from tidelog_controller.metadata.state import MetadataState
 FREE_REPLACEMENTS = 2
 """How many leaders of a partition are replaced by reports within ``DAMPING_S`` without delay."""
 DAMPING_S = 20.0
-GAPS = 3
-"""A session time-out is so many gaps. A longer time than one gap without a report ends a series of reports, and one
-without a heartbeat is a silence."""
 
 
 def refuse_report(state: MetadataState, report: ReportLeader) -> TidelogError | None:
@@ -97,107 +90,37 @@ class _Sealing:
     avoided: NodeId | None = None
 
 
-@dataclass(slots=True)
-class _Session:
-    """A server's session: when it was last heard, when the session ends, and over which link it heartbeats."""
-
-    heard_at: float
-    ends_at: float
-    source: int | None
-    link_broken: bool = False
-    back_at: float = -inf
-    """When a heartbeat last came after a silence (see ``GAPS``)."""
-
-
 class FailureDetection:
     """The volatile part of an active controller. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, session_timeout_s: float, broken_link_grace_s: float, leader_report_window_s: float) -> None:
+        self.sessions = ServerSessions(session_timeout_s, broken_link_grace_s)
         self._session_timeout_s = session_timeout_s
-        self._broken_link_grace_s = broken_link_grace_s
         self._gap_s = session_timeout_s / GAPS
         self._window_s = leader_report_window_s
-        self._sessions: dict[NodeId, _Session] = {}
         self._suspicions: dict[TopicPartition, _Suspicion] = {}
         self._sealings: dict[TopicPartition, _Sealing] = {}
         self._in_flight: dict[tuple[str, str, int], None] = {}
         self._replaced: dict[TopicPartition, list[float]] = {}
         """When a partition's leader was replaced because of reports, in the last ``DAMPING_S`` or a little longer."""
-        self._seen_at = 0.0
-        """When the last heartbeat or report came."""
+        self._reported_at = 0.0
+        """When the last report came."""
         self._registered_at = 0.0
         """When the last server registered, or this controller became active."""
 
     def become_active(self, state: MetadataState, now: float) -> None:
         """Begin with nothing but a full session for every server: nobody has had a chance to heartbeat here."""
         self.clear()
-        self._sessions = {node: self._fresh(now) for node in state.servers}
+        self.sessions.become_active(state, now)
         self._registered_at = now
 
     def clear(self) -> None:
         """Forget everything: no longer active."""
-        self._sessions.clear()
+        self.sessions.clear()
         self._suspicions.clear()
         self._sealings.clear()
         self._in_flight.clear()
         self._replaced.clear()
-
-    # --- sessions ----------------------------------------------------------------------------------------
-
-    def on_heartbeat(
-        self, state: MetadataState, node: NodeId, source: int, now: float, wall_ms: int
-    ) -> UnfenceServer | None:
-        """A heartbeat of the server's present life (the caller checked) over link ``source``; ends its fence, if
-        there is one."""
-        self._seen_at = now
-        before = self._sessions[node]
-        session = self._sessions[node] = self._fresh(now, source)
-        session.back_at = now if now - before.heard_at > self._gap_s else before.back_at
-        server = state.servers[node]
-        if not server.fenced or not self._begin(("unfence", node, server.broker_epoch)):
-            return None
-        return UnfenceServer(wall_ms, node, server.broker_epoch)
-
-    def on_link_closed(self, source: int, now: float) -> None:
-        """Whose last heartbeat came over that link has little time to send another."""
-        for session in self._sessions.values():
-            if session.source == source:
-                session.ends_at = min(session.ends_at, now + self._broken_link_grace_s)
-                session.link_broken = True
-
-    def expired(self, state: MetadataState, now: float, wall_ms: int) -> list[FenceServer]:
-        """The sessions that have ended, each once."""
-        fences = []
-        for node, end in self._session_ends(state):
-            if now >= end and self._begin(("fence", node, state.servers[node].broker_epoch)):
-                session = self._sessions[node]
-                evidence = {"silent_ms": str(round((now - session.heard_at) * 1000))}
-                if session.link_broken:
-                    evidence["link"] = "broken"
-                fences.append(FenceServer(wall_ms, node, state.servers[node].broker_epoch, evidence))
-        return fences
-
-    def deadline(self, state: MetadataState) -> float | None:
-        """When the next session ends, of those that are not being fenced already."""
-        return min(
-            (
-                end
-                for node, end in self._session_ends(state)
-                if ("fence", node, state.servers[node].broker_epoch) not in self._in_flight
-            ),
-            default=None,
-        )
-
-    def is_live(self, state: MetadataState, node: NodeId, now: float) -> bool:
-        """Unfenced, and its session has not ended."""
-        return state.is_live(node) and now < self._sessions[node].ends_at
-
-    def _session_ends(self, state: MetadataState) -> list[tuple[NodeId, float]]:
-        servers = state.servers.values()
-        return [(server.node, self._sessions[server.node].ends_at) for server in servers if not server.fenced]
-
-    def _fresh(self, now: float, source: int | None = None) -> _Session:
-        return _Session(now, now + self._session_timeout_s, source)
 
     # --- reports -----------------------------------------------------------------------------------------
 
@@ -206,7 +129,7 @@ class FailureDetection:
     ) -> ReplaceLeaders | None:
         """Count a report by a server in its present life (the caller checked); perhaps it is the last one needed.
         Parts that are out of date, or not the reporter's to judge, are passed over."""
-        self._seen_at = now
+        self._reported_at = now
         lost: list[LostLeader] = []
         for part in report.parts:
             key = TopicPartition(part.topic_id, part.partition)
@@ -237,14 +160,14 @@ class FailureDetection:
             == (report.leader, part.leader_epoch, part.epoch)
             and report.node != report.leader
             and report.node in partition.isr
-            and self.is_live(state, report.node, now)
+            and self.sessions.is_live(state, report.node, now)
         )
 
     def _majority(
         self, state: MetadataState, partition: PartitionState, suspicion: _Suspicion, now: float
     ) -> dict[str, str] | None:
         """The evidence that a majority of the live ISR members other than the leader agree; None if not."""
-        judges = [n for n in partition.isr if n != partition.leader and self.is_live(state, n, now)]
+        judges = [n for n in partition.isr if n != partition.leader and self.sessions.is_live(state, n, now)]
         fresh = [
             node
             for node in judges
@@ -261,9 +184,9 @@ class FailureDetection:
         if suspicion.agreed_at is None:
             suspicion.agreed_at = now
         recent = self._replaced[key] = [at for at in self._replaced.get(key, ()) if now - at < DAMPING_S]
-        if len(recent) < FREE_REPLACEMENTS or self._sessions[leader].link_broken:
+        if len(recent) < FREE_REPLACEMENTS or self.sessions.is_link_broken(leader):
             return False
-        return now - max(suspicion.agreed_at, self._sessions[leader].back_at) < self._session_timeout_s
+        return now - max(suspicion.agreed_at, self.sessions.back_at(leader)) < self._session_timeout_s
 
     def held_back(self, state: MetadataState, key: TopicPartition) -> dict[str, str]:
         """The evidence for ``why`` that the election of a new leader is held back now; empty if it is not."""
@@ -276,7 +199,8 @@ class FailureDetection:
         ):
             return {}
         elections = len(self._replaced[key])
-        if elections < FREE_REPLACEMENTS or self._seen_at - suspicion.last_at > self._gap_s:
+        seen_at = max(self.sessions.heartbeat_at, self._reported_at)
+        if elections < FREE_REPLACEMENTS or seen_at - suspicion.last_at > self._gap_s:
             return {}
         return {
             "leader": partition.leader or "",
@@ -325,7 +249,7 @@ class FailureDetection:
         if is_recovering(partition, config):
             return self._recovered(state, key, partition, config, sealing, now)
         majority = len(partition.replicas) // 2 + 1
-        members = [n for n in partition.isr if n not in partition.doubtful and self.is_live(state, n, now)]
+        members = [n for n in partition.isr if n not in partition.doubtful and self.sessions.is_live(state, n, now)]
         others = [n for n in members if n != sealing.avoided]
         if len(others) >= majority:
             members = others
@@ -372,7 +296,7 @@ class FailureDetection:
         seals = self.seals(state, key)
         drains = {node: state.servers[node].draining for node in seals}
         settled = now >= self._registered_at + self._session_timeout_s
-        complete = settled and all(self.is_live(state, node, now) for node in state.servers)
+        complete = settled and all(self.sessions.is_live(state, node, now) for node in state.servers)
         choice = choose(partition, config, seals, drains, complete=complete)
         if choice is None:
             return None
@@ -389,6 +313,7 @@ class FailureDetection:
     def on_applied(self, state: MetadataState, command: Command, changed: list[TopicPartition], now: float) -> None:
         """``command`` is in the metadata, now ``state``, whatever it came to: its decision is no longer in flight.
         ``changed``: the partitions that it changed."""
+        self.sessions.on_applied(command, now)
         for key in changed:
             self._suspicions.pop(key, None)
             partition = state.partition(*key)
@@ -396,12 +321,7 @@ class FailureDetection:
                 self._sealings.pop(key, None)
         match command:
             case RegisterServer():
-                self._sessions[command.node] = self._fresh(now)
                 self._registered_at = now
-            case FenceServer():
-                self._in_flight.pop(("fence", command.node, command.broker_epoch), None)
-            case UnfenceServer():
-                self._in_flight.pop(("unfence", command.node, command.broker_epoch), None)
             case ReplaceLeaders():
                 for part in command.parts:
                     self._in_flight.pop(("replace", f"{part.topic_id}/{part.partition}", part.epoch), None)

@@ -228,7 +228,7 @@ class Reported:
             p, state = self.log.partition, self.log.state
             for node in SERVERS:
                 if node != p.leader or beats:
-                    self.failure_detection.on_heartbeat(state, node, 1 + SERVERS.index(node), self.now, 0)
+                    self.failure_detection.sessions.on_heartbeat(state, node, 1 + SERVERS.index(node), self.now, 0)
             parts = (SuspectPart("id", 0, p.epoch, p.leader_epoch),)
             for node in SERVERS:
                 told = ReportLeader(node, self.log.epoch_of(node), p.leader or "", "silent", parts)
@@ -246,7 +246,9 @@ class Reported:
         for _ in range(round(seconds * 2)):
             self.now += 0.5
             for node in SERVERS:
-                self.failure_detection.on_heartbeat(self.log.state, node, 1 + SERVERS.index(node), self.now, 0)
+                self.failure_detection.sessions.on_heartbeat(
+                    self.log.state, node, 1 + SERVERS.index(node), self.now, 0
+                )
 
     @property
     def why(self) -> dict[str, str]:
@@ -291,7 +293,7 @@ def test_a_leader_whose_link_is_broken_too_is_replaced_at_once() -> None:
     reported = damped()
     leader = reported.log.partition.leader
     assert leader is not None
-    reported.failure_detection.on_link_closed(1 + SERVERS.index(leader), reported.now)
+    reported.failure_detection.sessions.on_link_closed(1 + SERVERS.index(leader), reported.now)
     assert reported.suspect(0.5, beats=False)
 
 

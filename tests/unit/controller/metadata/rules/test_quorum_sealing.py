@@ -279,7 +279,7 @@ def test_seals_of_the_dead_and_of_those_without_a_promise_do_not_count(active: A
     assert active.seal("r1", 0, 10) == "r1"
     active.failure_detection.become_active(active.log.state, 0.0)
     active.seal("r1", 0, 10)
-    active.failure_detection.on_heartbeat(active.log.state, "r2", 1, 9.0, 0)
+    active.failure_detection.sessions.on_heartbeat(active.log.state, "r2", 1, 9.0, 0)
     assert active.seal("r2", 0, 10, now=11.0) == "-", "the session of r1 is over"
 
 
