@@ -21,13 +21,14 @@ from tidelog_controller.metadata.commands import Command, FenceServer, RegisterS
 from tidelog_controller.metadata.state import MetadataState
 
 GAPS = 3
-"""A session time-out is so many gaps. A longer time than one gap without a report ends a series of reports, and one
+"""Number of gaps in a session time-out. A longer time than one gap without a report ends a series of reports, and one
 without a heartbeat is a silence."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """A server's session: when it was last heard, when the session ends, and over which link it heartbeats."""
+    """The session of one server: when its last heartbeat came, when the session ends, and the number of the link of
+    that heartbeat (None before the first)."""
 
     heard_at: float
     ends_at: float
@@ -38,7 +39,8 @@ class _Session:
 
 
 class ServerSessions:
-    """The sessions of an active controller. Times are seconds of the caller's monotonic clock."""
+    """The sessions of all registered replica servers, on the active controller. In memory only. Times are seconds of
+    the caller's monotonic clock."""
 
     def __init__(self, session_timeout_s: float, broken_link_grace_s: float) -> None:
         self._session_timeout_s = session_timeout_s
@@ -50,20 +52,22 @@ class ServerSessions:
         """When the last heartbeat came, of any server."""
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Begin with a full session for every server: nobody has had a chance to heartbeat here."""
+        """Begin a full session for every registered server, since none could send a heartbeat to this controller
+        before."""
         self.clear()
         self._sessions = {node: self._fresh(now) for node in state.servers}
 
     def clear(self) -> None:
-        """Forget everything: no longer active."""
+        """Forget all sessions and proposals in flight, since this controller is no longer active."""
         self._sessions.clear()
         self._in_flight.clear()
 
     def on_heartbeat(
         self, state: MetadataState, node: NodeId, source: int, now: float, wall_ms: int
     ) -> UnfenceServer | None:
-        """A heartbeat of the server's present life (the caller checked) over link ``source``; ends its fence, if
-        there is one."""
+        """Renew the session of a server that sent a heartbeat over link ``source``. Return the command that ends its
+        fence if it is fenced and none is in flight, else None. The caller has checked that the heartbeat is of the
+        server's present incarnation."""
         self.heartbeat_at = now
         before = self._sessions[node]
         session = self._sessions[node] = self._fresh(now, source)
@@ -74,14 +78,16 @@ class ServerSessions:
         return UnfenceServer(wall_ms, node, server.broker_epoch)
 
     def on_link_closed(self, source: int, now: float) -> None:
-        """Whose last heartbeat came over that link has little time to send another."""
+        """End the sessions of servers whose last heartbeat came over this link after ``broken_link_grace_s`` at the
+        latest, unless they send another heartbeat before."""
         for session in self._sessions.values():
             if session.source == source:
                 session.ends_at = min(session.ends_at, now + self._broken_link_grace_s)
                 session.link_broken = True
 
     def expired(self, state: MetadataState, now: float, wall_ms: int) -> list[FenceServer]:
-        """The sessions that have ended, each once."""
+        """Return a command that fences each server whose session has ended, with the milliseconds of silence as
+        evidence. A session is returned once: its fence is in flight until it is applied."""
         fences = []
         for node, end in self._session_ends(state):
             if now >= end and self._begin(("fence", node, state.servers[node].broker_epoch)):
@@ -93,7 +99,8 @@ class ServerSessions:
         return fences
 
     def deadline(self, state: MetadataState) -> float | None:
-        """When the next session ends, of those that are not being fenced already."""
+        """Return when the next session ends, of servers that are not fenced and whose fence is not in flight; None if
+        there are none."""
         return min(
             (
                 end
@@ -104,7 +111,7 @@ class ServerSessions:
         )
 
     def is_live(self, state: MetadataState, node: NodeId, now: float) -> bool:
-        """Unfenced, and its session has not ended."""
+        """Return whether a server is not fenced and its session has not ended."""
         return state.is_live(node) and now < self._sessions[node].ends_at
 
     def _session_ends(self, state: MetadataState) -> list[tuple[NodeId, float]]:
@@ -115,16 +122,17 @@ class ServerSessions:
         return _Session(now, now + self._session_timeout_s, source)
 
     def is_link_broken(self, node: NodeId) -> bool:
-        """Whether the link of the server's last heartbeat broke."""
+        """Return whether the link of the server's last heartbeat broke."""
         return self._sessions[node].link_broken
 
     def back_at(self, node: NodeId) -> float:
-        """When a heartbeat of the server last came after a silence (see ``GAPS``)."""
+        """Return when a heartbeat of the server last came after a silence (see ``GAPS``); minus infinity if none
+        did."""
         return self._sessions[node].back_at
 
     def on_applied(self, command: Command, now: float) -> None:
-        """Begin a session for a server that registered. A fence or its end that was applied is no longer in
-        flight."""
+        """Begin a session for a server whose registration was applied. A fence or end of a fence that was applied is
+        no longer in flight."""
         match command:
             case RegisterServer():
                 self._sessions[command.node] = self._fresh(now)
@@ -136,7 +144,7 @@ class ServerSessions:
                 return
 
     def _begin(self, decision: tuple[str, str, int]) -> bool:
-        """Whether this decision is new; it is in flight now."""
+        """Return whether this proposal is not in flight yet, and mark it as in flight."""
         if decision in self._in_flight:
             return False
         self._in_flight[decision] = None
