@@ -1,4 +1,5 @@
-"""What the active controller proposes for the timeline's sake.
+"""Creates the timeline's topic and keeps it replicated: what the active controller proposes for the sake of the
+timeline.
 
 - The topic, when as many servers are live as it is to have replicas, or ``settle_s`` after the first is;
   more replicas, when there are more servers later.
@@ -25,11 +26,12 @@ from tidelog_controller.metadata.state import MetadataState
 FORGET_S = 1.0
 RETRY_S = 1.0
 SAFE_REPLICAS, SAFE_IN_SYNC = 3, 2
-"""With so many replicas so many must be in sync."""
+"""From ``SAFE_REPLICAS`` replicas on the topic needs ``SAFE_IN_SYNC`` replicas in sync."""
 
 
 class ControllerGroup(NamedTuple):
-    """The controllers, as the active one sees them."""
+    """The active controller, its term and all controllers, as the active one sees them. Two that are equal need no
+    new event in the timeline."""
 
     active: NodeId
     term: int
@@ -37,7 +39,8 @@ class ControllerGroup(NamedTuple):
 
 
 class TimelineTopic:
-    """The volatile part of an active controller that keeps the timeline going."""
+    """Decides on the active controller when to create the topic ``__timeline``, to add replicas to it, and to record
+    in the metadata what the timeline needs. In memory only."""
 
     def __init__(self, settings: TimelineSettings, dice: Random) -> None:
         self._settings = settings
@@ -45,7 +48,7 @@ class TimelineTopic:
         self.clear()
 
     def clear(self) -> None:
-        """No longer active: nothing is in flight."""
+        """Forget all plans and proposals, since this controller is no longer active."""
         self._create_at = math.inf
         self._grow_at = math.inf
         self._secure = False
@@ -54,7 +57,7 @@ class TimelineTopic:
         self._forget_at = -math.inf
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Look at everything."""
+        """Forget all plans, and plan what the topic needs according to the metadata."""
         self.clear()
         self.on_applied(state, state, now)
 
@@ -63,7 +66,9 @@ class TimelineTopic:
         return self._settings.replication_factor
 
     def on_applied(self, before: MetadataState, state: MetadataState, now: float) -> None:
-        """Something was applied: servers may have come, replicas too."""
+        """Plan what the topic needs after the state changed from ``before`` to ``state``: its creation once enough
+        servers are live, more replicas once there are more servers, and more replicas in sync once it has enough.
+        Does nothing if no timeline is to be written."""
         if not self._factor:
             return
         topic = state.topics.get(state.names.get(TIMELINE, ""))
@@ -84,7 +89,8 @@ class TimelineTopic:
             self._grow_at = math.inf
 
     def deadline(self, confirmed: int, group: ControllerGroup) -> float:
-        """When ``due`` has something to propose."""
+        """Return the time in seconds at which ``due`` has something to propose: minus infinity for at once, infinity
+        for nothing. ``confirmed`` is the number of the last event that is committed in the topic."""
         if not self._factor:
             return math.inf
         if group != self._noted or self._secure:
@@ -95,8 +101,9 @@ class TimelineTopic:
     def due(
         self, state: MetadataState, confirmed: int, group: ControllerGroup, now: float, wall_ms: int
     ) -> list[Command]:
-        """What to propose now; afterwards ``deadline`` is later than ``now``. ``confirmed``: events up to this one
-        are in the topic."""
+        """Return the commands to propose now; afterwards ``deadline`` is later than ``now``. They create the topic,
+        give it more replicas or a higher ``min_insync_replicas``, record who the controllers are, or drop the events
+        up to ``confirmed``, which are committed in the topic. An empty list if nothing is due."""
         if not self._factor:
             return []
         commands: list[Command] = []
@@ -127,7 +134,8 @@ class TimelineTopic:
         return [] if isinstance(planned, TidelogError) else [planned]
 
     def _growth(self, state: MetadataState, topic_id: str, wall_ms: int) -> list[Command]:
-        """The replicas that there are, and of the other servers those with the fewest."""
+        """Return the command that adds replicas on the servers with the fewest replicas; an empty list if no other
+        server is live."""
         partition = state.partition(topic_id, 0)
         servers = [node for node in candidates(state, self._factor) if partition and node not in partition.replicas]
         if partition is None or not servers:
