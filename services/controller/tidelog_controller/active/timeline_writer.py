@@ -90,7 +90,7 @@ class _Place(NamedTuple):
     keyframe: tuple[int, int] | None
 
 
-ScribeEffect = Call | ToServer | Event
+TimelineEffect = Call | ToServer | Event
 
 
 class TimelineWriter:
@@ -206,7 +206,7 @@ class TimelineWriter:
             return -math.inf if due else min(self._keyframe_at, self.refusals.deadline())
         return self._until
 
-    def act(self, state: MetadataState, now: float, wall_ms: int) -> list[ScribeEffect]:
+    def act(self, state: MetadataState, now: float, wall_ms: int) -> list[TimelineEffect]:
         """Take the next step and return its effects: ask the leader of the timeline for the end or for its last
         record, or append the next batch; an empty list if there is nothing to do. Afterwards ``deadline`` is later
         than ``now``. If the topic has later events than the metadata, nothing is appended and the event
@@ -268,7 +268,7 @@ class TimelineWriter:
             self._frame_offset = self._place.offset
             self._keyframe_at = now + self._settings.keyframe_interval_s
 
-    def _write(self, led: _Led, state: MetadataState, now: float, wall_ms: int) -> list[ScribeEffect]:
+    def _write(self, led: _Led, state: MetadataState, now: float, wall_ms: int) -> list[TimelineEffect]:
         if not self._frame and self._place.event == state.timeline.last and self._keyframe_due(state):
             self._begin_keyframe(state, now)
         records, self._next = self._page(state, wall_ms)
