@@ -37,67 +37,71 @@ Member = ControllerMember
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One configuration; an empty one means that none is known."""
+    """One configuration: the members of the group, each a voter or a learner. It is never changed; an empty one means
+    that none is known."""
 
     all: tuple[Member, ...] = ()
 
     @property
     def voters(self) -> tuple[Member, ...]:
-        """The members that have a vote."""
+        """Return the members that have a vote."""
         return tuple(member for member in self.all if member.voter)
 
     @property
     def majority(self) -> int:
-        """How many voters are a majority."""
+        """Return the number of voters that make a majority."""
         return len(self.voters) // 2 + 1
 
     def find(self, node: NodeId) -> Member | None:
-        """Return the member of that name, if there is one."""
+        """Return the member of this name; None if there is none."""
         return next((member for member in self.all if member.node == node), None)
 
     def has_vote(self, node: NodeId, store: str) -> bool:
-        """Whether that store of that controller is a voter."""
+        """Return whether the controller ``node`` is a voter with the store of this name."""
         member = self.find(node)
         return member is not None and member.voter and member.store == store
 
     def wins(self, store_of: Mapping[NodeId, str]) -> bool:
-        """Whether the controllers that granted a vote, each with its store, are a majority."""
+        """Return whether those controllers are a majority that have granted their votes; ``store_of`` has the store
+        of each, which must be the one that this configuration names."""
         yes = sum(store_of.get(voter.node) == voter.store for voter in self.voters)
         return yes >= self.majority
 
     def with_learner(self, node: NodeId, url: str) -> Configuration:
-        """Return this configuration with that controller as a learner, whatever it was before."""
+        """Return a configuration with the controller ``node`` as a learner, also if it was a voter before."""
         others = self.without(node).all
         return Configuration((*others, Member(node, url, voter=False)))
 
     def with_voter(self, node: NodeId, store: str) -> Configuration:
-        """Return this configuration with that learner as a voter."""
+        """Return a configuration in which the learner ``node`` is a voter with this store."""
         return Configuration(tuple(replace(m, voter=True, store=store) if m.node == node else m for m in self.all))
 
     def without(self, node: NodeId) -> Configuration:
-        """Return this configuration without that controller."""
+        """Return a configuration without the controller ``node``."""
         return Configuration(tuple(member for member in self.all if member.node != node))
 
     def keeps_quorum(self, live: Collection[NodeId]) -> bool:
-        """Whether the voters that are live are a majority."""
+        """Return whether the voters among the live controllers are a majority."""
         return sum(voter.node in live for voter in self.voters) >= self.majority
 
 
 NOBODY = Configuration()
+"""The empty configuration of a server that is not founded."""
 
 
 def members_of(*nodes: NodeId) -> Configuration:
-    """Return a configuration of voters whose stores have no name: for a group that never loses one."""
+    """Return a configuration of voters whose stores have no name, for a group that never loses a store."""
     return Configuration(tuple(Member(node) for node in nodes))
 
 
 def encode_members(members: Configuration) -> bytes:
-    """Return the data of a configuration entry: CBOR [[node, url, voter, store], …]."""
+    """Return the data of a log entry with this configuration: CBOR [[node, url, voter, store], …]."""
     return cbor2.dumps([[m.node, m.url, m.voter, m.store] for m in members.all])
 
 
 def decode_members(data: bytes) -> Configuration:
-    """Return the configuration in an entry. Raises ``ValueError`` when it is none, or names a controller twice."""
+    """Return the configuration in the data of a log entry. Raises ``ValueError`` if the data are no configuration,
+    name a controller twice, or are encoded differently than ``encode_members`` does."""
     try:
         rows = cbor2.loads(data)
         found = [Member(node, url, voter, store) for node, url, voter, store in rows]
@@ -115,7 +119,10 @@ def decode_members(data: bytes) -> Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The state of one controller in the group, with the fields of ``ControllerInfo``."""
+    """The state of one controller of the group as another one knows it: the fields of the message ``ControllerInfo``.
+    ``match`` is the index up to which its log agrees with the leader's (-1: unknown), ``lost`` says that it answers
+    with another store than the one that has the vote, and ``refill_to`` is the index at which the refill of an old
+    copy ends."""
 
     match: int = -1
     lost: bool = False
@@ -124,8 +131,8 @@ class Standing:
 
 
 def with_controller(members: Configuration, node: NodeId, url: str, *, store_lost: bool) -> Configuration:
-    """Return the configuration in which that controller takes part: as a learner if it is new, or if its store was
-    lost; otherwise as what it was, with this URL."""
+    """Return the configuration after the controller ``node`` is added: it becomes a learner if it is new or its store
+    was lost. Otherwise it stays what it was, with this URL."""
     member = members.find(node)
     if member is None or store_lost or (not member.voter and member.url != url):
         return members.with_learner(node, url)
@@ -135,7 +142,8 @@ def with_controller(members: Configuration, node: NodeId, url: str, *, store_los
 def refuse_without_quorum(
     members: Configuration, wanted: Configuration, live: Collection[NodeId]
 ) -> TidelogError | None:
-    """Return the error of a change of the voters after which those that are live would be no majority, else None."""
+    """Return ``QUORUM_AT_RISK`` if the change from ``members`` to ``wanted`` changes the voters, and the live ones
+    would be no majority afterwards; otherwise None."""
     if wanted.voters == members.voters or wanted.keeps_quorum(live):
         return None
     left = [voter.node for voter in wanted.voters if voter.node in live]

@@ -1,4 +1,5 @@
-"""The settings of Raft. Each field's metadata says what it means and its range; relations are checked here."""
+"""The settings of Raft. The metadata of each field state its meaning and range; relations between fields are checked
+here."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from tidelog.runtime.config import setting
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """Times and bounds of Raft; the same on all controllers. ConfigError when they do not fit together."""
+    """Times and bounds of Raft, the same on all controllers. Raises ``ConfigError`` if the values do not fit
+    together."""
 
     heartbeat_s: float = setting(0.1, "time between two heartbeats of the active controller", 0.001, 60.0)
     election_timeout_min_s: float = setting(
