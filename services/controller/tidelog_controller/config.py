@@ -1,4 +1,4 @@
-"""Configuration of a controller: what the file, the environment and the command line may set."""
+"""The configuration of a controller: what the file, the environment and the command line may set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog_controller.raft.settings import RaftSettings
 
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
-    """Times and bounds of transfers; the same on all controllers."""
+    """Times and bounds of transfers of leadership, reassignments and slow servers; the same on all controllers."""
 
     transfer_timeout_s: float = setting(
         5.0, "how long a leader that is to hand over takes no batches, at most; then it goes on leading", 0.05, 600.0
@@ -43,7 +43,7 @@ class BalanceSettings:
 
 @dataclass(frozen=True, slots=True)
 class TimelineSettings:
-    """What the timeline is like; the same on all controllers."""
+    """How the topic ``__timeline`` is made and kept; the same on all controllers."""
 
     replication_factor: int = setting(
         3, "replicas of the topic __timeline, as far as there are servers; 0: no timeline is written", 0, 100
@@ -60,7 +60,7 @@ class TimelineSettings:
 
 @dataclass(frozen=True, slots=True)
 class OwnerSettings:
-    """How much each principal may have."""
+    """How many topics and partitions each principal may have created; the same on all controllers."""
 
     principal_max_topics: int = setting(2000, "topics that one principal has created", 1, 1 << 20)
     principal_max_partitions: int = setting(20_000, "partitions of all topics that one principal has created", 1)
@@ -68,7 +68,7 @@ class OwnerSettings:
 
 @dataclass(frozen=True, slots=True)
 class GroupsTopicSettings:
-    """What such a topic is like when it is created; the same on all controllers."""
+    """The size of the topic ``__groups`` or ``__transactions`` when it is created; the same on all controllers."""
 
     partitions: int = setting(16, "partitions: their leaders share out what there is to coordinate", 1, 1000)
     replication_factor: int = setting(3, "replicas, as far as there are servers", 1, 100)
@@ -76,7 +76,7 @@ class GroupsTopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Times and bounds of a controller; the same on all of them."""
+    """Times and bounds of a controller; the same on all controllers."""
 
     session_timeout_s: float = setting(3.0, "silence after which a replica server is fenced", 0.05, 600.0)
     broken_link_grace_s: float = setting(0.75, "the same, after the link of its heartbeats broke", 0.01, 600.0)
@@ -93,8 +93,8 @@ class ControllerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig(ListenConfig):
-    """Read once, at the start, by ``tidelog.runtime.config.load``, which checks every setting against its
-    metadata."""
+    """The whole configuration of one controller. It is read once, at the start, by ``tidelog.runtime.config.load``,
+    which checks every setting against its metadata."""
 
     node: str = setting("c1", "Name of this controller, unique in the cluster.")
     cluster: str = setting("tidelog", "Id of the cluster; data and peers of another one are refused.")
@@ -112,7 +112,7 @@ class ControllerConfig(ListenConfig):
     settings: ControllerSettings = field(default_factory=ControllerSettings, metadata={"help": "Times and bounds."})
 
     def faults(self) -> list[str]:
-        """Relations that hold between settings, and do not."""
+        """Return the relations between settings that do not hold, as text for people; an empty list if all hold."""
         found = [f"{name}: must not be empty" for name in ("node", "cluster", "data_dir") if not getattr(self, name)]
         if self.peers and self.node not in self.peers:
             found.append(

@@ -1,16 +1,17 @@
-"""What is left to do when the majority of the controllers is lost for good: one that is left goes on alone.
+"""The rescue of a cluster that has lost the majority of its controllers for good: one controller that is left goes on
+alone.
 
 Raft cannot do this: a minority must not decide, since it may lack what the majority committed. So an operator does,
 who knows that the others are gone and never come back with the disks they had: two groups would lead the cluster
-then. All entries of the survivor's log, committed or not, are applied; the survivor must not run meanwhile. Its store
-is to hold a snapshot of the outcome from then on, with a configuration of the survivor alone
-(``raft/membership.py``), in a new term and at an index that nobody has seen. In the snapshot every number that
-must not be given twice is far beyond what it was, and no partition is led before its replicas have reported what they
-know (``metadata/rules/recovery.py``). A snapshot has room for all that, and needs no entry that an earlier release
-could not read.
+then. All entries of the survivor's log, committed or not, are applied; the survivor must not run meanwhile. From then
+on its store holds a snapshot of the outcome, with a configuration of the survivor alone (``raft/membership.py``), in
+a new term and at an index that no process has seen. In the snapshot every number that must not be given twice is far
+beyond what it was, and no partition is led before its replicas have reported what they know
+(``metadata/rules/recovery.py``). A snapshot has room for all that, and needs no entry that an earlier release could
+not read.
 
-What the others had committed and it had not got is lost: the last moments of a survivor that kept up; of several the
-one with the greatest (term, index) has everything that any of them has."""
+What the others had committed and the survivor had not received is lost: the last moments of a survivor that kept up.
+Of several survivors the one with the greatest (term, index) has everything that any of them has."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ from tidelog_controller.storage import RaftStorage
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """A controller that does not run, and how far its log goes. ``others``: the rest of its group."""
+    """A controller that does not run and could go on alone: the term and index of the last entry in its log, and the
+    other members of its group."""
 
     node: str
     term: int
@@ -42,15 +44,18 @@ class Survivor:
 
 
 def examine(config: ControllerConfig) -> Survivor:
-    """What that controller could go on with. ``ConfigError`` if it runs, is damaged, or holds no cluster."""
+    """Return how far the log of the controller with this configuration reaches, without changing its store. Raises
+    ``ConfigError`` if the controller runs, its store is damaged, or it belongs to no group."""
     storage, stored = _open(config)
     storage.close()
     return _survivor(config, stored)
 
 
 def rescue(config: ControllerConfig, wall_ms: int, *, beyond: int = 0) -> Survivor:
-    """Let it be a group of its own when it is started next; durable when this returns. As ``examine``; ``wall_ms``:
-    the time, in ms since 1970; ``beyond`` as for ``plan_rescue``."""
+    """Change the store of a controller that does not run so that it is a group of its own when it is started next;
+    durable when this returns. Return what ``examine`` returns. ``wall_ms`` is the time in milliseconds since 1970;
+    the new index is above ``beyond``. Raises ``ConfigError`` as ``examine`` does, and if the store cannot be
+    written."""
     storage, stored = _open(config)
     try:
         survivor = _survivor(config, stored)
@@ -66,7 +71,8 @@ def rescue(config: ControllerConfig, wall_ms: int, *, beyond: int = 0) -> Surviv
 
 
 def replay(stored: PersistentState, cluster: str) -> Replicated:
-    """The state after every entry of a store. Raises ``ValueError`` for what this release does not know."""
+    """Return the state after every entry of a store, committed or not. Raises ``ValueError`` for a snapshot or
+    command that this release does not know."""
     state = Replicated(MetadataState(cluster))
     if stored.snapshot is not None:
         state = decode_state(stored.snapshot.data)
@@ -79,9 +85,9 @@ def replay(stored: PersistentState, cluster: str) -> Replicated:
 def plan_rescue(
     stored: PersistentState, cluster: str, node: NodeId, url: str, wall_ms: int, *, beyond: int = 0
 ) -> Persist:
-    """What makes the store of a survivor the store of a group of its own: a snapshot of all that it holds, at an
-    index and in a term that nobody has seen. ``beyond``: the index is beyond this one, too. Raises ``ValueError``
-    for a store that this release cannot read."""
+    """Return the change that makes the store of a survivor the store of a group of its own: a snapshot of its whole
+    state, in the next term and at an index that no process has seen, above ``beyond``. Raises ``ValueError`` for a
+    store that this release cannot read."""
     before = replay(stored, cluster)
     index = index_beyond(max(before.metadata.index, beyond), wall_ms)
     after = Replicated(recovered(before.metadata, index, wall_ms), before.once)

@@ -1,4 +1,4 @@
-"""A controller as one async function."""
+"""A controller as one async function: opens the store, listens, and runs the shell."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ ALLOWED = {
     | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP, PrepareAudit.OP, RotateTicketKeys.OP},
     "client": _ANYBODY,
 }
-"""Who may send what: clients come through a gateway."""
+"""The messages that a peer of each role may send. Clients send theirs to a gateway."""
 MAX_IN_FLIGHT = 1024
 
 
 def wall_ms() -> int:
-    """The wall clock in milliseconds; it goes into the partitions' histories and nowhere else."""
+    """Return the wall clock in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -109,9 +109,9 @@ async def serve(
     clock: Callable[[], float] = trio.current_time,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled, which is an end in order: leadership goes to another controller first. Reports the URL
-    when it listens. ``clock`` is trio's clock. Raises ``ConfigError`` when the port or the data directory is in use,
-    or the data is another controller's."""
+    """Serve until cancelled, which ends the controller in order: leadership goes to another controller first, for at
+    most ``shutdown_s``. Reports the URL through ``task_status`` when it listens. ``clock`` is trio's clock. Raises
+    ``ConfigError`` if the port or the data directory is in use, or the data belong to another controller."""
     storage, stored = await trio.to_thread.run_sync(open_storage, config)
     try:
         run = partial(_run, config, storage, stored, transport, clock)
@@ -121,9 +121,10 @@ async def serve(
 
 
 def open_storage(config: ControllerConfig) -> tuple[RaftStorage, PersistentState]:
-    """Open the store and return it with what it holds. A damaged store is put aside if there are other controllers:
-    this one begins again with an empty store, without a vote until it is added again. The empty store is marked as
-    ``lost`` also if the process ends between the two and is started again."""
+    """Open the store of a controller and return it with its content. A damaged store is renamed if there are other
+    controllers, and an error is logged: this one begins again with an empty store, and has no vote until it is added
+    again. The empty store is marked as ``lost``, also if the process ends between the two steps and is started again.
+    A controller without others raises ``Damaged``."""
     storage, name = None, f"{random.SystemRandom().getrandbits(64):016x}"
     lost = len(config.peers) > 1 and was_set_aside(config.data_dir)
     try:

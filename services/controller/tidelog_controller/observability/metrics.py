@@ -110,7 +110,7 @@ METRICS = (
 
 
 def metrics_page(shell: ControllerShell) -> MetricsPage:
-    """Return the page of one controller."""
+    """Return the page of metrics of one controller; its values are computed each time it is requested."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 
