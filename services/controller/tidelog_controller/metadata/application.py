@@ -47,7 +47,9 @@ __all__ = ["Applied", "MetadataState", "apply", "skip"]
 
 
 def apply(state: MetadataState, command: Command, index: int) -> Applied:
-    """The state after ``command``, which stands in the log at ``index``. Deterministic."""
+    """Return the outcome of ``command``, which stands in the log at ``index``: the new state, the answer and what
+    changed. Every controller gets the same outcome from the same state. A command that cannot be carried out any more
+    has an error as its answer. The first command of a cluster also sets the feature level."""
     changes = ChangeSet(state, index, command.time_ms, command.asker)
     if not state.level:
         changes.level = command.level or 1
@@ -57,5 +59,5 @@ def apply(state: MetadataState, command: Command, index: int) -> Applied:
 
 
 def skip(state: MetadataState, index: int) -> MetadataState:
-    """The state after an entry without a command (Raft's no-op)."""
+    """Return the state after an entry that holds no command, such as Raft's no-op: only its index changes."""
     return replace(state, index=index)

@@ -32,7 +32,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """The whole state after some entry."""
+    """The whole state after some entry of the log: the metadata, and in ``once`` the answers to the last requests of
+    each client."""
 
     metadata: MetadataState
     once: ClientSessions = field(default_factory=ClientSessions)
@@ -40,8 +41,8 @@ class Replicated:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one entry did. ``command`` and ``applied`` are None where it changed nothing: no command, or done
-    before."""
+    """What applying one entry brought. ``command`` and ``applied`` are None if the entry held no command, or one that
+    repeats an answered request; ``answer`` is then None, or the remembered answer."""
 
     state: Replicated
     answer: Message | TidelogError | None = None
@@ -50,7 +51,8 @@ class Outcome:
 
 
 def encode_proposal(command: Command, request: RequestId | None) -> bytes:
-    """An entry's data."""
+    """Return the data of a Raft entry for a command. ``request`` names the client's request that it comes from, by
+    which a repetition is recognised; None if there is none."""
     data = encode_command(command)
     if request is None:
         return data
@@ -59,7 +61,8 @@ def encode_proposal(command: Command, request: RequestId | None) -> bytes:
 
 
 def decode_proposal(data: bytes) -> tuple[Command, RequestId | None]:
-    """The command of an entry, and whose request it is. Raises ``ValueError`` for what this version does not know."""
+    """Return the command in the data of a Raft entry, and the client's request that it comes from, or None. Raises
+    ``ValueError`` for a command that this release does not know."""
     if not is_array(data):
         return decode_command(data), None
     client, sequence, command, *digest = cbor2.loads(data)
@@ -67,7 +70,9 @@ def decode_proposal(data: bytes) -> tuple[Command, RequestId | None]:
 
 
 def step(state: Replicated, entry: Entry) -> Outcome:
-    """Apply one entry. Deterministic."""
+    """Return the outcome of applying one committed entry to ``state``, which is not changed. A request that was
+    answered before is not applied again, and gets the remembered answer. Every controller gets the same outcome.
+    Raises ``ValueError`` for a command that this release does not know."""
     skipped = Replicated(skip(state.metadata, entry.index), state.once)
     if entry.is_members or not entry.data:
         return Outcome(skipped)
@@ -81,7 +86,8 @@ def step(state: Replicated, entry: Entry) -> Outcome:
 
 
 def encode_state(state: Replicated) -> bytes:
-    """The state as one CBOR map: ``format``, ``once``, and the fields of the metadata by name."""
+    """Return the state as one CBOR map: ``format``, ``once``, and the fields of the metadata by name. It may take
+    long, so it runs in a thread."""
     metadata = state.metadata
     kinds = hints(MetadataState)
     for name, default in later_fields(MetadataState).items():
@@ -105,7 +111,8 @@ def encode_state(state: Replicated) -> bytes:
 
 
 def decode_state(data: bytes) -> Replicated:
-    """What ``encode_state`` wrote. Raises ``ValueError`` for what this version does not know."""
+    """Return the state that ``encode_state`` wrote, also in an earlier release. Raises ``ValueError`` for a document
+    that is damaged or of a later release."""
     try:
         document: Any = cbor2.loads(data)
     except cbor2.CBORDecodeError as error:
