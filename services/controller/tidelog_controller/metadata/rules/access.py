@@ -1,8 +1,8 @@
-"""Tokens, rules and quotas (``tidelog.acl``): from a wish to the command, and what the command does.
+"""Tokens, rules and quotas (``tidelog.acl``): from a request to the command, and what the command changes.
 
-The cluster only keeps them; gateways apply them. A wish is checked where it is planned; the command may come after
-another and is then done all the same: what is there takes the place of what was.
-"""
+The cluster only keeps them; gateways apply them. A request is checked when it is planned. Its command may be applied
+after another one and is carried out all the same: the given tokens, rules and quotas take the place of those with the
+same name."""
 
 from __future__ import annotations
 
@@ -33,19 +33,20 @@ from tidelog_controller.metadata.state import MetadataState
 
 AccessRequest = PutToken | RevokeTokens | AlterAcls | AlterQuotas | PrepareAudit
 MOST = 10_000
-"""Most tokens, rules and quotas, of each kind: every gateway has them all."""
+"""Number of tokens, of rules and of quotas at most: every gateway has them all."""
 AUDIT_REPLICAS = 3
 """Replicas of ``__audit``, as far as there are servers when it is created."""
 AUDIT_RETENTION_MS = 365 * 86_400_000
-"""Its ``retention_ms`` then: a year. It can be altered."""
+"""``retention_ms`` of ``__audit`` when it is created: a year. It can be altered."""
 YEARS_MS = 100 * 365 * 86_400_000
 
 
 def plan_access(
     state: MetadataState, wish: AccessRequest, dice: Random, wall_ms: int
 ) -> ChangeAccess | AddTopic | TopicCreated | TidelogError:
-    """The command that fulfils the wish, or the answer where it is fulfilled. Or the refusal: ``INVALID_CONFIG``,
-    ``UNKNOWN_TOKEN``, ``FORBIDDEN``, ``UNSUPPORTED_LEVEL``."""
+    """Return the command that changes tokens, rules or quotas, or creates ``__audit``; the answer if that exists; or
+    the refusal: ``INVALID_CONFIG``, ``UNKNOWN_TOKEN``, ``FORBIDDEN``, ``UNSUPPORTED_LEVEL``,
+    ``NOT_ENOUGH_REPLICAS``."""
     match wish:
         case PrepareAudit():
             return _plan_audit(state, dice, wall_ms)
@@ -76,7 +77,8 @@ def plan_access(
 
 
 def _why_spared(spared: Sequence[str], principals: Iterable[str]) -> TidelogError | None:
-    """Why a request that is about these principals is refused to who is no superuser."""
+    """Return ``FORBIDDEN`` if one of ``principals`` is in ``spared``, the superusers, whose tokens and quotas only
+    superusers change; otherwise None."""
     found = next((principal for principal in principals if principal in spared), None)
     if found is None:
         return None
@@ -144,7 +146,8 @@ def _plan_audit(state: MetadataState, dice: Random, wall_ms: int) -> AddTopic | 
 
 @applies(ChangeAccess)
 def change_access(changes: ChangeSet, command: ChangeAccess) -> Done:
-    """Each thing stays in the place that it has."""
+    """Remove and add tokens, rules and quotas as the command says. One that replaces another of the same name keeps
+    its place in the order."""
     before = changes.access
     tokens = {t.token_id: t for t in before.tokens if t.token_id not in command.drop_tokens}
     tokens |= {t.token_id: t for t in command.tokens}
@@ -159,5 +162,6 @@ def change_access(changes: ChangeSet, command: ChangeAccess) -> Done:
 
 
 def separate_security(changes: ChangeSet) -> None:
-    """From now on it takes ``security`` to decide who may do what. Who could do so before keeps it."""
+    """Begin to require the right ``security`` for changes of access. Principals that could make them before inherit
+    it."""
     changes.access = replace(changes.access, heirs=heirs_of(changes.access.acls))

@@ -1,12 +1,13 @@
-"""The feature level (``tidelog.feature_levels``): who understands which, when it may be raised, and what is done only
-from one on.
+"""The feature level (``tidelog.feature_levels``): which process understands which levels, when the level may be
+raised, and when a server may be removed for good.
 
-The level is part of the replicated state. What processes understand is not: each says so when it opens a link, all
-that live have a link to the active controller, and who returns is asked again. So the active controller judges by its
-links. To be raised, every controller of the group, every replica server that is registered and every gateway with a
-link must understand the new level; a controller or server without a link counts as one that does not, unless the
-operator leaves it behind: it is refused until it is upgraded. Whatever opens a link between the judgement and the
-commit is refused with its next request. A level is never lowered: what it brought may be in use."""
+The level is part of the replicated state. The levels that processes understand are not: each process reports its own
+when it opens a link, all running ones have a link to the active controller, and one that returns reports again. So
+the active controller judges by its links. To be raised, every controller of the group, every replica server that is
+registered and every gateway with a link must understand the new level; a controller or server without a link counts
+as one that does not, unless the operator leaves it behind: it is refused until it is upgraded. A process that opens a
+link between the judgement and the commit is refused with its next request. A level is never lowered: what it brought
+may be in use."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ FeatureRequest = DescribeFeatures | RaiseLevel | ForgetServer
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """A process at the other end of a link."""
+    """A service at the other end of a link: its role, its name and the feature levels that it supports."""
 
     role: str
     node: NodeId
@@ -45,7 +46,7 @@ class Linked:
 
 
 class Features:
-    """What a controller knows of the levels of others: volatile."""
+    """The feature levels of this release and of the services that have a link to this controller. In memory only."""
 
     def __init__(self, node_id: NodeId, levels: Levels) -> None:
         self.own = levels
@@ -53,25 +54,27 @@ class Features:
         self._linked: dict[int, Linked] = {}
 
     def on_link(self, source: int, linked: Linked) -> None:
-        """A service has opened a link."""
+        """Remember the service that opened the link ``source``."""
         self._linked[source] = linked
 
     def on_link_closed(self, source: int) -> None:
-        """Forget a link that a service has closed."""
+        """Forget the service at the other end of a closed link."""
         self._linked.pop(source, None)
 
     def is_gateway(self, source: int) -> bool:
-        """Whether a gateway is at the other end of that link."""
+        """Return whether a gateway is at the other end of this link."""
         linked = self._linked.get(source)
         return linked is not None and linked.role == "gateway"
 
     def refuse_unfit(self, source: int, level: int) -> TidelogError | None:
-        """Why whoever is at the other end of that link is to be refused; None: no reason."""
+        """Return the refusal of requests over this link if the service at its other end does not support the
+        cluster's feature level; None if it does, or if a client is there."""
         linked = self._linked.get(source)
         return None if linked is None else refuse_levels(linked.node, linked.levels, max(level, 1))
 
     def describe(self, state: MetadataState, controllers: Collection[NodeId]) -> FeaturesAnswer:
-        """The level, and who understands which: controllers, replica servers, gateways."""
+        """Return the feature level of the cluster and the levels that each controller, registered replica server and
+        connected gateway supports; 0 to 0 for a process without a link."""
         expected = [*(("controller", node) for node in controllers), *(("replica", node) for node in state.servers)]
         known = {
             (one.role, one.node): one.levels for one in self._linked.values()
@@ -87,7 +90,8 @@ class Features:
     def plan(
         self, state: MetadataState, wish: FeatureRequest, controllers: Collection[NodeId], wall_ms: int
     ) -> Command | Message | TidelogError:
-        """The command that does what is wished; an answer where nothing needs to be changed; or the refusal."""
+        """Return the answer to ``DescribeFeatures``, the command for a request to raise the level or to forget a
+        server, ``Done`` if nothing is to be changed, or the refusal."""
         match wish:
             case DescribeFeatures():
                 return self.describe(state, controllers)
@@ -99,7 +103,8 @@ class Features:
     def _plan_raise(
         self, state: MetadataState, wish: RaiseLevel, controllers: Collection[NodeId], wall_ms: int
     ) -> SetLevel | Done | TidelogError:
-        """The command that raises the level; or who is in the way, all of them."""
+        """Return the command that raises the level; ``Done`` if the cluster is at that level or this is a dry run; or
+        ``UNSUPPORTED_LEVEL`` with the names of all processes that do not support the level or have no link."""
         if wish.level < max(state.level, 1):
             return refuse(
                 "UNSUPPORTED_LEVEL",
@@ -136,7 +141,8 @@ def set_level(changes: ChangeSet, command: SetLevel) -> Done:
 
 
 def plan_forgetting(state: MetadataState, wish: ForgetServer, wall_ms: int) -> RemoveServer | TidelogError:
-    """The command that forgets a server; or why it may not be."""
+    """Return the command that removes a server from the cluster. Refusals: ``UNSUPPORTED_LEVEL``, ``UNKNOWN_SERVER``,
+    ``SERVER_IN_USE``."""
     if state.level < FORGET_SERVERS:
         text = f"servers can be forgotten from feature level {FORGET_SERVERS} on; the cluster is at {state.level}"
         return refuse("UNSUPPORTED_LEVEL", f"{text}: raise it ('tidelog features raise')", level=state.level)
@@ -147,7 +153,7 @@ def plan_forgetting(state: MetadataState, wish: ForgetServer, wall_ms: int) -> R
 
 
 def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
-    """Why a server cannot be forgotten: it lives, or counts somewhere."""
+    """Return ``SERVER_IN_USE`` if a server is live or has replicas, so that it cannot be removed; None if it can."""
     if state.is_live(node):
         return refuse("SERVER_IN_USE", f"{node} is live: stop it first")
     held = [
@@ -165,7 +171,8 @@ def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
 
 @applies(RemoveServer)
 def forget_server(changes: ChangeSet, command: RemoveServer) -> Done | TidelogError:
-    """As ``plan_forgetting``, when it is applied."""
+    """Remove a server from the cluster with everything known of it. Refused with ``UNKNOWN_SERVER`` if it has another
+    incarnation or is removed already, and with ``SERVER_IN_USE`` if it is live or has replicas."""
     if not changes.state.in_life(command.node, command.broker_epoch):
         return refuse("UNKNOWN_SERVER", f"{command.node} is in another incarnation, or forgotten already")
     refusal = why_kept(changes.state, command.node)

@@ -1,5 +1,5 @@
-"""Reports that change no partition: records that a server had to cut, and for the timeline the group of controllers
-and the events that are in its topic."""
+"""Commands that change no partition: reports of records that a server had to cut, and, for the timeline, the group of
+controllers and the events that are in its topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tidelog_controller.metadata.state import MetadataState
 
 
 def plan_loss(state: MetadataState, report: ReportLoss, wall_ms: int) -> RecordLoss | TidelogError:
-    """The command that records a server's report."""
+    """Return the command that records a server's report of lost records; ``MALFORMED`` if the report names none.
+    Below feature level ``POSSIBLE_LOSSES`` the loss counts as certain."""
     if report.end <= report.start:
         return refuse("MALFORMED", f"no records from {report.start} to {report.end}")
     values = {field.name: getattr(report, field.name) for field in fields(report)}
@@ -51,14 +52,15 @@ def note_controllers(changes: ChangeSet, command: NoteControllers) -> Done:
 
 @applies(ForgetEvents)
 def forget_events(changes: ChangeSet, command: ForgetEvents) -> Done:
-    """Drop the events up to this number: they are in the topic."""
+    """Drop the events up to the number in the command: they are committed in the topic."""
     changes.timeline = changes.timeline.without(command.number)
     return Done()
 
 
 @applies(RecordLoss)
 def record_loss(changes: ChangeSet, command: RecordLoss) -> Done | TidelogError:
-    """Record in the history, once, that a server has cut records that were committed, or may have been."""
+    """Record in the history of a partition, and only once, that a server has cut records that were committed, or may
+    have been. Refused if the server has no copy of the partition or another incarnation."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = changes.state.partition(*key)
     if partition is None:

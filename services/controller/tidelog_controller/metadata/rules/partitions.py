@@ -37,7 +37,9 @@ from tidelog_controller.metadata.state import MetadataState
 
 
 def refuse_other_leader(state: MetadataState, request: ChangeIsr | ConfirmLeadership) -> TidelogError | None:
-    """Return the refusal of a request by a server that does not lead in that leader epoch; None if it leads."""
+    """Return the refusal of a request by a server that does not lead the partition in that leader epoch; None if it
+    leads. The partition may be gone (``UNKNOWN_TOPIC``), the incarnation over, the server no leader, or the leader
+    epoch another."""
     partition = state.partition(request.topic_id, request.partition)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
@@ -53,13 +55,17 @@ def refuse_other_leader(state: MetadataState, request: ChangeIsr | ConfirmLeader
 
 @applies(ConfirmLeadership)
 def confirm_leadership(changes: ChangeSet, command: ConfirmLeadership) -> Done | TidelogError:
-    """Change nothing; the answer says whether the server leads at this place in the log."""
+    """Change nothing; return ``Done`` if the server leads the partition at this place in the log, otherwise the
+    refusal."""
     return refuse_other_leader(changes.state, command) or Done()
 
 
 @applies(ChangeIsr)
 def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | TidelogError:
-    """Apply a leader's ISR proposal, if it is still at the epoch of the partition."""
+    """Change the ISR of a partition as its leader proposed, and return the new epoch and ISR. Learners of a
+    reassignment that caught up become replicas, and replicas that are not in its target leave. Refused with
+    ``STALE_EPOCH`` if the partition is at another epoch; also if a member is fenced or restarted, and then the epoch
+    grows."""
     state, key = changes.state, TopicPartition(command.topic_id, command.partition)
     refusal, partition = refuse_other_leader(state, command), state.partition(*key)
     if refusal is not None or partition is None:
@@ -98,9 +104,9 @@ def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | Tidel
 @applies(ReplaceLeaders)
 def replace_leaders(changes: ChangeSet, command: ReplaceLeaders) -> Done:
     """Replace a leader that was reported dead. It leaves the ISR in the same change: no replica fetches in its epoch
-    any more, so it commits nothing, and the new leader's high watermark does not wait for it. A partition that moved
-    on is left alone. So is one in which no other replica could lead without loss: the reported leader may be
-    alive."""
+    any more, so it commits nothing, and the new leader's high watermark does not wait for it. A partition that has
+    changed since is left alone. So is one in which no other replica could lead without loss: the reported leader may
+    be alive."""
     ranks = ranks_by_server(command.ranks)
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
@@ -123,10 +129,11 @@ def replace_leaders(changes: ChangeSet, command: ReplaceLeaders) -> Done:
 
 @applies(LeaveParts)
 def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
-    """Take a server out of partitions, at its own request. A partition that moved on is passed over, as is one in
-    which no other replica can lead. If the server's data is lost, none is passed over: either each begins a newer
-    epoch, in which the server does not count or leads by an unclean election, so that no older ISR proposal counts
-    any more; or the command is refused and changes nothing."""
+    """Take a server out of leadership and ISR of partitions, at its own request, and elect other leaders. A partition
+    that has changed since is passed over, as is one in which no other replica can lead. If the server's data are
+    lost, none is passed over: either each begins a newer epoch, in which the server does not count or leads by an
+    unclean election, so that no older ISR proposal counts any more; or the command is refused and changes nothing.
+    With ``ready`` the named successors lead (``pass_on``)."""
     if command.ready:
         return pass_on(changes, command)
     node = command.node
@@ -161,7 +168,9 @@ def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
 
 @applies(ElectSealed)
 def elect_sealed_parts(changes: ChangeSet, command: ElectSealed) -> Done:
-    """Elect the leaders of partitions whose old epochs are sealed by enough replicas, or that are rescued."""
+    """Elect the leaders that the command names, of partitions whose old epochs are sealed or that wait after a
+    rescue. A partition that is not sealed in this leader epoch is passed over, as is one where a counted server
+    restarted or lost its data, or whose new leader is not live."""
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
         partition = changes.state.partition(*key)
