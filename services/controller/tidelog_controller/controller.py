@@ -490,7 +490,7 @@ class Controller:
         """Return ``FENCED_BROKER_EPOCH`` for a heartbeat, leader report or seal of an incarnation of a server that is
         not the present one, or ``NOT_REPLICA`` for a report about partitions of which the sender has no copy;
         otherwise None."""
-        if not self.state.in_life(message.node, message.broker_epoch):
+        if not self.state.is_incarnation(message.node, message.broker_epoch):
             text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
             return refuse("FENCED_BROKER_EPOCH", text)
         return refuse_report(self.state, message) if isinstance(message, ReportLeader) else None

@@ -272,7 +272,7 @@ class FailureDetection:
         seals = {
             node: sealing.seals[node][1]
             for node in members
-            if node in sealing.seals and state.in_life(node, sealing.seals[node][0])
+            if node in sealing.seals and state.is_incarnation(node, sealing.seals[node][0])
         }
         if len(seals) < majority:
             return None
@@ -298,7 +298,7 @@ class FailureDetection:
         return {
             node: part
             for node, (life, part) in sealing.seals.items()
-            if state.in_life(node, life) and state.is_live(node)
+            if state.is_incarnation(node, life) and state.is_live(node)
         }
 
     def _recovered(

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from tidelog.types import NodeId, PartitionState, TopicPartition
 
 from tidelog_controller.metadata.commands import Command, RemoveTopic, SetReplicas
-from tidelog_controller.metadata.rules.reassignment import why_not_replicas
+from tidelog_controller.metadata.rules.reassignment import refuse_replicas
 from tidelog_controller.metadata.state import MetadataState
 
 PAUSE_S = 0.2
@@ -94,7 +94,7 @@ class ReassignmentScheduler:
             config = state.topics[key.topic_id].config
             if any(load.get(node, 0) >= self._most for node in servers):
                 continue
-            if why_not_replicas(partition, config, move.replicas, state.is_live) is not None:
+            if refuse_replicas(partition, config, move.replicas, state.is_live) is not None:
                 continue
             for node in servers:
                 load[node] = load.get(node, 0) + 1

@@ -73,7 +73,7 @@ class MetadataState:
         server = self.servers.get(node)
         return server is not None and not server.fenced
 
-    def in_life(self, node: NodeId, broker_epoch: int) -> bool:
+    def is_incarnation(self, node: NodeId, broker_epoch: int) -> bool:
         """Return whether ``broker_epoch`` is that of the server's present incarnation, fenced or not. False for an
         unknown server."""
         server = self.servers.get(node)

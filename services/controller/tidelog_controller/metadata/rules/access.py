@@ -57,7 +57,7 @@ def plan_access(
             if not known:
                 what = f"with the id {token_id!r}" if token_id else f"of {principal!r}"
                 return refuse("UNKNOWN_TOKEN", f"there is no token {what}")
-            refusal = _why_spared(wish.spared, [token.principal for token in known])
+            refusal = _refuse_spared(wish.spared, [token.principal for token in known])
             return refusal or ChangeAccess(wall_ms, drop_tokens=tuple(token.token_id for token in known))
         case AlterAcls(add, remove):
             if wish.drop_inherited and state.level < SECURITY:
@@ -72,11 +72,11 @@ def plan_access(
                 wall_ms, drop_acls=remove, acls=new, drop_heirs=wish.drop_inherited
             )
         case AlterQuotas(quotas):
-            refusal = _why_spared(wish.spared, [quota.principal for quota in quotas])
+            refusal = _refuse_spared(wish.spared, [quota.principal for quota in quotas])
             return refusal or _plan_quotas(state, quotas, wall_ms)
 
 
-def _why_spared(spared: Sequence[str], principals: Iterable[str]) -> TidelogError | None:
+def _refuse_spared(spared: Sequence[str], principals: Iterable[str]) -> TidelogError | None:
     """Return ``FORBIDDEN`` if one of ``principals`` is in ``spared``, the superusers, whose tokens and quotas only
     superusers change; otherwise None."""
     found = next((principal for principal in principals if principal in spared), None)
@@ -91,7 +91,7 @@ def _plan_token(state: MetadataState, wish: PutToken, wall_ms: int) -> ChangeAcc
     if wish.replaces and former is None:
         return refuse("UNKNOWN_TOKEN", f"there is no token with the id {wish.replaces!r}")
     principal = former.principal if former is not None else wish.principal
-    if refusal := _why_spared(wish.spared, [principal]):
+    if refusal := _refuse_spared(wish.spared, [principal]):
         return refusal
     faults = []
     if not PRINCIPAL.fullmatch(principal) or principal == ANONYMOUS:

@@ -46,8 +46,8 @@ def note_doubt(changes: ChangeSet, command: NoteDoubt) -> Done | TidelogError:
     partition = changes.state.partition(*key)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {command.partition} of topic id {command.topic_id}")
-    if not changes.state.in_life(node, command.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+    if not changes.state.is_incarnation(node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation")
     if node not in partition.replicas + partition.learners:
         return refuse("NOT_REPLICA", f"{node} has no copy of this partition")
     if (partition.leader_epoch, partition.epoch) != (command.leader_epoch, command.epoch):

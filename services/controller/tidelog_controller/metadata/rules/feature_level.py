@@ -98,7 +98,7 @@ class Features:
             case RaiseLevel():
                 return self._plan_raise(state, wish, controllers, wall_ms)
             case ForgetServer():
-                return plan_forgetting(state, wish, wall_ms)
+                return plan_removal(state, wish, wall_ms)
 
     def _plan_raise(
         self, state: MetadataState, wish: RaiseLevel, controllers: Collection[NodeId], wall_ms: int
@@ -140,7 +140,7 @@ def set_level(changes: ChangeSet, command: SetLevel) -> Done:
     return Done()
 
 
-def plan_forgetting(state: MetadataState, wish: ForgetServer, wall_ms: int) -> RemoveServer | TidelogError:
+def plan_removal(state: MetadataState, wish: ForgetServer, wall_ms: int) -> RemoveServer | TidelogError:
     """Return the command that removes a server from the cluster. Refusals: ``UNSUPPORTED_LEVEL``, ``UNKNOWN_SERVER``,
     ``SERVER_IN_USE``."""
     if state.level < FORGET_SERVERS:
@@ -149,10 +149,10 @@ def plan_forgetting(state: MetadataState, wish: ForgetServer, wall_ms: int) -> R
     server = state.servers.get(wish.server)
     if server is None:
         return refuse("UNKNOWN_SERVER", f"no replica server {wish.server} is registered")
-    return why_kept(state, wish.server) or RemoveServer(wall_ms, wish.server, server.broker_epoch)
+    return refuse_removal(state, wish.server) or RemoveServer(wall_ms, wish.server, server.broker_epoch)
 
 
-def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
+def refuse_removal(state: MetadataState, node: NodeId) -> TidelogError | None:
     """Return ``SERVER_IN_USE`` if a server is live or has replicas, so that it cannot be removed; None if it can."""
     if state.is_live(node):
         return refuse("SERVER_IN_USE", f"{node} is live: stop it first")
@@ -170,12 +170,12 @@ def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
 
 
 @applies(RemoveServer)
-def forget_server(changes: ChangeSet, command: RemoveServer) -> Done | TidelogError:
+def remove_server(changes: ChangeSet, command: RemoveServer) -> Done | TidelogError:
     """Remove a server from the cluster with everything known of it. Refused with ``UNKNOWN_SERVER`` if it has another
     incarnation or is removed already, and with ``SERVER_IN_USE`` if it is live or has replicas."""
-    if not changes.state.in_life(command.node, command.broker_epoch):
+    if not changes.state.is_incarnation(command.node, command.broker_epoch):
         return refuse("UNKNOWN_SERVER", f"{command.node} is in another incarnation, or forgotten already")
-    refusal = why_kept(changes.state, command.node)
+    refusal = refuse_removal(changes.state, command.node)
     if refusal is None:
         changes.forget_server(command.node)
     return refusal or Done()

@@ -65,8 +65,8 @@ def record_loss(changes: ChangeSet, command: RecordLoss) -> Done | TidelogError:
     partition = changes.state.partition(*key)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {command.partition} of topic id {command.topic_id}")
-    if not changes.state.in_life(command.node, command.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
+    if not changes.state.is_incarnation(command.node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{command.node} has begun another incarnation")
     if command.node not in (*partition.replicas, *partition.learners):
         return refuse("NOT_REPLICA", f"{command.node} has no copy of this partition")
     evidence = {

@@ -30,7 +30,7 @@ def bounded_topic(
         return command
     most = settings.principal_max_topics, settings.principal_max_partitions
     owned = replace(command, owner=principal, max_topics=most[0], max_partitions=most[1])
-    return refuse_missing_topic(state, owned) or owned
+    return refuse_new_topic(state, owned) or owned
 
 
 def bounded_partitions(
@@ -41,26 +41,26 @@ def bounded_partitions(
     if not owner_of(state, command.topic_id):
         return command
     owned = replace(command, max_partitions=settings.principal_max_partitions)
-    return why_no_partitions(state, owned) or owned
+    return refuse_more_partitions(state, owned) or owned
 
 
-def refuse_missing_topic(state: MetadataState, command: AddTopic) -> TidelogError | None:
+def refuse_new_topic(state: MetadataState, command: AddTopic) -> TidelogError | None:
     """Return the reason why the owner of a new topic may not have it: too many topics or partitions. None if it may,
     or if there is no owner."""
     if not command.owner:
         return None
     mine = _topics_of(state.owners, command.owner)
     over = refuse_excess(command.owner, "topics", len(mine), TOPICS, command.max_topics)
-    return over or _why_no_room(state, command.owner, len(command.replicas), command.max_partitions)
+    return over or _refuse_excess_partitions(state, command.owner, len(command.replicas), command.max_partitions)
 
 
-def why_no_partitions(state: MetadataState, command: AddPartitions) -> TidelogError | None:
+def refuse_more_partitions(state: MetadataState, command: AddPartitions) -> TidelogError | None:
     """Return the reason why the owner of a topic may not have more partitions of it; None if it may, or if there is
     no owner or no bound."""
     owner = owner_of(state, command.topic_id)
     if not owner or not command.max_partitions:
         return None
-    return _why_no_room(state, owner, len(command.replicas), command.max_partitions)
+    return _refuse_excess_partitions(state, owner, len(command.replicas), command.max_partitions)
 
 
 def owner_of(state: MetadataState, topic_id: str) -> str:
@@ -77,6 +77,6 @@ def _topics_of(owners: Iterable[TopicOwner], principal: str) -> list[str]:
     return [known.topic_id for known in owners if known.principal == principal]
 
 
-def _why_no_room(state: MetadataState, owner: str, more: int, most: int) -> TidelogError | None:
+def _refuse_excess_partitions(state: MetadataState, owner: str, more: int, most: int) -> TidelogError | None:
     held = sum(len(state.topics[topic_id].partitions) for topic_id in _topics_of(state.owners, owner))
     return refuse_excess(owner, "partitions", held, PARTITIONS, most, more=more)

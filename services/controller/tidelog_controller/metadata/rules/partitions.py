@@ -32,7 +32,7 @@ from tidelog_controller.metadata.rules.leader_election import (
     without,
 )
 from tidelog_controller.metadata.rules.reassignment import pass_on, with_proposed
-from tidelog_controller.metadata.rules.servers import remaining
+from tidelog_controller.metadata.rules.servers import remaining_isr
 from tidelog_controller.metadata.state import MetadataState
 
 
@@ -43,8 +43,8 @@ def refuse_other_leader(state: MetadataState, request: ChangeIsr | ConfirmLeader
     partition = state.partition(request.topic_id, request.partition)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
-    if not state.in_life(request.node, request.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{request.node} is in a later life")
+    if not state.is_incarnation(request.node, request.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{request.node} has begun another incarnation")
     if partition.leader != request.node:
         return refuse("NOT_LEADER", f"{partition.leader or 'nobody'} leads, not {request.node}")
     if partition.leader_epoch != request.leader_epoch:
@@ -85,7 +85,7 @@ def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | Tidel
         if any(node not in members for node in partition.isr if node in moved.replicas):
             return refuse("UNSUPPORTED", "with commit rule quorum nobody is taken out of the ISR")
         judged = tuple(member for member in command.isr if member.node not in partition.isr)
-    unfit = [m.node for m in judged if not (state.is_live(m.node) and state.in_life(m.node, m.broker_epoch))]
+    unfit = [m.node for m in judged if not (state.is_live(m.node) and state.is_incarnation(m.node, m.broker_epoch))]
     if unfit:
         same = replace(partition, epoch=partition.epoch + 1)
         changes.change(key, same, command.cause, {**command.evidence, "unfit": ", ".join(unfit)})
@@ -120,7 +120,7 @@ def replace_leaders(changes: ChangeSet, command: ReplaceLeaders) -> Done:
         config, others = changes.state.topics[part.topic_id].config, without(partition.isr, command.leader)
         sealable = config.commit_rule != "quorum" or can_be_sealed(partition, partition.isr, changes.is_live)
         if sealable and any(map(changes.is_live, others)):
-            isr = remaining(partition, config, command.leader)
+            isr = remaining_isr(partition, config, command.leader)
             new = elect(partition, config, isr, changes.is_live, drains=changes.drains, renew=True, ranks=ranks)
             evidence = part.evidence | passed_over(partition, new, command.ranks)
             changes.change(key, new, "leader_reported", evidence)
@@ -137,8 +137,8 @@ def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
     if command.ready:
         return pass_on(changes, command)
     node = command.node
-    if not changes.state.in_life(node, command.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+    if not changes.state.is_incarnation(node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation")
     parts = []
     for part in dict.fromkeys(command.parts):
         key = TopicPartition(part.topic_id, part.partition)
@@ -181,7 +181,7 @@ def elect_sealed_parts(changes: ChangeSet, command: ElectSealed) -> Done:
         lost = [n for n in partition.replicas if n not in partition.isr + partition.elr]
         promised = [n for n in partition.isr if n not in partition.doubtful]
         counts = [m.node not in lost if recovering else m.node in promised for m in part.sealed_by]
-        hold = all(counts) and all(changes.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
+        hold = all(counts) and all(changes.state.is_incarnation(m.node, m.broker_epoch) for m in part.sealed_by)
         if hold and changes.is_live(part.leader):
             elected = elect_recovered if recovering else elect_sealed
             cause = "recovered" if recovering else "sealed"

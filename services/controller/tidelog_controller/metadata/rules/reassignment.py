@@ -66,7 +66,7 @@ from tidelog_controller.metadata.commands import (
 )
 from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.leader_election import elect, first_state, lead_next
-from tidelog_controller.metadata.rules.owners import why_no_partitions
+from tidelog_controller.metadata.rules.owners import refuse_more_partitions
 from tidelog_controller.metadata.rules.placement import Random, candidates, placement_for
 from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
 from tidelog_controller.metadata.rules.topics import MAX_PARTITIONS
@@ -110,7 +110,7 @@ def _plan_transfer(state: MetadataState, wish: TransferLeader, wall_ms: int) -> 
     server = wish.server or found.replicas[0]
     if server not in state.servers:
         return _unknown_server(state, server)
-    refusal = why_not_successor(found, server, state.is_live)
+    refusal = refuse_successor(found, server, state.is_live)
     if refusal is not None:
         return refusal
     evidence = {"from": found.leader or "", "to": server}
@@ -128,7 +128,7 @@ def _plan_reassignment(state: MetadataState, wish: Reassign, wall_ms: int) -> Se
         if server not in state.servers:
             return _unknown_server(state, server)
     topic_id = state.names[wish.name]
-    refusal = why_not_replicas(found, state.topics[topic_id].config, wish.replicas, state.is_live)
+    refusal = refuse_replicas(found, state.topics[topic_id].config, wish.replicas, state.is_live)
     if refusal is not None:
         return refusal
     evidence = {"replicas_before": " ".join(found.replicas)}
@@ -168,7 +168,7 @@ def _plan_cancellation(
     if found.target == found.origin:
         return refuse("NO_REASSIGNMENT", f"the reassignment of {where} is being cancelled already")
     topic_id = state.names[wish.name]
-    refusal = why_not_replicas(found, state.topics[topic_id].config, found.origin, state.is_live)
+    refusal = refuse_replicas(found, state.topics[topic_id].config, found.origin, state.is_live)
     if refusal is not None:
         return refusal
     evidence = {"given_up": " ".join(found.target)}
@@ -241,7 +241,7 @@ def set_successor(changes: ChangeSet, command: SetSuccessor) -> Done | TidelogEr
         return found
     successor = command.successor or None
     if successor is not None:
-        refusal = why_not_successor(found, successor, changes.is_live)
+        refusal = refuse_successor(found, successor, changes.is_live)
         if refusal is not None:
             return refusal
     if successor == found.successor or successor == found.leader:
@@ -251,7 +251,7 @@ def set_successor(changes: ChangeSet, command: SetSuccessor) -> Done | TidelogEr
     return Done()
 
 
-def why_not_successor(partition: PartitionState, node: NodeId, is_live: IsLive) -> TidelogError | None:
+def refuse_successor(partition: PartitionState, node: NodeId, is_live: IsLive) -> TidelogError | None:
     """Return the reason why leadership of a partition cannot be transferred to ``node`` now: ``TOPIC_PAUSED``,
     ``OFFLINE``, ``NOT_REPLICA`` or ``NOT_IN_SYNC``; None if it can."""
     if partition.paused:
@@ -270,8 +270,8 @@ def pass_on(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
     epoch. Partitions that have changed since, or whose successor is not live, are passed over. Refused if the
     server's incarnation is over."""
     node = command.node
-    if not changes.state.in_life(node, command.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+    if not changes.state.is_incarnation(node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation")
     for part in dict.fromkeys(command.parts):
         key = TopicPartition(part.topic_id, part.partition)
         partition = changes.state.partition(*key)
@@ -310,7 +310,7 @@ def set_replicas(changes: ChangeSet, command: SetReplicas) -> Done | TidelogErro
     if isinstance(found, TidelogError):
         return found
     config, wished = changes.state.topics[command.topic_id].config, command.replicas
-    refusal = why_not_replicas(found, config, wished, changes.is_live)
+    refusal = refuse_replicas(found, config, wished, changes.is_live)
     if refusal is not None:
         return refusal
     kept = tuple(node for node in found.learners if node not in found.target or node in wished)
@@ -340,7 +340,7 @@ def change_queue(changes: ChangeSet, command: ChangeQueue) -> Done:
     return Done()
 
 
-def why_not_replicas(
+def refuse_replicas(
     partition: PartitionState, config: TopicConfig, wished: tuple[NodeId, ...], is_live: IsLive
 ) -> TidelogError | None:
     """Return ``INVALID_REPLICAS`` with every reason why the servers in ``wished`` cannot become the replicas of a
@@ -428,7 +428,7 @@ def add_partitions(changes: ChangeSet, command: AddPartitions) -> Done | Tidelog
         if state is None:
             return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
         states.append(state)
-    over = why_no_partitions(changes.state, command)
+    over = refuse_more_partitions(changes.state, command)
     if over is not None:
         return over
     changes.add_partitions(topic, tuple(states))

@@ -94,7 +94,7 @@ def register(changes: ChangeSet, command: RegisterServer) -> Registered | Tidelo
     for key, partition, config in changes.copies_of(node):
         renew = partition.leader == node
         if continuous and (command.clean or config.flush == "fsync"):
-            isr, lost, wiped = remaining(partition, config, node), None, False
+            isr, lost, wiped = remaining_isr(partition, config, node), None, False
         else:
             isr, lost, wiped = partition.isr, node, not continuous
         new = elect(
@@ -119,14 +119,14 @@ def fence(changes: ChangeSet, command: FenceServer) -> Done | TidelogError:
     node = command.node
     server = changes.state.servers.get(node)
     if server is None or server.broker_epoch != command.broker_epoch:
-        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation")
     if server.fenced:
         return Done()
     evidence = {"node": node, "broker_epoch": str(command.broker_epoch), **command.evidence}
     ranks = ranks_by_server(command.ranks)
     changes.put_server(replace(server, fenced=True), "server_fenced", "session_expired", evidence)
     for key, partition, config in changes.copies_of(node):
-        isr = remaining(partition, config, node)
+        isr = remaining_isr(partition, config, node)
         new = elect(partition, config, isr, changes.is_live, drains=changes.drains, ranks=ranks)
         changes.change(key, new, "session_expired", evidence | passed_over(partition, new, command.ranks))
     return Done()
@@ -139,7 +139,7 @@ def unfence(changes: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
     fenced."""
     server = changes.state.servers.get(command.node)
     if server is None or server.broker_epoch != command.broker_epoch:
-        return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
+        return refuse("FENCED_BROKER_EPOCH", f"{command.node} has begun another incarnation")
     if not server.fenced:
         return Done()
     evidence = {"node": command.node, "broker_epoch": str(command.broker_epoch)}
@@ -154,7 +154,7 @@ def unfence(changes: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
     return Done()
 
 
-def remaining(partition: PartitionState, config: TopicConfig, node: NodeId) -> tuple[NodeId, ...]:
+def remaining_isr(partition: PartitionState, config: TopicConfig, node: NodeId) -> tuple[NodeId, ...]:
     """Return the ISR without a server whose incarnation ends or begins. The last member stays. With commit rule
     ``quorum``, and while the partition is sealed, all stay, because their promises hold for longer than an
     incarnation."""

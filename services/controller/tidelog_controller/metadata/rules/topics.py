@@ -36,7 +36,7 @@ from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, RemoveTopic, SetLearners
 from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.leader_election import elect, first_state
-from tidelog_controller.metadata.rules.owners import refuse_missing_topic, without_owner
+from tidelog_controller.metadata.rules.owners import refuse_new_topic, without_owner
 from tidelog_controller.metadata.rules.placement import Random, candidates, placement_for
 from tidelog_controller.metadata.state import MetadataState
 
@@ -265,7 +265,7 @@ def add_topic(changes: ChangeSet, command: AddTopic) -> TopicCreated | TidelogEr
         if partition is None:
             return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
         partitions.append(partition)
-    over = refuse_missing_topic(changes.state, command)
+    over = refuse_new_topic(changes.state, command)
     if over is not None:
         return over
     changes.add_topic(TopicState(command.topic_id, command.name, command.config, tuple(partitions)))
