@@ -158,8 +158,8 @@ class LeaderBalancer:
         return min(times, default=None)
 
     def _begin(self, state: MetadataState, now: float, wall_ms: int) -> list[SetSuccessor]:
-        """Return commands that begin transfers of partitions that need or wish another leader, as many as
-        ``transfers_at_once`` still allows."""
+        """Return commands that begin transfers of partitions that need another leader or should return to their
+        preferred one, as many as ``transfers_at_once`` still allows."""
         commands: list[SetSuccessor] = []
         room = self._settings.transfers_at_once - len(self._running) - len(self._in_flight)
         for key in [*self._needed, *self._wished]:

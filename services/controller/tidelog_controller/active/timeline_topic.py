@@ -42,9 +42,9 @@ class TimelineTopic:
     """Decides on the active controller when to create the topic ``__timeline``, to add replicas to it, and to record
     in the metadata what the timeline needs. In memory only."""
 
-    def __init__(self, settings: TimelineSettings, dice: Random) -> None:
+    def __init__(self, settings: TimelineSettings, rng: Random) -> None:
         self._settings = settings
-        self._dice = dice
+        self._rng = rng
         self.clear()
 
     def clear(self) -> None:
@@ -130,7 +130,7 @@ class TimelineTopic:
     def _creation(self, state: MetadataState, wall_ms: int) -> list[Command]:
         factor = min(self._factor, len(candidates(state, self._factor)))
         config = {"retention_ms": str(self._settings.retention_ms), "segment_max_bytes": str(16 << 20)}
-        planned = plan_topic(state, CreateTopic(TIMELINE, 1, factor, config), self._dice, wall_ms)
+        planned = plan_topic(state, CreateTopic(TIMELINE, 1, factor, config), self._rng, wall_ms)
         return [] if isinstance(planned, TidelogError) else [planned]
 
     def _growth(self, state: MetadataState, topic_id: str, wall_ms: int) -> list[Command]:
@@ -141,7 +141,7 @@ class TimelineTopic:
         if partition is None or not servers:
             return []
         missing = min(self._factor - len(partition.replicas), len(servers))
-        placement = Placement(state.topics.values(), self._dice, racks_of(state))
+        placement = Placement(state.topics.values(), self._rng, racks_of(state))
         (more,) = placement.place(servers, 1, missing)
         replicas = (*partition.replicas, *more)
         evidence = {"wanted": str(self._factor), "replicas_before": " ".join(partition.replicas)}

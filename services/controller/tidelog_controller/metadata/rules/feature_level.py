@@ -88,44 +88,44 @@ class Features:
         return FeaturesAnswer(max(state.level, 1), tuple(processes))
 
     def plan(
-        self, state: MetadataState, wish: FeatureRequest, controllers: Collection[NodeId], wall_ms: int
+        self, state: MetadataState, request: FeatureRequest, controllers: Collection[NodeId], wall_ms: int
     ) -> Command | Message | TidelogError:
         """Return the answer to ``DescribeFeatures``, the command for a request to raise the level or to forget a
         server, ``Done`` if nothing is to be changed, or the refusal."""
-        match wish:
+        match request:
             case DescribeFeatures():
                 return self.describe(state, controllers)
             case RaiseLevel():
-                return self._plan_raise(state, wish, controllers, wall_ms)
+                return self._plan_raise(state, request, controllers, wall_ms)
             case ForgetServer():
-                return plan_removal(state, wish, wall_ms)
+                return plan_removal(state, request, wall_ms)
 
     def _plan_raise(
-        self, state: MetadataState, wish: RaiseLevel, controllers: Collection[NodeId], wall_ms: int
+        self, state: MetadataState, request: RaiseLevel, controllers: Collection[NodeId], wall_ms: int
     ) -> SetLevel | Done | TidelogError:
         """Return the command that raises the level; ``Done`` if the cluster is at that level or this is a dry run; or
         ``UNSUPPORTED_LEVEL`` with the names of all processes that do not support the level or have no link."""
-        if wish.level < max(state.level, 1):
+        if request.level < max(state.level, 1):
             return refuse(
                 "UNSUPPORTED_LEVEL",
-                f"the cluster is at feature level {state.level} and is not lowered to {wish.level}: what later levels"
-                " brought may be in its metadata",
+                f"the cluster is at feature level {state.level} and is not lowered to {request.level}: what later"
+                " levels brought may be in its metadata",
                 level=state.level,
             )
-        if wish.level == state.level:
+        if request.level == state.level:
             return Done()
         told = self.describe(state, controllers)
         blocking = []
         for one in told.processes:
             if not one.level_max:
-                if one.node not in wish.left_behind:
+                if one.node not in request.left_behind:
                     blocking.append(f"{one.role} {one.node} is not in touch")
-            elif wish.level not in Levels(one.level_min, one.level_max):
+            elif request.level not in Levels(one.level_min, one.level_max):
                 blocking.append(f"{one.role} {one.node} understands {Levels(one.level_min, one.level_max)}")
         if blocking:
-            text = f"the cluster cannot be raised to feature level {wish.level}: {'; '.join(blocking)}"
+            text = f"the cluster cannot be raised to feature level {request.level}: {'; '.join(blocking)}"
             return refuse("UNSUPPORTED_LEVEL", text, level=max(state.level, 1))
-        return Done() if wish.dry_run else SetLevel(wall_ms, wish.level)
+        return Done() if request.dry_run else SetLevel(wall_ms, request.level)
 
 
 @applies(SetLevel)
@@ -140,16 +140,16 @@ def set_level(changes: ChangeSet, command: SetLevel) -> Done:
     return Done()
 
 
-def plan_removal(state: MetadataState, wish: ForgetServer, wall_ms: int) -> RemoveServer | TidelogError:
+def plan_removal(state: MetadataState, request: ForgetServer, wall_ms: int) -> RemoveServer | TidelogError:
     """Return the command that removes a server from the cluster. Refusals: ``UNSUPPORTED_LEVEL``, ``UNKNOWN_SERVER``,
     ``SERVER_IN_USE``."""
     if state.level < FORGET_SERVERS:
         text = f"servers can be forgotten from feature level {FORGET_SERVERS} on; the cluster is at {state.level}"
         return refuse("UNSUPPORTED_LEVEL", f"{text}: raise it ('tidelog features raise')", level=state.level)
-    server = state.servers.get(wish.server)
+    server = state.servers.get(request.server)
     if server is None:
-        return refuse("UNKNOWN_SERVER", f"no replica server {wish.server} is registered")
-    return refuse_removal(state, wish.server) or RemoveServer(wall_ms, wish.server, server.broker_epoch)
+        return refuse("UNKNOWN_SERVER", f"no replica server {request.server} is registered")
+    return refuse_removal(state, request.server) or RemoveServer(wall_ms, request.server, server.broker_epoch)
 
 
 def refuse_removal(state: MetadataState, node: NodeId) -> TidelogError | None:

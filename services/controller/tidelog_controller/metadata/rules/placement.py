@@ -46,10 +46,10 @@ def candidates(state: MetadataState, replication_factor: int) -> list[NodeId]:
     return staying if len(staying) >= replication_factor else live
 
 
-def placement_for(state: MetadataState, dice: Random, slow: Collection[NodeId]) -> Placement:
+def placement_for(state: MetadataState, rng: Random, slow: Collection[NodeId]) -> Placement:
     """Return a placement that begins with the loads of the topics that exist."""
     drained = [node for node, server in state.servers.items() if server.draining]
-    return Placement(state.topics.values(), dice, racks_of(state), slow, drained)
+    return Placement(state.topics.values(), rng, racks_of(state), slow, drained)
 
 
 class Placement:
@@ -60,12 +60,12 @@ class Placement:
     def __init__(
         self,
         topics: Iterable[TopicState],
-        dice: Random,
+        rng: Random,
         racks: Mapping[NodeId, str] | None = None,
         slow: Collection[NodeId] = (),
         drained: Collection[NodeId] = (),
     ) -> None:
-        self._dice = dice
+        self._rng = rng
         self._racks = racks or {}
         self._slow = slow
         self._drained = drained
@@ -85,18 +85,18 @@ class Placement:
         return tuple(self._place_one(servers, replication_factor) for _ in range(partitions))
 
     def _place_one(self, servers: Sequence[NodeId], replication_factor: int) -> tuple[NodeId, ...]:
-        chances = {node: self._dice.random() for node in servers}
+        chances = {node: self._rng.random() for node in servers}
         used: dict[str, int] = {}
         chosen: list[NodeId] = []
 
-        def wish(node: NodeId) -> tuple[int, int, bool, float]:
+        def load(node: NodeId) -> tuple[int, int, bool, float]:
             return used.get(self._rack(node), 0), self._replicas.get(node, 0), node in self._slow, chances[node]
 
         def fitness(node: NodeId) -> tuple[bool, int, bool, float]:
-            return node in self._drained, self._leaders.get(node, 0), node in self._slow, self._dice.random()
+            return node in self._drained, self._leaders.get(node, 0), node in self._slow, self._rng.random()
 
         while len(chosen) < replication_factor:
-            node = min((node for node in servers if node not in chosen), key=wish)
+            node = min((node for node in servers if node not in chosen), key=load)
             chosen.append(node)
             used[self._rack(node)] = used.get(self._rack(node), 0) + 1
         preferred = min(chosen, key=fitness)

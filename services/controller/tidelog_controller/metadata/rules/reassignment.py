@@ -76,72 +76,72 @@ MoveRequest = TransferLeader | Reassign | CancelReassignment | GrowTopic | Drain
 
 
 def plan_move(
-    state: MetadataState, wish: MoveRequest, dice: Random, wall_ms: int, slow: Collection[NodeId] = ()
+    state: MetadataState, request: MoveRequest, rng: Random, wall_ms: int, slow: Collection[NodeId] = ()
 ) -> Command | Message | TidelogError:
     """Return the command that an operator's request to move leadership or replicas, to grow a topic, to drain a
     server or to rebalance comes to; the plan for ``PlanRebalance``, which changes nothing; or the refusal. ``slow``
     are the servers that get new replicas last."""
-    match wish:
+    match request:
         case TransferLeader():
-            return _plan_transfer(state, wish, wall_ms)
+            return _plan_transfer(state, request, wall_ms)
         case Reassign():
-            return _plan_reassignment(state, wish, wall_ms)
+            return _plan_reassignment(state, request, wall_ms)
         case CancelReassignment():
-            return _plan_cancellation(state, wish, wall_ms)
+            return _plan_cancellation(state, request, wall_ms)
         case GrowTopic():
-            return _plan_growth(state, wish, dice, wall_ms, slow)
+            return _plan_growth(state, request, rng, wall_ms, slow)
         case DrainServer():
-            if wish.server not in state.servers:
-                return _unknown_server(state, wish.server)
-            return SetDraining(wall_ms, wish.server, wish.drain)
+            if request.server not in state.servers:
+                return _unknown_server(state, request.server)
+            return SetDraining(wall_ms, request.server, request.drain)
         case PlanRebalance():
-            return plan_rebalance(state, wish.empty_drained, wish.weights, wish.unit)
+            return plan_rebalance(state, request.empty_drained, request.weights, request.unit)
         case Rebalance():
-            return _plan_queue(state, wish, wall_ms)
+            return _plan_queue(state, request, wall_ms)
 
 
-def _plan_transfer(state: MetadataState, wish: TransferLeader, wall_ms: int) -> SetSuccessor | TidelogError:
+def _plan_transfer(state: MetadataState, request: TransferLeader, wall_ms: int) -> SetSuccessor | TidelogError:
     """Return the command that begins a transfer of leadership to a server, by default the preferred replica.
     Refusals: ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``TOPIC_PAUSED``, ``OFFLINE``, ``NOT_REPLICA``,
     ``NOT_IN_SYNC``."""
-    found = _partition(state, wish.name, wish.partition)
+    found = _partition(state, request.name, request.partition)
     if isinstance(found, TidelogError):
         return found
-    server = wish.server or found.replicas[0]
+    server = request.server or found.replicas[0]
     if server not in state.servers:
         return _unknown_server(state, server)
     refusal = refuse_successor(found, server, state.is_live)
     if refusal is not None:
         return refusal
     evidence = {"from": found.leader or "", "to": server}
-    topic_id = state.names[wish.name]
-    return SetSuccessor(wall_ms, topic_id, wish.partition, found.epoch, server, "operator", evidence)
+    topic_id = state.names[request.name]
+    return SetSuccessor(wall_ms, topic_id, request.partition, found.epoch, server, "operator", evidence)
 
 
-def _plan_reassignment(state: MetadataState, wish: Reassign, wall_ms: int) -> SetReplicas | TidelogError:
+def _plan_reassignment(state: MetadataState, request: Reassign, wall_ms: int) -> SetReplicas | TidelogError:
     """Return the command that begins to move a partition to other replicas. Refusals: ``UNKNOWN_TOPIC``,
     ``UNKNOWN_SERVER``, ``INVALID_REPLICAS`` (all faults in one)."""
-    found = _partition(state, wish.name, wish.partition)
+    found = _partition(state, request.name, request.partition)
     if isinstance(found, TidelogError):
         return found
-    for server in wish.replicas:
+    for server in request.replicas:
         if server not in state.servers:
             return _unknown_server(state, server)
-    topic_id = state.names[wish.name]
-    refusal = refuse_replicas(found, state.topics[topic_id].config, wish.replicas, state.is_live)
+    topic_id = state.names[request.name]
+    refusal = refuse_replicas(found, state.topics[topic_id].config, request.replicas, state.is_live)
     if refusal is not None:
         return refusal
     evidence = {"replicas_before": " ".join(found.replicas)}
-    return SetReplicas(wall_ms, topic_id, wish.partition, found.epoch, wish.replicas, "reassign", evidence)
+    return SetReplicas(wall_ms, topic_id, request.partition, found.epoch, request.replicas, "reassign", evidence)
 
 
-def _plan_queue(state: MetadataState, wish: Rebalance, wall_ms: int) -> ChangeQueue:
+def _plan_queue(state: MetadataState, request: Rebalance, wall_ms: int) -> ChangeQueue:
     """Return the command that puts every move of the present rebalance plan into the queue; with ``cancel`` the one
     that empties the queue."""
-    if wish.cancel:
+    if request.cancel:
         return ChangeQueue(wall_ms, clear=True)
-    plan = plan_rebalance(state, wish.empty_drained, wish.weights, wish.unit).moves
-    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, _sake(m), wish.asker) for m in plan)
+    plan = plan_rebalance(state, request.empty_drained, request.weights, request.unit).moves
+    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, _sake(m), request.asker) for m in plan)
     return ChangeQueue(wall_ms, moves)
 
 
@@ -151,46 +151,47 @@ def _sake(move: PlannedMove) -> str:
 
 
 def _plan_cancellation(
-    state: MetadataState, wish: CancelReassignment, wall_ms: int
+    state: MetadataState, request: CancelReassignment, wall_ms: int
 ) -> SetReplicas | ChangeQueue | TidelogError:
     """Return the command that moves a partition back to the replicas that it had, or takes a reassignment that waits
     for its turn out of the queue. Refusals: ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``, ``INVALID_REPLICAS`` (an old
     replica is gone meanwhile)."""
-    found = _partition(state, wish.name, wish.partition)
+    found = _partition(state, request.name, request.partition)
     if isinstance(found, TidelogError):
         return found
-    where = f"{wish.name}/{wish.partition}"
-    waiting = f"{state.names[wish.name]}/{wish.partition}"
+    where = f"{request.name}/{request.partition}"
+    waiting = f"{state.names[request.name]}/{request.partition}"
     if not found.target and waiting in state.queue:
         return ChangeQueue(wall_ms, drop=(waiting,))
     if not found.target:
         return refuse("NO_REASSIGNMENT", f"no reassignment of {where} is in progress")
     if found.target == found.origin:
         return refuse("NO_REASSIGNMENT", f"the reassignment of {where} is being cancelled already")
-    topic_id = state.names[wish.name]
+    topic_id = state.names[request.name]
     refusal = refuse_replicas(found, state.topics[topic_id].config, found.origin, state.is_live)
     if refusal is not None:
         return refusal
     evidence = {"given_up": " ".join(found.target)}
     return SetReplicas(
-        wall_ms, topic_id, wish.partition, found.epoch, found.origin, "reassignment_cancelled", evidence
+        wall_ms, topic_id, request.partition, found.epoch, found.origin, "reassignment_cancelled", evidence
     )
 
 
 def _plan_growth(
-    state: MetadataState, wish: GrowTopic, dice: Random, wall_ms: int, slow: Collection[NodeId]
+    state: MetadataState, request: GrowTopic, rng: Random, wall_ms: int, slow: Collection[NodeId]
 ) -> AddPartitions | TidelogError:
     """Return the command that adds partitions to a topic, with their placement; each has as many replicas as most
     partitions of the topic. Refusals: ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a topic does not shrink),
     ``INVALID_REPLICATION_FACTOR``."""
-    topic = state.topics.get(state.names.get(wish.name, ""))
+    topic = state.topics.get(state.names.get(request.name, ""))
     if topic is None:
-        return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
     present = len(topic.partitions)
-    if not present < wish.partitions <= MAX_PARTITIONS:
+    if not present < request.partitions <= MAX_PARTITIONS:
         return refuse(
             "INVALID_CONFIG",
-            f"partitions is {wish.partitions}; {wish.name} has {present} and only grows, to {MAX_PARTITIONS} at most",
+            f"partitions is {request.partitions}; {request.name} has {present} and only grows, to {MAX_PARTITIONS}"
+            " at most",
         )
     factor = _replication_factor(topic)
     servers = candidates(state, factor)
@@ -198,12 +199,12 @@ def _plan_growth(
         names = ", ".join(sorted(servers)) or "none"
         return refuse(
             "INVALID_REPLICATION_FACTOR",
-            f"{wish.name} has {factor} replicas a partition, and {len(servers)} replica servers are live: {names}",
+            f"{request.name} has {factor} replicas a partition, and {len(servers)} replica servers are live: {names}",
             live=len(servers),
         )
-    placement = placement_for(state, dice, slow)
+    placement = placement_for(state, rng, slow)
     return AddPartitions(
-        wall_ms, topic.topic_id, present, placement.place(servers, wish.partitions - present, factor)
+        wall_ms, topic.topic_id, present, placement.place(servers, request.partitions - present, factor)
     )
 
 
@@ -309,17 +310,17 @@ def set_replicas(changes: ChangeSet, command: SetReplicas) -> Done | TidelogErro
     found = _in_epoch(changes, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
         return found
-    config, wished = changes.state.topics[command.topic_id].config, command.replicas
-    refusal = refuse_replicas(found, config, wished, changes.is_live)
+    config, wanted = changes.state.topics[command.topic_id].config, command.replicas
+    refusal = refuse_replicas(found, config, wanted, changes.is_live)
     if refusal is not None:
         return refusal
-    kept = tuple(node for node in found.learners if node not in found.target or node in wished)
-    new_ones = tuple(node for node in wished if node not in found.replicas + kept)
+    kept = tuple(node for node in found.learners if node not in found.target or node in wanted)
+    new_ones = tuple(node for node in wanted if node not in found.replicas + kept)
     base = replace(found, learners=kept + new_ones)
-    if set(wished) == set(found.replicas):
-        base = replace(base, replicas=wished, target=(), origin=())
+    if set(wanted) == set(found.replicas):
+        base = replace(base, replicas=wanted, target=(), origin=())
     else:
-        base = replace(base, target=wished, origin=found.origin or found.replicas)
+        base = replace(base, target=wanted, origin=found.origin or found.replicas)
     if base != found:
         new = with_copies(found, base, config, base.isr, changes)
         changes.change(key, new, command.cause, command.evidence)
@@ -341,20 +342,20 @@ def change_queue(changes: ChangeSet, command: ChangeQueue) -> Done:
 
 
 def refuse_replicas(
-    partition: PartitionState, config: TopicConfig, wished: tuple[NodeId, ...], is_live: IsLive
+    partition: PartitionState, config: TopicConfig, wanted: tuple[NodeId, ...], is_live: IsLive
 ) -> TidelogError | None:
-    """Return ``INVALID_REPLICAS`` with every reason why the servers in ``wished`` cannot become the replicas of a
+    """Return ``INVALID_REPLICAS`` with every reason why the servers in ``wanted`` cannot become the replicas of a
     partition; None if they can."""
     faults = []
-    if not wished:
+    if not wanted:
         faults.append("a partition keeps one replica at least")
-    twice = tuple(dict.fromkeys(node for node in wished if wished.count(node) > 1))
+    twice = tuple(dict.fromkeys(node for node in wanted if wanted.count(node) > 1))
     faults += [f"{node} is named more than once" for node in twice]
     present = partition.replicas + partition.learners
-    faults += [f"{node} is no live replica server" for node in wished if node not in present and not is_live(node)]
-    if wished and config.min_insync_replicas > len(set(wished)):
+    faults += [f"{node} is no live replica server" for node in wanted if node not in present and not is_live(node)]
+    if wanted and config.min_insync_replicas > len(set(wanted)):
         least = config.min_insync_replicas
-        faults.append(f"min_insync_replicas is {least}, more than {len(set(wished))} replicas")
+        faults.append(f"min_insync_replicas is {least}, more than {len(set(wanted))} replicas")
     return refuse("INVALID_REPLICAS", "; ".join(faults)) if faults else None
 
 

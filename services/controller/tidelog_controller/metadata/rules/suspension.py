@@ -30,18 +30,18 @@ from tidelog_controller.metadata.rules.leader_election import elect, lead_next
 from tidelog_controller.metadata.state import MetadataState
 
 
-def plan_suspension(state: MetadataState, wish: SetReadOnly | PauseTopic, wall_ms: int) -> Suspend | TidelogError:
+def plan_suspension(state: MetadataState, request: SetReadOnly | PauseTopic, wall_ms: int) -> Suspend | TidelogError:
     """Return the command that makes partitions read-only or paused, or ends that. Refusal: ``UNKNOWN_TOPIC``, also
     for a partition that the topic does not have."""
-    topic = state.topics.get(state.names.get(wish.name, ""))
+    topic = state.topics.get(state.names.get(request.name, ""))
     if topic is None:
-        return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
     count = len(topic.partitions)
-    unknown = [str(number) for number in wish.partitions if not 0 <= number < count]
+    unknown = [str(number) for number in request.partitions if not 0 <= number < count]
     if unknown:
-        return refuse("UNKNOWN_TOPIC", f"{wish.name} has partitions 0 to {count - 1}, and no {', '.join(unknown)}")
-    what, wanted = ("paused", wish.pause) if isinstance(wish, PauseTopic) else ("read_only", wish.read_only)
-    return Suspend(wall_ms, topic.topic_id, tuple(dict.fromkeys(wish.partitions)), what, wanted)
+        return refuse("UNKNOWN_TOPIC", f"{request.name} has partitions 0 to {count - 1}, and no {', '.join(unknown)}")
+    what, wanted = ("paused", request.pause) if isinstance(request, PauseTopic) else ("read_only", request.read_only)
+    return Suspend(wall_ms, topic.topic_id, tuple(dict.fromkeys(request.partitions)), what, wanted)
 
 
 @applies(Suspend)

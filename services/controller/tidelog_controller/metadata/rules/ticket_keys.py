@@ -23,27 +23,27 @@ from tidelog_controller.metadata.rules.placement import Random
 from tidelog_controller.metadata.state import MetadataState
 
 
-def new_secret(dice: Random) -> str:
+def new_secret(rng: Random) -> str:
     """Return a new random secret of a ticket key, in hexadecimal digits."""
-    return f"{dice.getrandbits(SECRET_BITS):0{SECRET_BITS // 4}x}"
+    return f"{rng.getrandbits(SECRET_BITS):0{SECRET_BITS // 4}x}"
 
 
-def with_first_key(state: MetadataState, command: Command, dice: Random) -> Command:
+def with_first_key(state: MetadataState, command: Command, rng: Random) -> Command:
     """Return the command with the secret of the cluster's first ticket key, if the cluster has none and is at feature
     level ``TICKETS`` when it is applied; otherwise the command unchanged."""
     level = max(state.level, command.level, command.to if isinstance(command, SetLevel) else 0)
-    return replace(command, ticket_key=new_secret(dice)) if level >= TICKETS and not state.ticket_keys else command
+    return replace(command, ticket_key=new_secret(rng)) if level >= TICKETS and not state.ticket_keys else command
 
 
 def plan_rotation(
-    state: MetadataState, wish: RotateTicketKeys, dice: Random, wall_ms: int
+    state: MetadataState, request: RotateTicketKeys, rng: Random, wall_ms: int
 ) -> AddTicketKey | TidelogError:
     """Return the command that adds a ticket key with a new secret; ``UNSUPPORTED_LEVEL`` below feature level
     ``TICKETS``."""
     if state.level < TICKETS:
         text = f"there are tickets from feature level {TICKETS} on; the cluster is at {state.level}"
         return refuse("UNSUPPORTED_LEVEL", f"{text}: raise it ('tidelog features raise')", level=state.level)
-    return AddTicketKey(wall_ms, new_secret(dice))
+    return AddTicketKey(wall_ms, new_secret(rng))
 
 
 def keys_after_rescue(keys: tuple[TicketKey, ...], index: int) -> tuple[TicketKey, ...]:

@@ -45,7 +45,7 @@ def plan_coordinated(
     name: str,
     state: MetadataState,
     settings: GroupsTopicSettings,
-    dice: Random,
+    rng: Random,
     wall_ms: int,
     slow: Collection[NodeId],
 ) -> AddTopic | TopicCreated | TidelogError:
@@ -60,7 +60,7 @@ def plan_coordinated(
     if live < max(1, factor):
         return refuse("NOT_ENOUGH_REPLICAS", f"{name} needs {max(1, factor)} replica servers, {live} are live")
     config = {"cleanup": "compact", "segment_max_bytes": str(16 << 20)}
-    return plan_topic(state, CreateTopic(name, settings.partitions, factor, config), dice, wall_ms, slow)
+    return plan_topic(state, CreateTopic(name, settings.partitions, factor, config), rng, wall_ms, slow)
 
 
 MAX_PARTITIONS = 10_000
@@ -97,24 +97,24 @@ FIXED = ("commit_rule", "flush")
 _NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
 
 
-def refuse_internal(wish: Message) -> TidelogError | None:
+def refuse_internal(request: Message) -> TidelogError | None:
     """Return the reason why clients may not create, delete, grow, pause or make read-only one of the cluster's own
     topics, whose names begin with ``INTERNAL_PREFIX``; None for other topics and requests. Settings of such a topic
     may be changed, except for those on which the cluster relies."""
-    if not isinstance(wish, CreateTopic | DeleteTopic | GrowTopic | AlterTopic | SetReadOnly | PauseTopic):
+    if not isinstance(request, CreateTopic | DeleteTopic | GrowTopic | AlterTopic | SetReadOnly | PauseTopic):
         return None
-    if not wish.name.startswith(INTERNAL_PREFIX):
+    if not request.name.startswith(INTERNAL_PREFIX):
         return None
-    if isinstance(wish, CreateTopic):
-        text = f"{wish.name!r}: names that begin with {INTERNAL_PREFIX} are for the cluster's own topics"
+    if isinstance(request, CreateTopic):
+        text = f"{request.name!r}: names that begin with {INTERNAL_PREFIX} are for the cluster's own topics"
         return refuse("INVALID_TOPIC", text)
-    if isinstance(wish, AlterTopic):
-        kept = [name for name in ("cleanup", "max_batch_bytes") if name in wish.config]
-        text = f"{wish.name} is the cluster's own topic: {', '.join(kept)} stays as it is"
+    if isinstance(request, AlterTopic):
+        kept = [name for name in ("cleanup", "max_batch_bytes") if name in request.config]
+        text = f"{request.name} is the cluster's own topic: {', '.join(kept)} stays as it is"
         return refuse("INVALID_CONFIG", text) if kept else None
     words = {DeleteTopic: "deleted", GrowTopic: "given more partitions", PauseTopic: "paused"}
-    word = words.get(type(wish), "made read-only")
-    return refuse("FORBIDDEN", f"{wish.name} is the cluster's own topic: it cannot be {word}")
+    word = words.get(type(request), "made read-only")
+    return refuse("FORBIDDEN", f"{request.name} is the cluster's own topic: it cannot be {word}")
 
 
 def parse_topic_config(
@@ -181,65 +181,67 @@ def _too_early(config: TopicConfig, level: int) -> list[str]:
 
 
 def plan_topic(
-    state: MetadataState, wish: CreateTopic, dice: Random, wall_ms: int, slow: Collection[NodeId] = ()
+    state: MetadataState, request: CreateTopic, rng: Random, wall_ms: int, slow: Collection[NodeId] = ()
 ) -> AddTopic | TidelogError:
     """Return the command that creates a topic; its id is random, and its placement is chosen now. Refusals:
     ``INVALID_TOPIC``, ``TOPIC_EXISTS``, ``INVALID_CONFIG`` (all faults in one) or ``INVALID_REPLICATION_FACTOR``
     (``live`` is the number of live servers). ``slow`` are the servers that get replicas last."""
-    if not TOPIC_NAME.fullmatch(wish.name) or wish.name in (".", ".."):
+    if not TOPIC_NAME.fullmatch(request.name) or request.name in (".", ".."):
         return refuse(
-            "INVALID_TOPIC", f"{wish.name!r} is no topic name: use 1 to 249 of A-Z a-z 0-9 . _ -, not . or .."
+            "INVALID_TOPIC", f"{request.name!r} is no topic name: use 1 to 249 of A-Z a-z 0-9 . _ -, not . or .."
         )
-    if wish.name in state.names:
-        return refuse("TOPIC_EXISTS", f"a topic named {wish.name} exists")
-    config, faults = parse_topic_config(wish.config, wish.replication_factor)
+    if request.name in state.names:
+        return refuse("TOPIC_EXISTS", f"a topic named {request.name} exists")
+    config, faults = parse_topic_config(request.config, request.replication_factor)
     faults += _too_early(config, state.level)
-    if not 1 <= wish.partitions <= MAX_PARTITIONS:
-        faults.insert(0, f"partitions is {wish.partitions}; it must be a number from 1 to {MAX_PARTITIONS}")
+    if not 1 <= request.partitions <= MAX_PARTITIONS:
+        faults.insert(0, f"partitions is {request.partitions}; it must be a number from 1 to {MAX_PARTITIONS}")
     live = [node for node in state.servers if state.is_live(node)]
-    if not 1 <= wish.replication_factor <= len(live):
+    if not 1 <= request.replication_factor <= len(live):
         return refuse(
             "INVALID_REPLICATION_FACTOR",
-            f"replication_factor is {wish.replication_factor}, and {len(live)} replica servers are live: "
+            f"replication_factor is {request.replication_factor}, and {len(live)} replica servers are live: "
             f"{', '.join(sorted(live)) or 'none'}",
             live=len(live),
         )
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
-    topic_id = f"{dice.getrandbits(128):032x}"
-    placement = placement_for(state, dice, slow)
-    replicas = placement.place(candidates(state, wish.replication_factor), wish.partitions, wish.replication_factor)
-    return AddTopic(wall_ms, topic_id, wish.name, config, replicas)
+    topic_id = f"{rng.getrandbits(128):032x}"
+    placement = placement_for(state, rng, slow)
+    replicas = placement.place(
+        candidates(state, request.replication_factor), request.partitions, request.replication_factor
+    )
+    return AddTopic(wall_ms, topic_id, request.name, config, replicas)
 
 
-def plan_change(state: MetadataState, wish: AlterTopic, wall_ms: int) -> ChangeTopic | TidelogError:
+def plan_change(state: MetadataState, request: AlterTopic, wall_ms: int) -> ChangeTopic | TidelogError:
     """Return the command that changes settings of a topic, as values of their types. Refusals: ``UNKNOWN_TOPIC``, or
     ``INVALID_CONFIG`` (all faults in one)."""
-    topic = state.topics.get(state.names.get(wish.name, ""))
+    topic = state.topics.get(state.names.get(request.name, ""))
     if topic is None:
-        return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
     replication_factor = min(min(len(p.replicas), len(p.target or p.replicas)) for p in topic.partitions)
-    config, faults = parse_topic_config(wish.config, replication_factor, topic.config)
+    config, faults = parse_topic_config(request.config, replication_factor, topic.config)
     faults += _too_early(config, state.level)
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
-    return ChangeTopic(wall_ms, topic.topic_id, {name: getattr(config, name) for name in wish.config})
+    return ChangeTopic(wall_ms, topic.topic_id, {name: getattr(config, name) for name in request.config})
 
 
-def plan_learners(state: MetadataState, wish: AlterLearners, wall_ms: int) -> SetLearners | TidelogError:
+def plan_learners(state: MetadataState, request: AlterLearners, wall_ms: int) -> SetLearners | TidelogError:
     """Return the command that sets the learners of a partition. Refusals: ``UNKNOWN_TOPIC``, or ``INVALID_CONFIG``
     for a server that cannot begin to learn: it must be live and no replica."""
-    topic_id = state.names.get(wish.name, "")
-    partition = state.partition(topic_id, wish.partition)
+    topic_id = state.names.get(request.name, "")
+    partition = state.partition(topic_id, request.partition)
     if partition is None:
-        return refuse("UNKNOWN_TOPIC", f"there is no partition {wish.partition} of a topic named {wish.name!r}")
-    learners = tuple(dict.fromkeys(wish.learners))
+        return refuse("UNKNOWN_TOPIC", f"there is no partition {request.partition} of a topic named {request.name!r}")
+    learners = tuple(dict.fromkeys(request.learners))
     faults = [f"{node} is a replica already" for node in learners if node in partition.replicas]
     new = [node for node in learners if node not in (*partition.replicas, *partition.learners)]
     faults += [f"{node} is no live replica server" for node in new if not state.is_live(node)]
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
-    return SetLearners(wall_ms, topic_id, wish.partition, learners)
+    return SetLearners(wall_ms, topic_id, request.partition, learners)
 
 
 def plan_deletion(state: MetadataState, request: DeleteTopic, wall_ms: int) -> RemoveTopic | TidelogError:
