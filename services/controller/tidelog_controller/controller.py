@@ -228,6 +228,8 @@ class Controller:
         return effects + self._on_active_request(request, now)
 
     def _on_active_request(self, request: Request, now: float) -> list[ControllerEffect]:
+        """Serve a request as the active controller, or record and answer its refusal: ``METADATA_WENT_BACK`` once
+        ``newer`` is set, ``OVERLOADED`` if too many requests wait, or what its own check says."""
         message, waiting = request.message, self.metadata_log.waiting
         refusal: TidelogError | None
         if self.newer is not None and not isinstance(message, History):
@@ -261,6 +263,7 @@ class Controller:
         wall_ms: int,
         peer: str,
     ) -> None:
+        """Count a refusal by its code, and hand it to the timeline's log of refusals."""
         count(self.counts.refused, error.code)
         self.timeline_writer.refusals.record(refusal_of(request, error, state, wall_ms, peer), state, now)
 
@@ -291,6 +294,7 @@ class Controller:
     def _change_controllers(
         self, request: Request, message: AddController | RemoveController, now: float
     ) -> list[ControllerEffect] | TidelogError:
+        """Begin to add or remove a controller, and return the effects; or return the refusal."""
         outputs: Iterable[LogOutput] | TidelogError
         if isinstance(message, AddController):
             outputs = self.metadata_log.add_controller(message.node, message.url, request, now)
@@ -388,6 +392,7 @@ class Controller:
 
     @property
     def _group(self) -> ControllerGroup:
+        """Return the group of controllers with this one as the active controller, as the timeline shall record it."""
         return ControllerGroup(self.node_id, self.metadata_log.term, self.metadata_log.members.all)
 
     def on_server_answer(self, token: int, answer: Message | Exception, now: float) -> list[ControllerEffect]:
@@ -607,6 +612,7 @@ class Controller:
         return effects
 
     def _become_active(self, state: MetadataState, now: float) -> None:
+        """Begin everything volatile that the active controller keeps, from the present metadata."""
         self.failure_detection.become_active(state, now)
         self.ranking.become_active(state, now)
         self.balance.become_active(state, now)
@@ -615,6 +621,7 @@ class Controller:
         self.timeline_topic.become_active(state, now)
 
     def _become_inactive(self) -> None:
+        """Forget everything volatile that only the active controller keeps, and the refusal in ``newer``."""
         self.newer = None
         self.failure_detection.clear()
         self.ranking.clear()
@@ -625,6 +632,8 @@ class Controller:
         self.timeline_topic.clear()
 
     def _on_applied(self, event: CommandApplied, now: float) -> list[Event]:
+        """Let every part of the active controller take note of an applied command, and count it. Return the events to
+        log. A refusal at this late moment is recorded like that of a request."""
         before, applied, command = event.before, event.applied, event.command
         changed = [key for key, _ in applied.changes if before.partition(*key) != applied.state.partition(*key)]
         self.counts.on_applied(applied)
@@ -652,6 +661,7 @@ class Controller:
         return [Post(source, secret if self.features.is_gateway(source) else public) for source in self._watchers]
 
     def _image_for(self, source: int, state: MetadataState) -> Post:
+        """Return a message to a watcher with the whole metadata; with the keys of tickets if it is a gateway."""
         image = state.image(secrets=self.features.is_gateway(source))
         term = self.metadata_log.term_at(image.index) or 0
         return Post(source, MetadataUpdate(image.index, whole=True, term=term, payload=encode_image(image)))

@@ -146,6 +146,7 @@ class _Waiting:
     deadline: float
 
     def answer(self, message: Message | TidelogError) -> list[Answer]:
+        """Return the effects that answer the request; none if no answer is wanted."""
         return self.request.answer(message)
 
 
@@ -306,6 +307,8 @@ class MetadataLog:
     def _begin_change(
         self, index: int | TidelogError, effects: list[RaftEffect], request: Request, now: float
     ) -> Iterable[LogOutput] | TidelogError:
+        """Let a request wait for the change of the group at this index, or answer it at once if that is committed
+        already. Return the outputs; or the refusal that Raft returned in place of an index."""
         if isinstance(index, TidelogError):
             return index
         if index <= self.raft.commit_index and not effects:
@@ -314,6 +317,7 @@ class MetadataLog:
         return self._absorb(effects, now)
 
     def _wait_for(self, index: int, request: Request, now: float) -> None:
+        """Let a request wait for the entry at this index, unless no answer is wanted."""
         if request.id is not None:
             self._pending[index] = _Waiting(request, now + self._request_timeout_s)
 
@@ -412,6 +416,8 @@ class MetadataLog:
         return outputs
 
     def _on_role(self, change: RoleChanged) -> list[LogOutput]:
+        """Handle a change of Raft's role, term or leader: become inactive, and refuse all requests that wait. The
+        outcome of a change is unknown then; a read was not done."""
         fields = {"role": change.role, "term": change.term, "leader": change.leader_id}
         outputs: list[LogOutput] = [Event("raft_role_changed", fields)]
         self._leading_term = change.term if change.role == "leader" else None
@@ -429,10 +435,14 @@ class MetadataLog:
         return outputs
 
     def _become_inactive(self) -> list[LogOutput]:
+        """Stop being the active controller. Return the event for it; none if this controller was not active."""
         was_active, self.active = self.active, False
         return [BecameInactive()] if was_active else []
 
     def _apply(self, entry: Entry, now: float) -> list[LogOutput]:
+        """Apply a committed entry to the state and answer the request that waits for it. The no-op at the beginning
+        of this controller's term as leader makes it the active controller. Raises ``ConfigError`` for a command that
+        this release does not know."""
         before = self.state
         try:
             outcome = step(self.replicated, entry)
@@ -464,6 +474,7 @@ class MetadataLog:
 
 
 def _decoded(data: bytes) -> Replicated:
+    """Return the state in the bytes of a snapshot. Raises ``ConfigError`` if they cannot be decoded."""
     try:
         return decode_state(data)
     except ValueError as error:

@@ -152,9 +152,13 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
+    """Listen and run the shell until cancelled; reports how to stop it and its URL through ``task_status``. Links are
+    accepted before the shell exists, so that the URL is known."""
     shell: ControllerShell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
+        """Return the answer to the hello of a new link, or the refusal: another cluster, a controller with this one's
+        name, or a service that does not support the cluster's feature level."""
         if hello.cluster not in ("", config.cluster):
             return refuse("WRONG_CLUSTER", f"this is cluster {config.cluster!r}, not {hello.cluster!r}")
         if hello.role == "controller" and hello.node == config.node:
@@ -192,6 +196,7 @@ def _make_shell(
     clock: Callable[[], float],
     url: str,
 ) -> ControllerShell:
+    """Return the shell around a new core, whose state is what the store holds."""
     peers = config.peers or {config.node: url}
     core = Controller(
         config.node,

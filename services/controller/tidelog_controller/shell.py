@@ -216,6 +216,8 @@ class ControllerShell:
         self._put(None, lambda now, wall_ms: self.core.on_server_answer(token, answer, now))
 
     def _put(self, link: Link | None, step: Input) -> None:
+        """Append an input to the inbox and wake the owner. ``link`` is closed if the input turns out to be a protocol
+        fault."""
         self._inbox.append((link, step))
         self._wakeup.wake()
 
@@ -255,11 +257,14 @@ class ControllerShell:
         await trio.lowlevel.checkpoint()
 
     def _on_fault(self, link: Link | None, error: ProtocolError) -> None:
+        """Log that a peer sent a message which no correct controller sends, and close its link."""
         self.log.event("protocol_fault", peer="" if link is None else link.peer.node, error=error.message)
         if link is not None:
             link.close(PROTOCOL_FAULT, error.message)
 
     async def _perform(self, effects: list[ControllerEffect]) -> None:
+        """Make all ``Persist`` effects durable in one transaction, in a thread; then perform the other effects in
+        order."""
         persist = merge(effect for effect in effects if isinstance(effect, Persist))
         if persist is not None:
             began = self._clock()
@@ -288,6 +293,7 @@ class ControllerShell:
                         self._snapshots.send_nowait(effect)
 
     def _update_server_addresses(self) -> None:
+        """Give the URLs of the registered replica servers to the links that lead there."""
         self.servers.set_addresses({node: server.url for node, server in self.core.state.servers.items()})
 
     async def run_snapshots(self) -> None:

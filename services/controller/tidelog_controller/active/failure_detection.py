@@ -245,6 +245,7 @@ class FailureDetection:
         return ElectSealed(wall_ms, tuple(sealed)) if sealed else None
 
     def _sealing(self, key: TopicPartition, leader_epoch: int) -> _Sealing:
+        """Return the seals of a partition in this leader epoch; those of another leader epoch are discarded."""
         sealing = self._sealings.get(key)
         if sealing is None or sealing.leader_epoch != leader_epoch:
             sealing = self._sealings[key] = _Sealing(leader_epoch)

@@ -106,6 +106,7 @@ class LeaderBalancer:
                 return
 
     def _note(self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float) -> None:
+        """Keep ``_running`` and ``_needed`` up to date with the present state of a partition."""
         if partition.successor is not None:
             self._running.setdefault(key, now + self._settings.transfer_timeout_s)
         else:
@@ -224,6 +225,7 @@ def _partitions(state: MetadataState) -> Iterator[tuple[TopicPartition, Partitio
 
 
 def _may_lead(state: MetadataState, partition: PartitionState, node: NodeId) -> bool:
+    """Return whether a server is a live member of the partition's ISR and is not being drained."""
     return node in partition.isr and state.is_live(node) and not state.servers[node].draining
 
 

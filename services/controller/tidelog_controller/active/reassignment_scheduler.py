@@ -64,6 +64,7 @@ class ReassignmentScheduler:
             self._look_at = now + PAUSE_S
 
     def _note(self, state: MetadataState, key: TopicPartition) -> None:
+        """Keep ``_under_way`` up to date with the present state of a partition."""
         partition = state.partition(*key)
         if partition is not None and partition.target and not partition.paused:
             self._under_way[key] = _concerned(partition, partition.origin, partition.target)

@@ -163,6 +163,8 @@ class RefusalLog:
         return True
 
     def _remember(self, refusal: Refusal, state: MetadataState) -> None:
+        """Keep a refusal for the history of its partition, if it names one that exists; the oldest are dropped beyond
+        the limits."""
         key = TopicPartition(refusal.topic_id, refusal.partition)
         partition = state.partition(*key)
         if partition is None:

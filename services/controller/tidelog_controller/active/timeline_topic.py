@@ -128,6 +128,8 @@ class TimelineTopic:
         return commands
 
     def _creation(self, state: MetadataState, wall_ms: int) -> list[Command]:
+        """Return the command that creates the topic on as many servers as may get replicas; an empty list if it
+        cannot be created now."""
         factor = min(self._factor, len(candidates(state, self._factor)))
         config = {"retention_ms": str(self._settings.retention_ms), "segment_max_bytes": str(16 << 20)}
         planned = plan_topic(state, CreateTopic(TIMELINE, 1, factor, config), self._rng, wall_ms)
@@ -149,6 +151,7 @@ class TimelineTopic:
 
 
 def _is_known(state: MetadataState, group: ControllerGroup) -> bool:
+    """Return whether the timeline in the metadata describes this group already."""
     known, named = state.timeline, [(member.node, member.url, member.voter) for member in group.members]
     same = named == [(member.node, member.url, member.voter) for member in known.controllers]
     return same and (known.active, known.term) == (group.active, group.term)

@@ -183,10 +183,12 @@ class TimelineWriter:
             self._lose(now)
 
     def _know(self, place: _Place) -> None:
+        """Record how far the timeline has come: the next batch may be appended there."""
         self._phase, self._until, self._place, self._next = "ready", math.inf, place, None
         self.confirmed = max(self.confirmed, place.event)
 
     def _lose(self, now: float, pause_s: float | None = None) -> None:
+        """Forget how far the timeline has come, and ask again after a pause, which doubles with each failure."""
         self._phase, self._until, self._next = "lost", now + (pause_s or self._pause_s), None
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
         self._frame.clear()
@@ -243,18 +245,21 @@ class TimelineWriter:
         return self._place.event > state.timeline.last
 
     def _ask(self, phase: str, message: Message, now: float) -> Call:
+        """Return a request to the leader of the timeline with a new number; its answer leads on from ``phase``."""
         assert self._led is not None
         self._phase, self._until = phase, now + ANSWER_S + 1.0  # the answer comes before, in any case
         self._number += 1
         return Call(self._led.leader, self._number, message, ANSWER_S)
 
     def _has_work(self, state: MetadataState) -> bool:
+        """Return whether events, refusals or a keyframe wait to be appended."""
         if self._is_ahead(state):
             return False
         waits = self._frame or self.refusals.ready or self._place.event < state.timeline.last
         return bool(waits) or self._keyframe_due(state)
 
     def _keyframe_due(self, state: MetadataState) -> bool:
+        """Return whether enough events were written since the last keyframe, or events without any."""
         if self._place.keyframe is None:
             return self._place.event > 0
         since = self._place.event - self._place.keyframe[1]
@@ -263,12 +268,14 @@ class TimelineWriter:
         return since >= 4 * sum(len(topic.partitions) for topic in state.topics.values())
 
     def _begin_keyframe(self, state: MetadataState, now: float) -> None:
+        """Take a keyframe of the present state, unless one is being written; its records are appended next."""
         if not self._frame:
             self._frame.extend(keyframe_records(state))
             self._frame_offset = self._place.offset
             self._keyframe_at = now + self._settings.keyframe_interval_s
 
     def _write(self, led: _Led, state: MetadataState, now: float, wall_ms: int) -> list[TimelineEffect]:
+        """Return the message that appends the next batch at the known end of the log; its ack is awaited."""
         if not self._frame and self._place.event == state.timeline.last and self._keyframe_due(state):
             self._begin_keyframe(state, now)
         records, self._next = self._page(state, wall_ms)
@@ -311,6 +318,7 @@ class TimelineWriter:
         return records, at
 
     def _following(self, state: MetadataState) -> list[Document]:
+        """Return the records that come next: the rest of a keyframe, or else a gap, events and refusals."""
         if self._frame:
             return list(self._frame)
         timeline, event = state.timeline, self._place.event
@@ -349,5 +357,6 @@ def _read_place(answer: ReadAnswer, end: int) -> _Place | None:
 
 
 def _is_emptied(error: TidelogError, end: int) -> bool:
+    """Return whether a read before ``end`` failed because retention has deleted every record up to there."""
     start = str(error.detail.get("log_start", ""))
     return error.code == "OFFSET_OUT_OF_RANGE" and start.isdigit() and int(start) >= end
