@@ -176,8 +176,8 @@ class Controller:
         self.timeline_writer = TimelineWriter(settings.timeline)
         self.timeline_topic = TimelineTopic(settings.timeline, rng)
         self.newer: TidelogError | None = None
-        """The refusal ``METADATA_WENT_BACK`` of every request, once a replica server has seen newer metadata than
-        this controller has; None before."""
+        """The refusal ``METADATA_WENT_BACK`` of all requests but reads, once a replica server has seen newer metadata
+        than this controller has; None before."""
         self._random = rng
         self._watchers: dict[int, None] = {}
         """The links over which every change of the metadata is sent."""
@@ -228,8 +228,9 @@ class Controller:
         return effects + self._on_active_request(request, now)
 
     def _on_active_request(self, request: Request, now: float) -> list[ControllerEffect]:
-        """Serve a request as the active controller, or record and answer its refusal: ``METADATA_WENT_BACK`` once
-        ``newer`` is set, ``OVERLOADED`` if too many requests wait, or what its own check says."""
+        """Serve a request as the active controller and return the effects. If it is refused, record the refusal and
+        answer with it: ``METADATA_WENT_BACK`` once ``newer`` is set, ``OVERLOADED`` if too many requests wait, or the
+        refusal of the check for this kind of request."""
         message, waiting = request.message, self.metadata_log.waiting
         refusal: TidelogError | None
         if self.newer is not None and not isinstance(message, History):
@@ -396,8 +397,8 @@ class Controller:
         return ControllerGroup(self.node_id, self.metadata_log.term, self.metadata_log.members.all)
 
     def on_server_answer(self, token: int, answer: Message | Exception, now: float) -> list[ControllerEffect]:
-        """Give the answer of a replica server to an append to the timeline, or the error in place of an answer, to
-        the timeline writer. Returns no effects."""
+        """Give the timeline writer the answer of a replica server to its question, where the timeline ends or what
+        its last record is, or the error in place of an answer. Returns no effects."""
         self.timeline_writer.on_answer(token, answer, self.state, now)
         return []
 
@@ -469,9 +470,9 @@ class Controller:
 
     def _on_report(self, message: Message, now: float, wall_ms: int) -> list[ControllerEffect]:
         """Compare a registration or heartbeat with the metadata of this controller. If the server has seen metadata
-        that this controller lacks, set ``newer``, so that all requests are refused from then on. If the server's logs
-        have producer ids that were not given yet, propose that none up to there is given any more. Other messages
-        have no effect."""
+        that this controller lacks, set ``newer``, so that everything but reads is refused from then on, and log it.
+        If the server's logs have producer ids that were not given yet, propose that none up to there is given any
+        more. Other messages have no effect."""
         if not isinstance(message, Register | Heartbeat):
             return []
         if self.newer is None and self._lacks(message.index, message.term):
@@ -632,8 +633,8 @@ class Controller:
         self.timeline_topic.clear()
 
     def _on_applied(self, event: CommandApplied, now: float) -> list[Event]:
-        """Let every part of the active controller take note of an applied command, and count it. Return the events to
-        log. A refusal at this late moment is recorded like that of a request."""
+        """Report an applied command to every part of the active controller, and count it. Return the events to log.
+        If the command came to nothing, its refusal is recorded like that of a request."""
         before, applied, command = event.before, event.applied, event.command
         changed = [key for key, _ in applied.changes if before.partition(*key) != applied.state.partition(*key)]
         self.counts.on_applied(applied)

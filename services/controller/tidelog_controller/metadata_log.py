@@ -86,8 +86,8 @@ class MakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AddressesChanged:
-    """An effect for the shell: the other controllers have these URLs from now on, so links to controllers that are
-    not listed are closed and missing links opened."""
+    """An effect for the shell: the other controllers have these URLs from now on. Links to other URLs are closed, and
+    missing links are opened."""
 
     urls: Mapping[NodeId, str]
 
@@ -168,9 +168,10 @@ class MetadataLog:
         levels: Levels,
         counts: ControllerCounts,
     ) -> None:
-        """Restore Raft and the metadata of the last snapshot from ``stored``, and begin or join a cluster if there is
-        none yet. The arguments are those of ``Controller``. Raises ``ConfigError`` if this release cannot read the
-        snapshot or does not support the cluster's feature level."""
+        """Restore Raft and the metadata of the last snapshot from ``stored``. Without a cluster in the store,
+        ``peers`` are the controllers to found one with, or with ``join`` those of the cluster to wait for. The other
+        arguments are those of ``Controller``. Raises ``ConfigError`` if this release cannot read the snapshot or does
+        not support the cluster's feature level."""
         self.node_id = node_id
         self.raft = Raft(node_id, settings.raft, stored, rng, now)
         self.bootstrap = Bootstrap(self.raft, peers, waits=join or stored.lost, now=now)

@@ -332,9 +332,10 @@ class FailureDetection:
     # --- in flight ---------------------------------------------------------------------------------------
 
     def on_applied(self, state: MetadataState, command: Command, changed: list[TopicPartition], now: float) -> None:
-        """Take note that ``command`` was applied and made ``state``, also if it came to nothing: its decision is no
-        longer in flight. Reports about the partitions in ``changed`` are forgotten, and so are seals of those that
-        are led again."""
+        """Update everything after ``command`` was applied and made ``state``, also if it came to nothing: its
+        decision is no longer in flight. Reports about the partitions in ``changed`` are forgotten, as are seals of
+        those that are led again. An election by reports is counted for damping. A server that was reported or handed
+        over is not to lead next what is sealed because of it."""
         self.sessions.on_applied(command, now)
         for key in changed:
             self._suspicions.pop(key, None)
@@ -364,8 +365,8 @@ class FailureDetection:
                 return
 
     def _avoid(self, state: MetadataState, changed: list[TopicPartition], node: NodeId) -> None:
-        """Remember for those partitions that are now sealed that ``node``, because of which they are, shall not lead
-        them next."""
+        """Record that ``node`` is not to lead next those of the partitions in ``changed`` that are sealed now,
+        because it was reported or handed them over."""
         for key in changed:
             partition = state.partition(*key)
             if partition is not None and partition.sealing:
@@ -380,7 +381,7 @@ class FailureDetection:
 
 
 def _above(state: MetadataState, partition: PartitionState, seals: Mapping[NodeId, SealPart]) -> int:
-    """Return the highest leader epoch that a replica reported, if the new leader epoch would not be greater
-    otherwise; else, and below feature level ``RECOVERY``, -1."""
+    """Return the highest leader epoch that a replica reported, if it is not below the partition's own, so that the
+    next one is chosen beyond it; otherwise, and below feature level ``RECOVERY``, -1."""
     highest = max(part.highest_epoch for part in seals.values())
     return highest if state.level >= RECOVERY and highest >= partition.leader_epoch else -1

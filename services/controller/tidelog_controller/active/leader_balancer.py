@@ -78,9 +78,9 @@ class LeaderBalancer:
         changed: Iterable[TopicPartition],
         now: float,
     ) -> None:
-        """Follow the changes of ``command``, which turned the state ``before`` into ``state`` and changed the
-        partitions in ``changed``: transfers that began or ended, new leaders, servers that are drained, topics that
-        are gone."""
+        """Update the plans after ``command`` turned the state ``before`` into ``state`` and changed the partitions in
+        ``changed``: transfers that began or ended, new leaders, servers that are drained, topics that are gone. A
+        partition whose transfer was withdrawn is left alone for a while."""
         for key in changed:
             old, partition = before.partition(*key), state.partition(*key)
             if partition is None:
@@ -106,7 +106,8 @@ class LeaderBalancer:
                 return
 
     def _note(self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float) -> None:
-        """Keep ``_running`` and ``_needed`` up to date with the present state of a partition."""
+        """Record whether a partition has a transfer under way, and until when, and whether it needs another
+        leader."""
         if partition.successor is not None:
             self._running.setdefault(key, now + self._settings.transfer_timeout_s)
         else:

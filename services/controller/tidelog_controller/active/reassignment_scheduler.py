@@ -51,8 +51,8 @@ class ReassignmentScheduler:
     def on_applied(
         self, state: MetadataState, command: Command, changed: Iterable[TopicPartition], now: float
     ) -> None:
-        """Follow the changes of ``command``, which made ``state`` and changed the partitions in ``changed``:
-        reassignments that began or ended. If moves are queued, plan another pass over the queue."""
+        """Update the reassignments under way after ``command`` made ``state`` and changed the partitions in
+        ``changed``. If moves are queued, plan another pass over the queue."""
         for key in changed:
             self._note(state, key)
         if isinstance(command, SetReplicas):
@@ -64,7 +64,7 @@ class ReassignmentScheduler:
             self._look_at = now + PAUSE_S
 
     def _note(self, state: MetadataState, key: TopicPartition) -> None:
-        """Keep ``_under_way`` up to date with the present state of a partition."""
+        """Record which servers the reassignment of a partition concerns, or that none is in progress."""
         partition = state.partition(*key)
         if partition is not None and partition.target and not partition.paused:
             self._under_way[key] = _concerned(partition, partition.origin, partition.target)

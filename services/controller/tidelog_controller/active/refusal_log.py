@@ -66,16 +66,16 @@ class Refusal:
 
     @property
     def sort(self) -> tuple[str, ...]:
-        """Return what two refusals have in common that are counted together. The address and port in a client's name
-        are left out."""
+        """Return the key by which repetitions of a refusal are recognised: operation, code, topic, partition, server
+        and principal. The address and port in a client's name are left out."""
         who = self.asker.partition(" at ")[0]
         return self.op, self.code, self.topic, str(self.partition), self.node, who
 
 
 @dataclass(slots=True)
 class _Repeated:
-    """The repetitions of one refusal since it was last written: when they are written next, how long the next pause
-    is in seconds, and their sum, or None if there were none."""
+    """The repetitions of one refusal: when they are written next, the length of that pause in seconds, and one
+    refusal that stands for all since the last one that was written (None: there were none)."""
 
     due: float
     pause_s: float

@@ -188,7 +188,8 @@ class TimelineWriter:
         self.confirmed = max(self.confirmed, place.event)
 
     def _lose(self, now: float, pause_s: float | None = None) -> None:
-        """Forget how far the timeline has come, and ask again after a pause, which doubles with each failure."""
+        """Forget how far the timeline has come, and ask again after a pause, which doubles with each failure up to
+        ``PAUSE_MAX_S``."""
         self._phase, self._until, self._next = "lost", now + (pause_s or self._pause_s), None
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
         self._frame.clear()
@@ -296,7 +297,8 @@ class TimelineWriter:
 
     def _page(self, state: MetadataState, wall_ms: int) -> tuple[list[NewRecord], _Place]:
         """Return the records of the next batch, at most ``BATCH_BYTES`` unless a single one is larger, and how far
-        the timeline has come when they are appended. Takes them out of the keyframe and the refusals that wait."""
+        the timeline has come when they are appended. The records are removed from the keyframe and the refusals that
+        wait."""
         at, size, records = self._place, 0, list[NewRecord]()
         self._telling = []
         for record in self._following(state):

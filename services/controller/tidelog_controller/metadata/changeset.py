@@ -19,8 +19,8 @@ HISTORY_LENGTH = 200
 
 
 class ChangeSet:
-    """The changes of one command, from its beginning until ``finish`` makes them one new state. The rule of the
-    command adds to it. It copies only what it changes, and each change also records an event."""
+    """The changes of one command while it is applied, until ``finish`` makes them one new state. The function that
+    applies the command calls it. It copies only what changes; most changes also record an event."""
 
     def __init__(self, state: MetadataState, index: int, time_ms: int, asker: str = "") -> None:
         """Begin without changes. ``index`` is the index of the command's entry, ``time_ms`` the wall clock in the
@@ -129,8 +129,9 @@ class ChangeSet:
                     yield TopicPartition(topic.topic_id, number), partition, topic.config
 
     def change(self, key: TopicPartition, new: PartitionState, cause: str, evidence: dict[str, str]) -> None:
-        """Replace the state of a partition by ``new``, whose epoch must be one higher, and record an event with this
-        cause. Does nothing if ``new`` equals the old state. A partition changes once per command."""
+        """Replace the state of a partition by ``new``, and record an event with this cause in its history and in the
+        timeline. Does nothing if ``new`` equals the old state. Fails an assertion unless the epoch of ``new`` is one
+        higher. A partition changes once per command."""
         old = self.state.topics[key.topic_id].partitions[key.partition]
         if new == old:
             return
@@ -169,9 +170,9 @@ class ChangeSet:
         partition: int = -1,
         node: NodeId = "",
     ) -> None:
-        """Add an event to the timeline, with the next number and the time of the command. ``before`` and ``after``
-        are its subject before and after the change (None: there is none); the event is about the given topic,
-        partition or server."""
+        """Add an event of this kind to the timeline, with the next number and the time of the command. ``before`` and
+        ``after`` are its subject before and after the change (None: it did not or does not exist). The event is about
+        the given topic, partition or server."""
         name, topic_id = ("", "") if topic is None else (topic.name, topic.topic_id)
         evidence = {**evidence, **self._told_by}
         number = self.timeline.last + len(self._events) + 1

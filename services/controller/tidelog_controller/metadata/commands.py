@@ -42,8 +42,8 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class RegisterServer(Command):
-    """Begin an incarnation of a replica server; its broker epoch is the index of this entry. ``clean`` says that
-    nothing which the server had acknowledged can be lost since the last incarnation."""
+    """The command to begin an incarnation of a replica server; its broker epoch is the index of this entry. ``clean``
+    says that nothing which the server had acknowledged can be lost since the last incarnation."""
 
     KIND: ClassVar[str] = "register_server"
     node: NodeId
@@ -57,8 +57,8 @@ class RegisterServer(Command):
 
 @dataclass(frozen=True, slots=True)
 class RankedServer:
-    """Part: the rank of a server as a leader, 0 being the best, and the evidence for it as text
-    (``active/server_ranks.py``). Servers of rank 0 are not listed."""
+    """A part of commands that elect leaders: the rank of a server as a leader, 0 being the best, and the evidence for
+    it as text (``active/server_ranks.py``). Servers of rank 0 are not listed."""
 
     node: NodeId
     rank: int
@@ -67,7 +67,7 @@ class RankedServer:
 
 @dataclass(frozen=True, slots=True)
 class FenceServer(Command):
-    """Fence a server because the session of this incarnation ended: it leaves the ISRs and leads no more."""
+    """The command to fence a server whose session ended in this incarnation: it leaves the ISRs and leads no more."""
 
     KIND: ClassVar[str] = "fence_server"
     node: NodeId
@@ -79,7 +79,8 @@ class FenceServer(Command):
 
 @dataclass(frozen=True, slots=True)
 class UnfenceServer(Command):
-    """End the fence of a server, because a heartbeat of this incarnation came again: it may lead and join ISRs."""
+    """The command to end the fence of a server, because a heartbeat of this incarnation came again: it may lead and
+    join ISRs."""
 
     KIND: ClassVar[str] = "unfence_server"
     node: NodeId
@@ -88,7 +89,8 @@ class UnfenceServer(Command):
 
 @dataclass(frozen=True, slots=True)
 class AddTopic(Command):
-    """Create a topic. ``replicas`` is the placement: for each partition its servers, the preferred leader first."""
+    """The command to create a topic. ``replicas`` is the placement: for each partition its servers, the preferred
+    leader first."""
 
     KIND: ClassVar[str] = "add_topic"
     topic_id: str
@@ -104,7 +106,7 @@ class AddTopic(Command):
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopic(Command):
-    """Delete a topic and its data for ever."""
+    """The command to delete a topic and its data for ever."""
 
     KIND: ClassVar[str] = "remove_topic"
     topic_id: str
@@ -112,8 +114,8 @@ class RemoveTopic(Command):
 
 @dataclass(frozen=True, slots=True)
 class ChangeIsr(Command):
-    """Change the ISR of a partition as its leader proposed (``wire.messages.AlterIsr``). Refused if the partition is
-    not at ``epoch`` any more (compare-and-set)."""
+    """The command to change the ISR of a partition as its leader proposed (``wire.messages.AlterIsr``). Refused if
+    the partition is not at ``epoch`` any more (compare-and-set)."""
 
     KIND: ClassVar[str] = "change_isr"
     node: NodeId
@@ -129,7 +131,8 @@ class ChangeIsr(Command):
 
 @dataclass(frozen=True, slots=True)
 class LostLeader:
-    """Part: one partition of ``ReplaceLeaders``. It is passed over if it is not at these epochs any more."""
+    """A part of ``ReplaceLeaders``: one partition, and the evidence that its leader is dead. It is passed over if the
+    partition is not at these epochs any more."""
 
     topic_id: str
     partition: int
@@ -140,8 +143,8 @@ class LostLeader:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceLeaders(Command):
-    """Elect other leaders than the server ``leader`` for these partitions, because enough members of their ISRs
-    reported it dead."""
+    """The command to elect other leaders than the server ``leader`` for these partitions, because enough members of
+    their ISRs reported it dead."""
 
     KIND: ClassVar[str] = "replace_leaders"
     leader: NodeId
@@ -152,9 +155,9 @@ class ReplaceLeaders(Command):
 
 @dataclass(frozen=True, slots=True)
 class LeaveParts(Command):
-    """Take a server out of leadership and ISR of partitions at its own request (``wire.messages.HandOver``).
-    ``lost``: its data there are lost, so it leaves in any case. ``ready``: it leaves nothing, and its successor has
-    all records and leads next."""
+    """The command to take a server out of leadership and ISR of partitions at its own request
+    (``wire.messages.HandOver``). ``lost``: its data there are lost, so it leaves in any case. ``ready``: it leaves
+    nothing, and its successor has all records and leads next."""
 
     KIND: ClassVar[str] = "leave_parts"
     node: NodeId
@@ -169,7 +172,7 @@ class LeaveParts(Command):
 
 @dataclass(frozen=True, slots=True)
 class SealedPart:
-    """Part: one partition of ``ElectSealed``, its next leader and the evidence. It is passed over unless the
+    """A part of ``ElectSealed``: one partition, its next leader and the evidence. It is passed over unless the
     partition is still sealed in this leader epoch, and each server whose seal was counted is still in the same
     incarnation and in the ISR."""
 
@@ -186,8 +189,8 @@ class SealedPart:
 
 @dataclass(frozen=True, slots=True)
 class ElectSealed(Command):
-    """Elect the leaders of partitions whose old leader epochs enough replicas have sealed: with commit rule
-    ``quorum`` a majority, after a rescue as many as its rules need."""
+    """The command to elect the leaders of partitions whose old leader epochs enough replicas have sealed: with commit
+    rule ``quorum`` a majority, after a rescue as many as its rules need."""
 
     KIND: ClassVar[str] = "elect_sealed"
     parts: tuple[SealedPart, ...]
@@ -195,8 +198,8 @@ class ElectSealed(Command):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmLeadership(Command):
-    """Change nothing: the answer says whether this incarnation of a server leads the partition in this leader
-    epoch."""
+    """A command that changes nothing: its answer says whether this incarnation of a server leads the partition in
+    this leader epoch."""
 
     KIND: ClassVar[str] = "confirm_leadership"
     node: NodeId
@@ -208,8 +211,8 @@ class ConfirmLeadership(Command):
 
 @dataclass(frozen=True, slots=True)
 class RecordLoss(Command):
-    """Record in the history of a partition that a server had to cut the records from ``start`` up to before ``end``
-    (``wire.messages.ReportLoss``)."""
+    """The command to record in the history of a partition that a server had to cut the records from ``start`` up to,
+    not including, ``end`` (``wire.messages.ReportLoss``)."""
 
     KIND: ClassVar[str] = "record_loss"
     node: NodeId
@@ -225,8 +228,8 @@ class RecordLoss(Command):
 
 @dataclass(frozen=True, slots=True)
 class NoteDoubt(Command):
-    """Record that the tail of a server's copy is doubtful, has been settled or is given up
-    (``wire.messages.ReportDoubt``)."""
+    """The command to record that the tail of a server's copy, from offset ``start`` up to ``end``, is doubtful, is
+    settled or is given up, as ``step`` says (``wire.messages.ReportDoubt``)."""
 
     KIND: ClassVar[str] = "note_doubt"
     node: NodeId
@@ -242,7 +245,7 @@ class NoteDoubt(Command):
 
 @dataclass(frozen=True, slots=True)
 class ChangeTopic(Command):
-    """Give some settings of a topic new values, which were checked when the command was planned."""
+    """The command to give some settings of a topic new values, which were checked when the command was planned."""
 
     KIND: ClassVar[str] = "change_topic"
     topic_id: str
@@ -251,7 +254,7 @@ class ChangeTopic(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetLearners(Command):
-    """Set the learners of a partition to these servers."""
+    """The command to make these servers the learners of a partition, in place of the present ones."""
 
     KIND: ClassVar[str] = "set_learners"
     topic_id: str
@@ -261,8 +264,8 @@ class SetLearners(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetSuccessor(Command):
-    """Begin to transfer the leadership of a partition to ``successor``; with "" withdraw the transfer. Refused if the
-    partition is not at this epoch any more."""
+    """The command to begin a transfer of leadership of a partition to ``successor``; with "" to withdraw it. Refused
+    if the partition is not at this epoch any more."""
 
     KIND: ClassVar[str] = "set_successor"
     topic_id: str
@@ -275,8 +278,8 @@ class SetSuccessor(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetReplicas(Command):
-    """Begin to reassign a partition to these replicas, the preferred leader first. Refused if the partition is not at
-    this epoch any more."""
+    """The command to begin to reassign a partition to these replicas, the preferred leader first. Refused if the
+    partition is not at this epoch any more."""
 
     KIND: ClassVar[str] = "set_replicas"
     topic_id: str
@@ -289,7 +292,8 @@ class SetReplicas(Command):
 
 @dataclass(frozen=True, slots=True)
 class QueuedMove:
-    """Part: a reassignment that waits for its turn, why it was planned, and which principal asked for it."""
+    """A reassignment that waits for its turn in the queue, with the reason for which it was planned and the principal
+    that asked for it."""
 
     topic_id: str
     partition: int
@@ -305,8 +309,8 @@ class QueuedMove:
 
 @dataclass(frozen=True, slots=True)
 class ChangeQueue(Command):
-    """Add reassignments to the queue of those that wait for their turn, and remove others; ``clear`` removes all that
-    were in it."""
+    """The command to add reassignments to the queue of those that wait for their turn, and to remove others;
+    ``clear`` removes all that were in it."""
 
     KIND: ClassVar[str] = "change_queue"
     add: tuple[QueuedMove, ...] = ()
@@ -317,8 +321,8 @@ class ChangeQueue(Command):
 
 @dataclass(frozen=True, slots=True)
 class Suspend(Command):
-    """Make partitions of a topic read-only or paused, or end that. ``what`` is ``read_only`` or ``paused``; no
-    ``partitions`` stands for all."""
+    """The command to make partitions of a topic read-only or paused (``what``), or with ``wanted`` False writable or
+    active again. No ``partitions`` stands for all."""
 
     KIND: ClassVar[str] = "suspend"
     topic_id: str
@@ -329,7 +333,8 @@ class Suspend(Command):
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions(Command):
-    """Add partitions to a topic that has ``first`` of them; ``replicas`` is their placement, as in ``AddTopic``."""
+    """The command to add partitions to a topic that has ``first`` of them; ``replicas`` is their placement, as in
+    ``AddTopic``."""
 
     KIND: ClassVar[str] = "add_partitions"
     topic_id: str
@@ -341,7 +346,8 @@ class AddPartitions(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetDraining(Command):
-    """Begin or end to drain a server: it leads nothing where another server can, and gets no new replicas."""
+    """The command to begin or end the draining of a server: while it drains it leads nothing where another server
+    can, and gets no new replicas."""
 
     KIND: ClassVar[str] = "set_draining"
     node: NodeId
@@ -350,8 +356,9 @@ class SetDraining(Command):
 
 @dataclass(frozen=True, slots=True)
 class RemoveServer(Command):
-    """Remove a replica server from the cluster. Refused unless it is still in this incarnation, fenced, and without
-    replicas. In the log its name is ``forget_server``, like that of the message that asks for it."""
+    """The command to remove a replica server from the cluster. Refused unless it is still in this incarnation,
+    fenced, and without replicas. In the log its name is ``forget_server``, like that of the message that asks for
+    it."""
 
     KIND: ClassVar[str] = "forget_server"
     node: NodeId
@@ -360,7 +367,7 @@ class RemoveServer(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetLevel(Command):
-    """Raise the feature level of the cluster to ``to``. Does nothing if it is not lower."""
+    """The command to raise the feature level of the cluster to ``to``. It does nothing if the level is not lower."""
 
     KIND: ClassVar[str] = "set_level"
     to: int
@@ -368,8 +375,8 @@ class SetLevel(Command):
 
 @dataclass(frozen=True, slots=True)
 class TakeProducerIds(Command):
-    """Give away the next ``count`` producer ids, all at least ``first``. With ``count`` 0 none is given away, but
-    none below ``first`` is given from now on."""
+    """The command to give away the next ``count`` producer ids, all at least ``first``. With ``count`` 0 none is
+    given away, but none below ``first`` is given from now on."""
 
     KIND: ClassVar[str] = "take_producer_ids"
     count: int
@@ -380,7 +387,7 @@ class TakeProducerIds(Command):
 
 @dataclass(frozen=True, slots=True)
 class NoteControllers(Command):
-    """Record in the timeline who the controllers are and which one is active, in which term."""
+    """The command to record in the timeline who the controllers are and which one is active, in which term."""
 
     KIND: ClassVar[str] = "note_controllers"
     active: NodeId
@@ -390,7 +397,8 @@ class NoteControllers(Command):
 
 @dataclass(frozen=True, slots=True)
 class ForgetEvents(Command):
-    """Drop the events up to this number from the metadata, since they are committed in the topic ``__timeline``."""
+    """The command to drop the events up to this number from the metadata, since they are committed in the topic
+    ``__timeline``."""
 
     KIND: ClassVar[str] = "forget_events"
     number: int
@@ -398,8 +406,8 @@ class ForgetEvents(Command):
 
 @dataclass(frozen=True, slots=True)
 class ChangeAccess(Command):
-    """Change tokens, rules and quotas: first remove those named by token id, rule and principal, then add the given
-    ones or put them in place of those with the same name."""
+    """The command to change tokens, rules and quotas: first those named by token id, rule and principal are removed,
+    then the given ones are added or put in place of those with the same name."""
 
     KIND: ClassVar[str] = "change_access"
     drop_tokens: tuple[str, ...] = ()
@@ -414,8 +422,8 @@ class ChangeAccess(Command):
 
 @dataclass(frozen=True, slots=True)
 class AddTicketKey(Command):
-    """Add a new key, which signs tickets for producer ids from now on; the one before still verifies. Feature level
-    ``TICKETS``."""
+    """The command to add a new key, which signs tickets for producer ids from now on; the one before still verifies.
+    Feature level ``TICKETS``."""
 
     KIND: ClassVar[str] = "add_ticket_key"
     secret: str = field(repr=False)

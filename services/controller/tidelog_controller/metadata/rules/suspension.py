@@ -31,8 +31,8 @@ from tidelog_controller.metadata.state import MetadataState
 
 
 def plan_suspension(state: MetadataState, request: SetReadOnly | PauseTopic, wall_ms: int) -> Suspend | TidelogError:
-    """Return the command that makes partitions read-only or paused, or ends that. Refusal: ``UNKNOWN_TOPIC``, also
-    for a partition that the topic does not have."""
+    """Return the command that makes partitions read-only or paused, or writable or active again. Return
+    ``UNKNOWN_TOPIC`` if the topic, or one of its partitions, does not exist."""
     topic = state.topics.get(state.names.get(request.name, ""))
     if topic is None:
         return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
@@ -46,8 +46,8 @@ def plan_suspension(state: MetadataState, request: SetReadOnly | PauseTopic, wal
 
 @applies(Suspend)
 def suspend(changes: ChangeSet, command: Suspend) -> Done | TidelogError:
-    """Make partitions read-only or paused, or end that; partitions that are so already stay unchanged. Pausing
-    withdraws a transfer of leadership. A partition that is resumed begins a new leader epoch. Refused with
+    """Make partitions read-only or paused, or writable or active again; those that are so already stay unchanged.
+    Pausing withdraws a transfer of leadership. A partition that is resumed begins a new leader epoch. Refused with
     ``UNKNOWN_TOPIC`` if the topic is gone."""
     topic = changes.state.topics.get(command.topic_id)
     if topic is None:
