@@ -184,8 +184,8 @@ class ControllerShell:
             self._put(link, lambda now, wall_ms: self.core.on_message(node, message, now))
 
     def _send(self, node: NodeId, message: Message) -> None:
-        """Send a Raft message to another controller; it may be lost. If its address is unknown here, because it
-        joined the group after the last entry of this log, the message goes over a link that it opened."""
+        """Send a Raft message to another controller; it may be lost. If the receiver's address is unknown, because it
+        joined the group after the last entry of this log, the message goes over a link that the receiver opened."""
         if self.peers.knows(node):
             self.peers.post(node, message)
             return
@@ -293,7 +293,7 @@ class ControllerShell:
                         self._snapshots.send_nowait(effect)
 
     def _update_server_addresses(self) -> None:
-        """Give the URLs of the registered replica servers to the links that lead there."""
+        """Set the addresses of replica servers, for links to them, to the URLs with which they registered."""
         self.servers.set_addresses({node: server.url for node, server in self.core.state.servers.items()})
 
     async def run_snapshots(self) -> None:

@@ -49,8 +49,8 @@ class Bootstrap:
     it has a configuration. Afterwards it only answers controllers that have none."""
 
     def __init__(self, raft: Raft, urls: Mapping[NodeId, str], *, waits: bool, now: float) -> None:
-        """``urls`` are the controllers that found the cluster, this one included. With ``waits`` this controller
-        never founds: it waits until it is added to a cluster that exists."""
+        """Take part in the founding of a cluster, beginning now. ``urls`` are the controllers that found it, this one
+        included. With ``waits`` this controller never founds: it waits until it is added to a cluster that exists."""
         self.raft = raft
         self.lost = False
         """Whether the other controllers know another store under this controller's name: its own was lost."""

@@ -62,8 +62,8 @@ class Configuration:
         return member is not None and member.voter and member.store == store
 
     def wins(self, store_of: Mapping[NodeId, str]) -> bool:
-        """Return whether those controllers are a majority that have granted their votes; ``store_of`` has the store
-        of each, which must be the one that this configuration names."""
+        """Return whether the controllers that granted a vote are a majority of the voters. ``store_of`` has the store
+        of each; a vote of another store than the one that the configuration names does not count."""
         yes = sum(store_of.get(voter.node) == voter.store for voter in self.voters)
         return yes >= self.majority
 
@@ -120,9 +120,9 @@ def decode_members(data: bytes) -> Configuration:
 @dataclass(frozen=True, slots=True)
 class Standing:
     """The state of one controller of the group as another one knows it: the fields of the message ``ControllerInfo``.
-    ``match`` is the index up to which its log agrees with the leader's (-1: unknown), ``lost`` says that it answers
-    with another store than the one that has the vote, and ``refill_to`` is the index at which the refill of an old
-    copy ends."""
+    ``match`` is the index up to which its log agrees with the leader's (-1: unknown). ``lost``: it answers with
+    another store than the one that has the vote. ``rolled_back``: its store is an old copy, which is refilled up to
+    index ``refill_to``."""
 
     match: int = -1
     lost: bool = False

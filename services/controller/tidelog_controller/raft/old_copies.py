@@ -49,7 +49,8 @@ class AckedEntries:
             self._of[store] = (index, term)
 
     def learn(self, rows: Iterable[Acked]) -> None:
-        """Record what another controller knows, as its message lists it."""
+        """Record the acknowledged entries that a message of another controller lists, where they are further than the
+        known ones."""
         for row in rows:
             self.record(row.store, row.index, row.term)
 

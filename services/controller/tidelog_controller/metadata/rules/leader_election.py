@@ -139,8 +139,8 @@ def is_recovering(partition: PartitionState, config: TopicConfig) -> bool:
 
 
 def copies_needed(partition: PartitionState, config: TopicConfig) -> int:
-    """Return the number of replicas of which any that many have, together, everything that can have been
-    committed."""
+    """Return how many replicas must report after a rescue: any that many have, together, everything that can have
+    been committed."""
     if config.commit_rule == "quorum":
         return len(partition.replicas) // 2 + 1
     return max(1, len(partition.replicas) - config.min_insync_replicas + 1)
@@ -252,7 +252,7 @@ def _counting(partition: PartitionState, is_live: IsLive) -> IsLive:
 
 
 def ranks_by_server(ranks: Iterable[RankedServer]) -> Ranks:
-    """Return the ranks that a command carries, by server."""
+    """Return the ranks in a command as a mapping from server to rank; servers that it does not name have rank 0."""
     return {one.node: one.rank for one in ranks}
 
 
@@ -272,7 +272,7 @@ def passed_over(old: PartitionState, new: PartitionState, ranks: Iterable[Ranked
 
 
 def without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
-    """Return ``nodes`` without that one."""
+    """Return ``nodes`` in their order without ``node``."""
     return tuple(member for member in nodes if member != node)
 
 

@@ -54,8 +54,8 @@ def placement_for(state: MetadataState, rng: Random, slow: Collection[NodeId]) -
 
 class Placement:
     """The loads of the servers, counted from the topics that exist, and the choice of replicas that evens them out.
-    ``racks`` has the rack of each server; one without a rack is its own. Servers in ``slow`` or ``drained`` are
-    chosen last, see above. It serves one command."""
+    ``racks`` has the rack of each server; one that is not named is a rack of its own. Among equals, servers in
+    ``slow`` are chosen last; servers in ``drained`` are preferred leaders last. It serves one command."""
 
     def __init__(
         self,

@@ -78,9 +78,9 @@ MoveRequest = TransferLeader | Reassign | CancelReassignment | GrowTopic | Drain
 def plan_move(
     state: MetadataState, request: MoveRequest, rng: Random, wall_ms: int, slow: Collection[NodeId] = ()
 ) -> Command | Message | TidelogError:
-    """Return the command that an operator's request to move leadership or replicas, to grow a topic, to drain a
-    server or to rebalance comes to; the plan for ``PlanRebalance``, which changes nothing; or the refusal. ``slow``
-    are the servers that get new replicas last."""
+    """Return the command for an operator's request to move a leadership or replicas, to add partitions, to drain a
+    server or to queue a rebalance. Return the plan itself for ``PlanRebalance``, which changes nothing, or the
+    refusal of any of them. ``slow`` are the servers that get new replicas last."""
     match request:
         case TransferLeader():
             return _plan_transfer(state, request, wall_ms)
@@ -303,9 +303,9 @@ def set_draining(changes: ChangeSet, command: SetDraining) -> Done | TidelogErro
 
 @applies(SetReplicas)
 def set_replicas(changes: ChangeSet, command: SetReplicas) -> Done | TidelogError:
-    """Begin a reassignment of a partition, or lead one in progress elsewhere or back. A mere change of order is done
-    at once. A reassignment of the partition that waits in the queue is dropped. Refused with ``STALE_EPOCH`` or
-    ``INVALID_REPLICAS``."""
+    """Begin a reassignment of a partition, or change the target of one in progress, also back to the original
+    replicas. A mere change of order is done at once. A reassignment of the partition that waits in the queue is
+    dropped. Refused with ``STALE_EPOCH`` or ``INVALID_REPLICAS``."""
     key = TopicPartition(command.topic_id, command.partition)
     found = _in_epoch(changes, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):

@@ -46,9 +46,10 @@ def plan_rebalance(
     weights: Iterable[PartitionWeight] = (),
     unit: str = "",
 ) -> RebalancePlan:
-    """Return the plan, with no moves if the load is even, and the moves of earlier plans that wait for their turn.
-    ``weights`` says what one replica of each partition weighs, in ``unit``; a partition that is not named weighs 0.
-    Without a unit each replica weighs 1."""
+    """Return a plan of reassignments that even out the load of the servers, with no moves if it is even, and the
+    moves of earlier plans that wait for their turn. ``weights`` says what one replica of each partition weighs, in
+    ``unit``; a partition that is not named weighs 0. Without a unit each replica weighs 1. With ``empty_drained``
+    replicas also move away from servers that are being drained."""
     picture = _Picture(state, {(one.name, one.partition): max(0, one.weight) for one in weights}, unit)
     if empty_drained:
         picture.empty_drained()
@@ -119,7 +120,8 @@ class _Picture:
     # --- passes ------------------------------------------------------------------------------------------
 
     def empty_drained(self) -> None:
-        """Pass 0: move replicas away from servers that are being drained."""
+        """Move each replica on a server that is being drained to the least loaded server without the partition, on a
+        rack without it if possible (pass 0). A replica stays if there is no such server."""
         for key in self._movable:
             for source in self._replicas[key]:
                 if not self._state.servers[source].draining:
@@ -132,7 +134,7 @@ class _Picture:
                     self._replace(key, source, to, "drained")
 
     def spread_over_racks(self) -> None:
-        """Pass 1: move replicas that share a rack to racks that have none."""
+        """Move replicas that share a rack with another of their partition to racks that have none (pass 1)."""
         for key in self._movable:
             while True:
                 replicas = self._replicas[key]
@@ -145,7 +147,8 @@ class _Picture:
                 self._replace(key, source, min(free, key=lambda node: (self._load[node], node)), "racks")
 
     def move_one(self) -> bool:
-        """Pass 2: move one replica from a full server to an emptier one; False if no move helps."""
+        """Move one replica from a full server to an emptier one (pass 2), and return True; return False if no move
+        helps."""
         by_load = sorted(self._servers, key=lambda node: (self._load[node], node))
         for full in reversed(by_load):
             for empty in by_load:
@@ -159,7 +162,8 @@ class _Picture:
         return False
 
     def swap_one_leader(self) -> bool:
-        """Pass 3: exchange the preferred leader of one partition; False if no exchange helps."""
+        """Exchange the preferred leader of one partition for another of its replicas (pass 3), and return True;
+        return False if no exchange helps."""
         by_leads = sorted(self._servers, key=lambda node: (-self._leads[node], node))
         for busy in by_leads:
             for key in self._held[busy]:
@@ -208,7 +212,8 @@ class _Picture:
         return best
 
     def _tell(self, key: TopicPartition, verb: str, loads: Mapping[NodeId, int], full: NodeId, empty: NodeId) -> None:
-        """Remember the figures for a move, which ``loads`` does not contain yet."""
+        """Record as evidence the loads of the two servers for which a move is planned. ``loads`` does not contain the
+        move yet."""
         figures = f"{full} {verb} {self._amount(loads[full])}, {empty} {self._amount(loads[empty])}"
         own = f"; this is {self._amount(self._weights[key])}" if self._unit else ""
         self._evidence.setdefault(key, []).append(figures + own)
