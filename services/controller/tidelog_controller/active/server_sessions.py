@@ -3,7 +3,7 @@
 Sessions are volatile: only the active controller keeps them, and a new one begins with a full session for every
 server. After ``session_timeout_s`` without a heartbeat the session ends and its server is fenced; sooner, after
 ``broken_link_grace_s``, when the link breaks over which the last heartbeat came: a process that is killed closes its
-links at once, one that lives opens another and heartbeats again.
+links at once, one that runs on opens another and heartbeats again.
 
     fenced --registers, or a heartbeat: UnfenceServer--> live --the session ends: FenceServer--> fenced
 

@@ -155,7 +155,7 @@ class TimelineWriter:
                 else:
                     self._know(place)
             case TidelogError() if self._phase == "reading" and _is_emptied(answer, self._end):
-                # retention took even the last record: it was told of long ago
+                # retention deleted even the last record: its event was written long ago
                 self._know(_Place(self._end, state.timeline.written, None))
             case _:
                 self._lose(now)

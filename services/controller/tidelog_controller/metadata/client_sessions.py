@@ -1,6 +1,6 @@
 """Each request once (Raft §8, dissertation §6.3): the answers to the last requests of each client.
 
-A client that got no answer asks again, perhaps another controller: with the same client id and sequence. A request
+A client that got no answer asks again, maybe another controller, with the same client id and sequence. A request
 that was applied is not applied again; it gets the answer that it got then. The table is part of the replicated state,
 so every controller forgets the same at the same place in the log: beyond ``PER_CLIENT`` requests of a client the ones
 with the smallest sequences, and beyond ``CLIENTS`` clients the one that was silent longest, of the principal with the

@@ -34,7 +34,7 @@ rank never makes a replica a candidate.
 majority of promises), the last leader leads if it is live and has not lost all that it had: also if it has just
 registered and may lack what it had not flushed, since every other live replica lags further behind. Else the first
 live replica; one that has just lost what it had, or may have, only if no other is live. There is no unclean election
-while all members are live and only have to settle their doubt. Records may be lost, and ``unclean_epoch`` tells every
+while all members are live and only have to settle their doubt. Records may be lost, and ``unclean_epoch`` shows every
 replica that it may have to cut what was committed."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The owners of topics: how many topics and partitions a principal may have (``tidelog.bounds``).
 
-The owner of a topic is the principal that created it, whoever changes it later. The cluster's own topics, and those
-of an earlier release, have none. The bounds are in the command, so that every controller judges in the same way: when
-it is applied, topics that were planned at the same time are counted."""
+The owner of a topic is the principal that created it, also after others have changed it. The cluster's own topics,
+and those of an earlier release, have none. The bounds are in the command, so that every controller judges in the same
+way: when it is applied, topics that were planned at the same time are counted."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
             new = new if new != partition else replace(partition, epoch=partition.epoch + 1)
             changes.change(key, new, "data_lost", evidence | passed_over(partition, new, command.ranks))
         elif is_recovering(partition, config):
-            continue  # nobody leads, and its promise holds
+            continue  # no server leads, and its promise holds
         elif node in partition.isr and can_take_over(partition, config, node, changes.is_live):
             quorum = config.commit_rule == "quorum"
             isr = partition.isr if quorum else without(partition.isr, node)

@@ -368,7 +368,7 @@ def with_copies(
     back = any(node in old.departed for node in base.learners if node not in old.learners)
     new = elect(base, config, isr, changes.is_live, drains=changes.drains, renew=back)
     copies = new.replicas + new.learners
-    departed = tuple(node for node in new.departed if node not in copies)  # nobody leads in this leader epoch
+    departed = tuple(node for node in new.departed if node not in copies)  # no server leads in this leader epoch
     return replace(new, departed=departed, epoch=old.epoch + 1)
 
 
