@@ -35,7 +35,7 @@ class ControllerCounts:
     )
     proposals: int = counter("tidelog_raft_proposals", "commands", "Commands that it proposed as leader.")
     commits: Histogram = histogram(
-        "tidelog_raft_commit_latency_seconds", "From such a proposal until it was applied here."
+        "tidelog_raft_commit_latency_seconds", "Time from proposing a command until it was applied here."
     )
     requests: dict[str, int] = counter("tidelog_controller_requests", "requests", "Requests that came, by op.", "op")
     refused: dict[str, int] = counter(

@@ -82,8 +82,8 @@ class LastCommitFile:
         sync_path(self.path.parent)
 
     def write(self, commit: LastCommit) -> None:
-        """Write a commit to the slot of the one before the last, and sync it. An ``OSError`` is final: the store must
-        not be used further."""
+        """Write a commit in place of the older one of the two in the file, and sync it. An ``OSError`` is final: the
+        store must not be used further."""
         assert self._descriptor is not None
         os.pwrite(self._descriptor, self._encode(commit), commit.number % 2 * SLOT_BYTES)
         os.fdatasync(self._descriptor)
