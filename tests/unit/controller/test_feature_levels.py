@@ -1,6 +1,6 @@
-"""Feature levels: nobody says what a level brings before the cluster is raised to it; it is raised when everybody
-understands it, never lowered, kept by snapshots; who does not understand it is refused. What level 2 brings. Tests
-``controller.py`` and ``metadata/rules/feature_level.py``."""
+"""Feature levels: no process says what a level brings before the cluster is raised to it. It is raised when every
+process understands it, never lowered, and kept by snapshots; a process that does not understand it is refused. Also
+what level 2 brings. Tests ``controller.py`` and ``metadata/rules/feature_level.py``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ SNAPSHOT_OF_LEVEL_1 = {
 
 
 def founded(levels: Levels = ALL) -> ControllerNet:
-    """Three controllers of a new cluster that act as such a release, all linked to the active one, and a server."""
+    """Return three controllers of a new cluster whose release supports these levels, all linked to the active one,
+    and a replica server."""
     net = ControllerNet(levels=dict.fromkeys(("c1", "c2", "c3"), levels))
     active = net.elect()
     for node in net.urls:
@@ -56,14 +57,15 @@ def founded(levels: Levels = ALL) -> ControllerNet:
 
 
 def join(net: ControllerNet, node: str, levels: Levels = ALL) -> int:
-    """A replica server says hello, and registers; its link."""
+    """Open a link of a replica server to the active controller, register the server, and return the link."""
     link = net.greet(net.elect(), "replica", node, levels)
     assert isinstance(net.answer(link, Register(node, f"ws://{node}", lives=(f"life of {node}",))), Registered)
     return link
 
 
 def upgraded() -> ControllerNet:
-    """A cluster that began at level 1, whose controllers run a release that understands more, one after the other."""
+    """Return a cluster that began at level 1, whose controllers were restarted one after the other with a release
+    that supports more."""
     net = founded(OLD)
     net.levels.clear()
     for node in list(net.urls):

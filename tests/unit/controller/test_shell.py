@@ -16,7 +16,7 @@ def test_nothing_is_nothing() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=8))
 def test_merged_changes_leave_the_disk_as_the_single_ones_do(steps: list[tuple[int, int, int]]) -> None:
-    """Each step cuts the end, appends, and compacts the begin; one in four starts over from a snapshot."""
+    """Each step cuts the end, appends, and compacts the beginning; one in four replaces the log by a snapshot."""
     disk = before = PersistentState(1, "c1", [Entry(i, 1, b"old") for i in range(1, 4)])
     persists = []
     for term, (cut, count, gone) in enumerate(steps, 2):

@@ -33,7 +33,7 @@ def entries(first: int, *terms: int) -> tuple[Entry, ...]:
 
 
 def filled(directory: Path) -> PersistentState:
-    """A database with a vote and three entries, closed again."""
+    """Return the content of a database with a vote and three entries, which is closed again."""
     storage = open_storage(directory)
     storage.perform(Persist(7, "c2", None, entries(1, 3, 3, 7)))
     found = storage.load()
@@ -117,7 +117,7 @@ def test_random_writes_give_what_the_storage_in_memory_gives(tmp_path: Path) -> 
 
 
 def test_a_snapshot_that_does_not_match_its_checksum_or_is_missing_is_refused(tmp_path: Path) -> None:
-    """C13: it is not served, and not replaced by nothing either."""
+    """C13: it is not served, and it is not replaced by an empty one."""
     base = Base(2, 3, members_of("c1"))
     snapshot = Snapshot(3, 7, members_of("c1"), b"the state")
     damages = (

@@ -1,5 +1,5 @@
 """A controller's store of an older release: taken over, given back, taken over again; and what is remembered of a
-store that was put aside. Tests ``tidelog_controller/storage.py`` and ``last_commit.py``."""
+store that was renamed because of damage. Tests ``tidelog_controller/storage.py`` and ``last_commit.py``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def test_the_store_of_an_older_release_is_taken_over_whole_and_protected_from_th
 
 
 def test_an_older_release_works_on_with_a_store_and_it_is_taken_over_again() -> None:
-    """Until the level is raised a process may go back. What it wrote is believed when this release comes again."""
+    """Until the level is raised a process may go back to the older release. What that wrote is believed when this
+    release returns."""
     with quick_folder() as folder:
         old_files(folder, OLD, killed=False)
         open_store(folder).close()
@@ -82,7 +83,7 @@ def test_damage_in_the_store_of_an_older_release_is_not_taken_over() -> None:
 
 
 def test_a_file_of_the_last_commit_that_belongs_to_another_store_says_nothing_of_a_new_one(tmp_path: Path) -> None:
-    """An older release puts a damaged store aside without it."""
+    """An older release renames a damaged store without this file."""
     storage = open_store(tmp_path)
     storage.perform(commit(1))
     storage.close()
@@ -98,7 +99,7 @@ def test_a_file_of_the_last_commit_that_belongs_to_another_store_says_nothing_of
 def test_a_disk_without_room_for_the_taking_over_is_not_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store would be put aside, and the vote with it."""
+    """Otherwise the store would be renamed as damaged, and the vote lost with it."""
     old_files(tmp_path, OLD, killed=False)
 
     def fill(*_: object) -> None:
@@ -144,7 +145,7 @@ def test_a_controller_that_put_its_store_aside_and_was_killed_still_knows_that_i
 
 
 def test_a_second_store_that_is_put_aside_replaces_nothing_of_the_first(tmp_path: Path) -> None:
-    """Even where a crash left only one of the first one's files."""
+    """Even if a crash left only one of the first one's files."""
     (tmp_path / "raft.db.damaged-1-wal").write_bytes(b"of the first")
     open_store(tmp_path).close()
     assert set_aside(tmp_path).name == "raft.db.damaged-2"

@@ -1,4 +1,4 @@
-"""Leader reports: which are counted, when they replace a leader, and not twice."""
+"""Leader reports: which are counted, when they replace a leader, and that they replace it once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINKS = {f"r{number}": number for number in range(1, 6)}
 
 
 class Cluster:
-    """Five servers, one partition on all of them led by r1, and an active controller since time 0."""
+    """Five servers, two partitions on all of them led by r1, and an active controller since time 0."""
 
     def __init__(self) -> None:
         self.state = MetadataState("test")

@@ -1,4 +1,5 @@
-"""What was refused is told in the timeline and in histories, with who asked; and nobody fills it with that."""
+"""Refused requests are recorded in the timeline and in histories with the principal that asked, and no client can
+fill the timeline with them."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def refusal(number: int = 0, **fields: object) -> Refusal:
 
 
 def taken(refusals: RefusalLog) -> list[Refusal]:
-    """Those that are told now."""
+    """Remove and return the refusals that are ready to be written."""
     return [refusals.pop_ready() for _ in range(len(refusals.ready))]
 
 
@@ -227,7 +228,7 @@ def test_a_refusal_whose_append_was_refused_is_told_later_and_one_of_unknown_fat
 
 
 class Cluster(ControllerNet):
-    """One controller, one server, one topic."""
+    """One controller, and after ``begin`` one server and one topic."""
 
     def begin(self) -> None:
         self.to = self.link(self.elect())

@@ -1,4 +1,4 @@
-"""The timeline tells everything: events, the past that they come to, and what keeps the topic going. Tests
+"""The timeline has everything: events, the past state that they lead to, and the upkeep of its topic. Tests
 ``active/timeline_records.py``, ``active/timeline_topic.py`` and ``timeline/replay.py``."""
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def test_a_large_cluster_has_a_keyframe_in_parts() -> None:
 
 
 def kept(log: Log, upkeep: TimelineTopic, now: float, confirmed: int = 0) -> list[str]:
-    """What is proposed and applied at that time."""
+    """Apply what is proposed for the timeline's topic at this time, and return the kinds of the commands."""
     commands = upkeep.due(log.state, confirmed, ControllerGroup("c1", 1, GROUP), now, 1)
     for command in commands:
         before = log.state

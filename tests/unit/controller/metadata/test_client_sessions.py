@@ -1,4 +1,5 @@
-"""Each request once: whose it is, what was asked, what is forgotten. Attackers choose ids, numbers and requests."""
+"""Each request is done once: which client it belongs to, what its content was, and which answers are forgotten.
+Attackers choose ids, numbers and requests."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ BELOW = REQUEST_DIGESTS - 1
 
 
 def founded(level: int = REQUEST_DIGESTS) -> tuple[ControllerNet, int]:
-    """Controllers of a cluster at this level, and a link to the active one."""
+    """Return the controllers of a cluster at this feature level, and a link to the active one."""
     net = ControllerNet(levels=dict.fromkeys(("c1", "c2", "c3"), Levels(1, level)))
     link = net.link(net.elect())
     net.answer(link, AllocateProducerIds(1))
@@ -173,7 +174,8 @@ def test_a_remembered_refusal_is_short() -> None:
 
 @pytest.mark.parametrize("ids", [CLIENTS, 3 * CLIENTS])
 def test_nobody_has_the_requests_of_others_forgotten(ids: int) -> None:
-    """One principal takes ever new ids: its own are forgotten, not those of others nor of the gateways."""
+    """A principal uses ever new client ids: its own are forgotten, not those of other principals or of the
+    gateways."""
     once = ClientSessions()
     gateway = name_of_gateway("g1", 1)
     for name in (ALICE, gateway):
@@ -187,7 +189,7 @@ def test_nobody_has_the_requests_of_others_forgotten(ids: int) -> None:
 
 
 def test_the_whole_table_has_a_bound() -> None:
-    """What one remembered request takes, times the most that there are, in a snapshot."""
+    """The size of the largest remembered request in a snapshot, times their greatest number."""
     longest = "client:" + "x" * (LONGEST_NAME - 7)
     refusal = refuse("INVALID_CONFIG", "x" * TEXT)
     once = ClientSessions().with_answer(RequestId(longest, 1, b"d" * 16), refusal)

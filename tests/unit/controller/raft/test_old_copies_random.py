@@ -25,7 +25,7 @@ COPIES = 20
 
 
 class OldDiskWalk(Walk):
-    """A walk in which a disk is put back now and then."""
+    """A random walk in which disks are replaced by earlier copies."""
 
     def __init__(self, size: int, seed: int) -> None:
         super().__init__(size, seed)
@@ -44,8 +44,8 @@ class OldDiskWalk(Walk):
         del copies[:-COPIES]
 
     def put_back(self) -> None:
-        """A follower comes back with a copy, and hears the leader, if that knows what the copy lacks, and if a
-        majority of disks is left."""
+        """Restart a follower with a copy of its disk, and let it hear from the leader. Done only if the leader knows
+        what the copy lacks, and if a majority of sound disks is left."""
         nodes = self.net.nodes.values()
         leader = max(nodes, key=lambda node: (node.raft.term, node.raft.role == "leader"))
         old = self.any_node()

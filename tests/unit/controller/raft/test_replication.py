@@ -222,7 +222,7 @@ def test_a_proposal_to_a_server_that_does_not_lead_is_refused() -> None:
 
 
 def streaming(**settings: int) -> Raft:
-    """c1 leads term 1; c2 has acknowledged the no-op."""
+    """Return c1 as the leader of term 1, after c2 has acknowledged the no-op."""
     raft = leader(1, **settings)
     raft.on_message("c2", AppendResult(1, True, 1), LATER)
     return raft

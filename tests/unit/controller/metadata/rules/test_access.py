@@ -1,4 +1,5 @@
-"""Tokens, rules and what they decide; what every op of a client needs; how the controllers keep them."""
+"""Tokens and rules and the decisions by them, the right that every op of a client needs, and how the controllers keep
+them."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ DICE = random.Random(1)
 
 
 def rules(*texts: str) -> list[Acl]:
-    """``allow alice read topic:a``."""
+    """Return a rule for each text such as ``allow alice read topic:a``."""
     made = []
     for text in texts:
         kind, principal, operation, resource = text.split()
@@ -265,7 +266,7 @@ def test_nobody_learns_of_a_topic_that_he_may_not_describe() -> None:
 
 
 def test_who_reads_a_copy_from_a_disk_needs_what_who_reads_the_topic_needs() -> None:
-    """The answer tells what is in the batches to who can guess it."""
+    """The answer reveals the contents of the batches to a client that can guess them."""
     strict = guard("allow alice describe topic:a", "allow bob read topic:a", authorization=True)
     refused = strict.refuse_topic("alice", ReadCopy.OP, "id-a", 0, "a")
     assert refused is not None and refused.code == "FORBIDDEN" and refused.detail["operation"] == "read"
@@ -277,7 +278,7 @@ def test_who_reads_a_copy_from_a_disk_needs_what_who_reads_the_topic_needs() -> 
 
 
 def done(state: MetadataState, wish: AccessRequest, wall_ms: int = 0) -> MetadataState:
-    """The state after the wish, by way of the log."""
+    """Return the state after the request's command was written to the log and applied."""
     command = plan_access(state, wish, DICE, wall_ms)
     assert isinstance(command, ChangeAccess), command
     again = decode_command(encode_command(command))
