@@ -79,10 +79,9 @@ def elect(
     if the same server leads again it does so in a new leader epoch. A server that ``drains`` is passed over for
     another that is as good; a leader that drains goes on until leadership is transferred. ``leaving`` leads only
     where no other can. ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where no
-    other is live, or if it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it,
-    now or later. ``doubtful``: the members whose copies are doubtful from now on (default: as before); they are as
-    good as away. ``ranks`` order the replicas that may lead, first those in the ISR, then those in the ELR; no other
-    replica leads because of its rank."""
+    other is live, or if it led last. ``wiped``: it has certainly lost all of it, and having led last never helps it.
+    ``doubtful``: the members whose copies are doubtful from now on (default: as before); they are as good as away.
+    ``ranks`` order the replicas that may lead, first those in the ISR, then those in the ELR."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     doubtful = partition.doubtful if doubtful is None else doubtful
     if is_recovering(partition, config):
