@@ -280,7 +280,7 @@ class Controller:
         request_id = self._request_id(message)
         if isinstance(request_id, TidelogError):
             return request_id
-        known = None if request_id is None else self.metadata_log.replicated.once.find(request_id)
+        known = None if request_id is None else self.metadata_log.replicated.sessions.find(request_id)
         if known is not None:
             return [*request.answer(fitting(known, message.ANSWER))]
         command = self._command(message, now, request.wall_ms)

@@ -90,7 +90,7 @@ def plan_rescue(
     store that this release cannot read."""
     before = replay(stored, cluster)
     index = index_beyond(max(before.metadata.index, beyond), wall_ms)
-    after = Replicated(recovered(before.metadata, index, wall_ms), before.once)
+    after = Replicated(recovered(before.metadata, index, wall_ms), before.sessions)
     alone = Configuration((Member(node, url, True, stored.store),))
     term = stored.term + 1
     snapshot = Snapshot(index, term, alone, encode_state(after))

@@ -32,11 +32,11 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """The whole state after some entry of the log: the metadata, and in ``once`` the answers to the last requests of
-    each client."""
+    """The whole state after some entry of the log: the metadata, and in ``sessions`` the answers to the last requests
+    of each client."""
 
     metadata: MetadataState
-    once: ClientSessions = field(default_factory=ClientSessions)
+    sessions: ClientSessions = field(default_factory=ClientSessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +73,21 @@ def step(state: Replicated, entry: Entry) -> Outcome:
     """Return the outcome of applying one committed entry to ``state``, which is not changed. A request that was
     answered before is not applied again, and gets the remembered answer. Every controller gets the same outcome.
     Raises ``ValueError`` for a command that this release does not know."""
-    skipped = Replicated(skip(state.metadata, entry.index), state.once)
+    skipped = Replicated(skip(state.metadata, entry.index), state.sessions)
     if entry.is_members or not entry.data:
         return Outcome(skipped)
     command, request = decode_proposal(entry.data)
-    known = None if request is None else state.once.find(request)
+    known = None if request is None else state.sessions.find(request)
     if known is not None:
         return Outcome(skipped, known)
     applied = apply(state.metadata, command, entry.index)
-    once = state.once if request is None else state.once.with_answer(request, applied.answer)
-    return Outcome(Replicated(applied.state, once), applied.answer, command, applied)
+    sessions = state.sessions if request is None else state.sessions.with_answer(request, applied.answer)
+    return Outcome(Replicated(applied.state, sessions), applied.answer, command, applied)
 
 
 def encode_state(state: Replicated) -> bytes:
-    """Return the state as one CBOR map: ``format``, ``once``, and the fields of the metadata by name. It may take
-    long, so it runs in a thread."""
+    """Return the state as one CBOR map: ``format``, the fields of the metadata by name, and the client sessions under
+    the name ``once``. It may take long, so it runs in a thread."""
     metadata = state.metadata
     kinds = hints(MetadataState)
     for name, default in later_fields(MetadataState).items():
@@ -96,7 +96,7 @@ def encode_state(state: Replicated) -> bytes:
     if metadata.level == 1:  # what an earlier release reads
         del kinds["level"]
     pieces = [map_head(len(kinds) + 2), cbor2.dumps("format"), cbor2.dumps(FORMAT)]
-    pieces += [cbor2.dumps("once"), cbor2.dumps(STORED.to_map(state.once))]
+    pieces += [cbor2.dumps("once"), cbor2.dumps(STORED.to_map(state.sessions))]
     for name, kind in kinds.items():
         pieces.append(cbor2.dumps(name))
         value = getattr(metadata, name)
@@ -119,9 +119,9 @@ def decode_state(data: bytes) -> Replicated:
         raise ValueError(f"the snapshot is no CBOR: {error}") from error
     if type(document) is not dict or document.pop("format", None) != FORMAT:
         raise ValueError("the snapshot is of a later version; upgrade this controller")
-    once = STORED.from_map(ClientSessions, document.pop("once", {}))
+    sessions = STORED.from_map(ClientSessions, document.pop("once", {}))
     document.setdefault("level", 1)
     metadata = STORED.from_map(MetadataState, document)
     if "timeline" not in document and metadata.servers:  # of a version without: what was before is a gap
         metadata = dataclasses.replace(metadata, timeline=PendingTimeline(last=1))
-    return Replicated(metadata, once)
+    return Replicated(metadata, sessions)

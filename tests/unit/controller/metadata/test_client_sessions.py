@@ -147,8 +147,8 @@ def test_snapshots_keep_the_digest() -> None:
         Entry(1, 1, encode_proposal(TakeProducerIds(0, 10, level=REQUEST_DIGESTS), request)),
     ).state
     again = decode_state(encode_state(state))
-    assert again == state and again.once.find(request) == ProducerIds(1, 10)
-    other = again.once.find(replace(request, digest=b"x" * 16))
+    assert again == state and again.sessions.find(request) == ProducerIds(1, 10)
+    other = again.sessions.find(replace(request, digest=b"x" * 16))
     assert isinstance(other, TidelogError) and other.code == "REQUEST_CONFLICT"
 
 
@@ -160,7 +160,9 @@ def test_names_that_are_too_long_are_refused_whoever_passes_them_on() -> None:
     request = RevokeTokens("", "bob", client="x" * (LONGEST_NAME + 1), sequence=1)
     assert code(net, link, request) == "MALFORMED"
     assert code(net, link, AlterAcls(client="ä" * LONGEST_NAME, sequence=1)) == "MALFORMED"
-    assert not any(len(name) > LONGEST_NAME for name in net.nodes[net.elect()].metadata_log.replicated.once.clients)
+    assert not any(
+        len(name) > LONGEST_NAME for name in net.nodes[net.elect()].metadata_log.replicated.sessions.clients
+    )
 
 
 def test_a_remembered_refusal_is_short() -> None:
