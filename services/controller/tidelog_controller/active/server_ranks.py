@@ -77,9 +77,8 @@ class ServerRanks:
         self._delays.clear()
 
     def on_heartbeat(self, node: NodeId, lags: Iterable[FollowerLag], now: float) -> None:
-        """Record that a server sent a heartbeat: the silence before it if that was long, and the lags of the server's
-        followers that it reported. Silences shorter than a third of the session time-out are ignored, and so are such
-        lags."""
+        """Record that a server sent a heartbeat: the silence before it, and the lags of its followers that the server
+        reported. Silences and lags shorter than a third of the session time-out are ignored."""
         delays = self._of(node, now)
         delays.forget(now)
         silence_s = now - delays.heard_at

@@ -78,8 +78,8 @@ class ServerSessions:
         return UnfenceServer(wall_ms, node, server.broker_epoch)
 
     def on_link_closed(self, source: int, now: float) -> None:
-        """End the sessions of servers whose last heartbeat came over this link after ``broken_link_grace_s`` at the
-        latest, unless they send another heartbeat before."""
+        """Shorten the sessions of servers whose last heartbeat came over this link: they end after
+        ``broken_link_grace_s`` seconds at the latest, unless another heartbeat comes before."""
         for session in self._sessions.values():
             if session.source == source:
                 session.ends_at = min(session.ends_at, now + self._broken_link_grace_s)
