@@ -152,8 +152,8 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
-    """Listen and run the shell until cancelled; reports how to stop it and its URL through ``task_status``. Links are
-    accepted before the shell exists, so that the URL is known."""
+    """Listen and run the shell until cancelled; reports how to stop it and its URL through ``task_status``. The port
+    is open before the shell exists, so that its URL is known."""
     shell: ControllerShell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
