@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 from support.raft_store_files import flipped, opened
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
 
 from crash_points.recording import Call, missing, record
 from crash_points.replay import TESTS, Replayed, scratch
@@ -131,7 +131,7 @@ def laid_out(tree: Tree, folder: Path) -> Iterator[Path]:
         shutil.rmtree(root)
 
 
-def _number(known: Sequence[Stored], found: Stored | None) -> str:
+def _number(known: Sequence[PersistentState], found: PersistentState | None) -> str:
     return "no store" if found is None else f"commit {known.index(found)}" if found in known else f"{found}"
 
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 from support.old_raft_store import OldStore
 from tidelog_controller.last_commit import LastCommitFile, sync_path
-from tidelog_controller.raft.configuration import encode_members, members_of
 from tidelog_controller.raft.effects import Persist, apply_persist
-from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot
+from tidelog_controller.raft.membership import encode_members, members_of
 from tidelog_controller.storage import RaftStorage
 
 COMMITS = 4
@@ -29,10 +29,10 @@ CHECKPOINT_PAGES = 8
 """SQLite moves the WAL into the database when it holds so many, which a few commits fill."""
 
 
-def history(seed: int) -> Iterator[tuple[Persist, Stored]]:
+def history(seed: int) -> Iterator[tuple[Persist, PersistentState]]:
     """Commits without an end, and what a store holds behind each: entries of one to three pages, truncations,
     compaction with a snapshot, snapshots that replace the log."""
-    rng, stored, term = random.Random(seed), Stored(store="s"), 0
+    rng, stored, term = random.Random(seed), PersistentState(store="s"), 0
     while True:
         term += 1
         base, last = stored.base.index, stored.base.index + len(stored.entries)
@@ -62,10 +62,10 @@ def history(seed: int) -> Iterator[tuple[Persist, Stored]]:
         yield persist, stored
 
 
-def states(seed: int, count: int) -> list[Stored]:
+def states(seed: int, count: int) -> list[PersistentState]:
     """What a store holds behind 0, 1, … of these commits."""
     made = history(seed)
-    return [Stored(store="s"), *(next(made)[1] for _ in range(count))]
+    return [PersistentState(store="s"), *(next(made)[1] for _ in range(count))]
 
 
 class _Life:

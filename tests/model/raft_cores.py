@@ -20,7 +20,7 @@ from tidelog.sansio.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult, Message, Vote
 from tidelog_controller.raft.effects import Apply, Persist, RaftEffect, TakeSnapshot, apply_persist
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
 from tidelog_controller.raft.raft import Raft
 from tidelog_controller.raft.settings import RaftSettings
 
@@ -45,7 +45,7 @@ class Middle:
 class Server:
     """A controller: its core and its disk."""
 
-    def __init__(self, name: NodeId, disk: Stored, *, rounds: bool = False) -> None:
+    def __init__(self, name: NodeId, disk: PersistentState, *, rounds: bool = False) -> None:
         """``rounds``: the numbers of heartbeats matter."""
         self.name = name
         self.disk = disk

@@ -32,8 +32,8 @@ from typing import Any, NamedTuple
 from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult
-from tidelog_controller.raft.configuration import Configuration, Member
-from tidelog_controller.raft.log import Base, Stored
+from tidelog_controller.raft.log import Base, PersistentState
+from tidelog_controller.raft.membership import Configuration, Member
 
 from model.ghost import Violation, must
 from model.raft_cores import BEAT_S, GIVE_UP_S, QUIET_S, Act, Cores, Facts, Move, Server
@@ -101,7 +101,7 @@ class RaftSearch:
         scope = self.scope
         voters = tuple(Member(voter, f"ws://{voter}", True, voter) for voter in scope.voters)
         base = Base(0, 0, Configuration(voters if name in scope.voters else ()))
-        disk = Stored(scope.heard, None, list(scope.logs.get(name, ())), base, store=name)
+        disk = PersistentState(scope.heard, None, list(scope.logs.get(name, ())), base, store=name)
         return Server(name, disk, rounds=bool(scope.budget.disks))
 
     def _ghost(self, ghost: Ghost) -> int:

@@ -118,7 +118,7 @@ class World:
             answer = self.apply(ChangeIsr(0, body.node, body.broker_epoch, *fields, {}))
             self.net.append(Sent(CONTROLLER, body.node, IsrAnswer(body, answer)))
         elif isinstance(body, Seal):
-            if self.state.in_life(body.node, body.broker_epoch):
+            if self.state.is_incarnation(body.node, body.broker_epoch):
                 decision = self.failure_detection.on_seal(self.state, body, 0.0, 0)
                 if decision is not None:
                     self.apply(decision)

@@ -123,7 +123,7 @@ def let_newcomers_inherit(patch: Patch) -> None:
 @breaks(SOURCE, "Tokens and quotas of superusers are for superusers.", tests=RIGHTS, units_only=True)
 def spare_nobody(patch: Patch) -> None:
     """Whom they are about is not looked at."""
-    patch.setattr(rights, "_why_spared", lambda *_: None)
+    patch.setattr(rights, "_refuse_spared", lambda *_: None)
 
 
 @breaks(SOURCE, "What is inherited ends with the right that it came from.", tests=RIGHTS, units_only=True)

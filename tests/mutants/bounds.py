@@ -88,7 +88,7 @@ def count_forgotten_applications(patch: Patch) -> None:
 )
 def count_topics_only_when_planned(patch: Patch) -> None:
     """The log has no say."""
-    patch.setattr(topics, "refuse_missing_topic", lambda state, command: None)
+    patch.setattr(topics, "refuse_new_topic", lambda state, command: None)
 
 
 @breaks(SOURCE, "The gateway says whose request it is.", tests=TESTS, units_only=True)

@@ -68,7 +68,7 @@ def stay_in_the_isr(patch: Patch) -> None:
 @breaks("KIP-903", "A member is added to the ISR only in the life in which the leader saw it.")
 def believe_any_life(patch: Patch) -> None:
     """The broker epochs of proposed members are not compared."""
-    patch.setattr(MetadataState, "in_life", lambda self, node, broker_epoch: node in self.servers)
+    patch.setattr(MetadataState, "is_incarnation", lambda self, node, broker_epoch: node in self.servers)
 
 
 @breaks("KIP-497", "A proposal holds only for the epoch in which it was made.")
@@ -162,7 +162,9 @@ def believe_any_report(patch: Patch) -> None:
         return counts(self, state, replace(partition, isr=partition.replicas), report, part, now)
 
     def majority(self, state, partition, suspicion, now):
-        judges = [node for node in partition.isr if node != partition.leader and self.is_live(state, node, now)]
+        judges = [
+            node for node in partition.isr if node != partition.leader and self.sessions.is_live(state, node, now)
+        ]
         return {"reports": str(len(suspicion.reports))} if 2 * len(suspicion.reports) > len(judges) else None
 
     patch.setattr(FailureDetection, "_counts", count)

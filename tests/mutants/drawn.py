@@ -95,12 +95,11 @@ SAFETY = (
         f"{CONTROLLER}/metadata/{name}.py"
         for name in ("application", "changeset", "client_sessions", "registry", "state", "state_machine")
     ),
-    f"{CONTROLLER}/active/failure_detection.py",
+    *(f"{CONTROLLER}/active/{name}.py" for name in ("failure_detection", "server_sessions")),
     *(
         f"{CONTROLLER}/raft/{name}.py"
         for name in (
             "bootstrap",
-            "configuration",
             "effects",
             "leadership_transfer",
             "log",
@@ -109,7 +108,6 @@ SAFETY = (
             "raft",
             "read_index",
             "snapshot_transfer",
-            "status",
         )
     ),
     *(

@@ -10,10 +10,10 @@ from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendResult
 from tidelog_controller.metadata.client_sessions import ClientSessions
 from tidelog_controller.raft.bootstrap import Bootstrap
-from tidelog_controller.raft.configuration import Configuration
 from tidelog_controller.raft.effects import ReadReady
 from tidelog_controller.raft.log import decode_entries
-from tidelog_controller.raft.progress import Progress
+from tidelog_controller.raft.membership import Configuration
+from tidelog_controller.raft.progress import ReplicationProgress
 from tidelog_controller.raft.raft import Raft
 
 from mutants import rules
@@ -218,7 +218,7 @@ def tell_before_it_is_durable(patch: Patch) -> None:
 @breaks("Raft 5.3", "A refusal leads the leader back to where the logs agree.")
 def pass_over_refusals(patch: Patch) -> None:
     """The leader goes on where it was; what was lost stays lost."""
-    patch.setattr(Progress, "on_rejected", lambda self, hint: False)
+    patch.setattr(ReplicationProgress, "on_rejected", lambda self, hint: False)
 
 
 # --- snapshots, reads, clients ---------------------------------------------------------------------------
@@ -361,19 +361,21 @@ def keep_in_memory_that_it_is_an_old_copy(patch: Patch) -> None:
 @breaks("decision 19", "An old copy counts again when it has everything up to the end of the leader's log.")
 def end_the_refill_early(patch: Patch) -> None:
     """Whatever agrees with the leader's log is enough."""
-    begin = Progress.begin_refill
-    patch.setattr(Progress, "begin_refill", lambda self, refill, round: begin(self, replace(refill, to=0), round))
+    begin = ReplicationProgress.begin_refill
+    patch.setattr(
+        ReplicationProgress, "begin_refill", lambda self, refill, round: begin(self, replace(refill, to=0), round)
+    )
 
 
 @breaks("decision 19", "What an earlier life of a store has acknowledged does not count for this one.")
 def believe_an_earlier_life(patch: Patch) -> None:
     """Answers to older rounds are taken as answers of this life."""
-    begin = Progress._begin_incarnation
+    begin = ReplicationProgress._begin_incarnation
 
     def begin_at_once(self, round):
         begin(self, 0)
 
-    patch.setattr(Progress, "_begin_incarnation", begin_at_once)
+    patch.setattr(ReplicationProgress, "_begin_incarnation", begin_at_once)
 
 
 @breaks("decision 19", "A server that has heard the leader of a term votes for no other one in it.")

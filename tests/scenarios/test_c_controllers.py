@@ -17,7 +17,7 @@ from tidelog.wire.messages import (
     RemoveController,
     RequestVote,
 )
-from tidelog_controller.raft.configuration import Configuration
+from tidelog_controller.raft.membership import Configuration
 
 from scenarios.stage import Stage
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.raft_network import FIVE, LATER, THREE, Net, append, core, log, sent, terms_of
 from tidelog.wire.messages import AppendResult, RequestVote, Vote
-from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.log import Entry, PersistentState
 
 
 def test_C16_double_vote_after_restart():
@@ -51,7 +51,7 @@ def test_C16_stale_append_entries_after_newer_ones():
 def figure_8() -> Net:
     """(b) S1 has led term 2 and brought its entry to S2 and S3; S5 has led term 3 and written its own."""
     logs = ([1, 2], [1, 2], [1, 2], [1], [1, 3])
-    return Net(FIVE, stored={f"c{n}": Stored(3, None, log(*terms)) for n, terms in enumerate(logs, 1)})
+    return Net(FIVE, stored={f"c{n}": PersistentState(3, None, log(*terms)) for n, terms in enumerate(logs, 1)})
 
 
 def test_C16_leader_completeness_figure_8():

@@ -28,7 +28,7 @@ from typing import Any
 from tidelog.errors import TidelogError
 from tidelog.wire.codec import encode, encode_error, payload_size
 from tidelog.wire.messages import MetadataUpdate, SetReadOnly
-from tidelog_controller.raft.configuration import Configuration
+from tidelog_controller.raft.membership import Configuration
 from tidelog_replica.config import ReplicaSettings
 
 from simulation.clients.client import Client

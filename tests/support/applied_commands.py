@@ -8,7 +8,6 @@ from tidelog.errors import TidelogError
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import HistoryEntry, IsrMember, SuspectPart
 from tidelog_controller.metadata.application import Applied, MetadataState, apply
-from tidelog_controller.metadata.command_bytes import decode_command, encode_command
 from tidelog_controller.metadata.commands import (
     AddTopic,
     ChangeIsr,
@@ -22,6 +21,8 @@ from tidelog_controller.metadata.commands import (
     ReplaceLeaders,
     SealedPart,
     UnfenceServer,
+    decode_command,
+    encode_command,
 )
 
 

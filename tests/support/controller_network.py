@@ -18,7 +18,7 @@ from tidelog_controller.metadata.rules.feature_level import Linked
 from tidelog_controller.metadata.state_machine import encode_state
 from tidelog_controller.metadata_log import MakeSnapshot
 from tidelog_controller.raft.effects import Persist, apply_persist
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
 
 NO_TIMELINE = TimelineSettings(replication_factor=0)
 """There are no replica servers to write it to."""
@@ -39,7 +39,7 @@ class ControllerNet:
         """Of controllers that do not understand all."""
         self.settings = settings or ControllerSettings(timeline=NO_TIMELINE)
         self.urls = {f"c{i + 1}": f"ws://c{i + 1}" for i in range(count)}
-        self.disks = {node: Stored(store=f"store of {node}") for node in self.urls}
+        self.disks = {node: PersistentState(store=f"store of {node}") for node in self.urls}
         self.nodes: dict[NodeId, Controller] = {}
         self.cut: set[NodeId] = set()
         self.events: list[tuple[NodeId, Event]] = []

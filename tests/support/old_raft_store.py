@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
-from tidelog_controller.raft.configuration import encode_members
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
+from tidelog_controller.raft.membership import encode_members
 
 SCHEMA = """
 CREATE TABLE identity (format INTEGER NOT NULL, cluster TEXT NOT NULL, node TEXT NOT NULL, store TEXT NOT NULL,
@@ -40,14 +40,14 @@ class OldStore:
         if new:
             self._db.executescript(SCHEMA)
             self.identify("s")
-            empty = (0, None, 0, 0, encode_members(Stored().base.members), 0)
+            empty = (0, None, 0, 0, encode_members(PersistentState().base.members), 0)
             self._db.execute("INSERT INTO hard_state VALUES (?, ?, ?, ?, ?, ?, ?)", _with_crc(*empty))
 
     def identify(self, store: str) -> None:
         """Give the database the name of a store."""
         self._db.execute("INSERT INTO identity VALUES (?, ?, ?, ?, ?, ?)", _with_crc(2, "harbour", "c1", store, 0))
 
-    def write(self, stored: Stored) -> None:
+    def write(self, stored: PersistentState) -> None:
         """Hold that from now on."""
         base, taken = stored.base, stored.snapshot
         self._db.execute("BEGIN IMMEDIATE")

@@ -15,7 +15,6 @@ from tidelog.errors import TidelogError
 from tidelog.sansio.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries, Message, Vote
-from tidelog_controller.raft.configuration import Configuration, Member, members_of
 from tidelog_controller.raft.effects import (
     Apply,
     Persist,
@@ -25,7 +24,8 @@ from tidelog_controller.raft.effects import (
     TakeSnapshot,
     apply_persist,
 )
-from tidelog_controller.raft.log import Base, Entry, Stored, encode_entries
+from tidelog_controller.raft.log import Base, Entry, PersistentState, encode_entries
+from tidelog_controller.raft.membership import Configuration, Member, members_of
 from tidelog_controller.raft.raft import Raft
 from tidelog_controller.raft.settings import RaftSettings
 
@@ -53,9 +53,9 @@ def core(
 
 def of(
     voters: Sequence[str], term: int = 0, voted_for: str | None = None, entries: Sequence[Entry] = (), store: str = ""
-) -> Stored:
+) -> PersistentState:
     """What is on the disk of a controller of a cluster that was founded with these voters."""
-    return Stored(term, voted_for, list(entries), Base(0, 0, members_of(*voters)), store=store)
+    return PersistentState(term, voted_for, list(entries), Base(0, 0, members_of(*voters)), store=store)
 
 
 def leader(term: int, terms: Sequence[int] = (), voters: Sequence[str] = THREE, **settings: int) -> Raft:
@@ -104,7 +104,7 @@ class Crash(Exception):
 class Node:
     """One controller: core, disk, applied entries."""
 
-    def __init__(self, net: Net, node_id: NodeId, stored: Stored, now: float) -> None:
+    def __init__(self, net: Net, node_id: NodeId, stored: PersistentState, now: float) -> None:
         self.net = net
         self.node_id = node_id
         self.disk = stored
@@ -127,14 +127,14 @@ class Node:
     def lose_store(self, now: float) -> None:
         """A new, empty disk under the same name."""
         name, _, number = self.disk.store.rpartition(".")
-        self.disk = Stored(store=f"{name}.{int(number) + 1}")
+        self.disk = PersistentState(store=f"{name}.{int(number) + 1}")
         self.restart(now)
 
-    def copy_disk(self) -> Stored:
+    def copy_disk(self) -> PersistentState:
         """A copy of the disk as it is now, for ``restore_disk``."""
         return replace(self.disk, entries=list(self.disk.entries))
 
-    def restore_disk(self, copy: Stored, now: float) -> None:
+    def restore_disk(self, copy: PersistentState, now: float) -> None:
         """The process ended, an operator put an old copy in place of its disk, and a new process begins."""
         self.disk = copy
         self.restart(now)
@@ -172,7 +172,7 @@ class Net:
         voters: int | Sequence[NodeId],
         *,
         settings: RaftSettings | None = None,
-        stored: dict[NodeId, Stored] | None = None,
+        stored: dict[NodeId, PersistentState] | None = None,
         seed: int = 1,
         spares: Sequence[NodeId] = (),
         named: bool = False,
@@ -189,8 +189,10 @@ class Net:
         store = (lambda node: f"{node}.1") if spares or named else (lambda node: "")
         members = Configuration(tuple(Member(node, f"ws://{node}", True, store(node)) for node in self.voters))
         founded = Base(0, 0, members)
-        disks = {v: replace((stored or {}).get(v, Stored(store=store(v))), base=founded) for v in self.voters}
-        disks |= {node: Stored(store=store(node)) for node in spares}
+        disks = {
+            v: replace((stored or {}).get(v, PersistentState(store=store(v))), base=founded) for v in self.voters
+        }
+        disks |= {node: PersistentState(store=store(node)) for node in spares}
         self.nodes = {node: Node(self, node, disk, self.now) for node, disk in disks.items()}
 
     def __getitem__(self, node_id: NodeId) -> Node:

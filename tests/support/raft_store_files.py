@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidelog_controller.raft.effects import Persist
-from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.log import Entry, PersistentState
 from tidelog_controller.storage import Damaged, RaftStorage
 
 SMALL_PAGE = 512
@@ -51,7 +51,7 @@ def write_files(folder: Path, files: Files) -> None:
         (folder / name).write_bytes(data)
 
 
-def killed_store(folder: Path, commits: int, *, page_bytes: int | None = None) -> tuple[Files, Stored]:
+def killed_store(folder: Path, commits: int, *, page_bytes: int | None = None) -> tuple[Files, PersistentState]:
     """What a store's files hold when its process is killed behind so many commits, and what it was told to hold."""
     storage = open_store(folder)
     if page_bytes is not None:
@@ -67,7 +67,7 @@ def killed_store(folder: Path, commits: int, *, page_bytes: int | None = None) -
     return files, stored
 
 
-def opened(folder: Path) -> Stored | None:
+def opened(folder: Path) -> PersistentState | None:
     """What a store holds; None if it is damaged."""
     try:
         storage = open_store(folder)

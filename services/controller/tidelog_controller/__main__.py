@@ -7,7 +7,7 @@ from tidelog_controller.server import serve
 
 
 def run() -> None:
-    """Run the controller until the process ends."""
+    """Run a controller with the configuration of the command line until the process ends."""
     main(ControllerConfig, serve, "A Tidelog controller: it holds the metadata and elects leaders.")
 
 

@@ -1,4 +1,4 @@
-"""Configuration of a controller: what the file, the environment and the command line may set."""
+"""The configuration of a controller: what the file, the environment and the command line may set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog_controller.raft.settings import RaftSettings
 
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
-    """Times and bounds of transfers; the same on all controllers."""
+    """Times and bounds of transfers of leadership, reassignments and slow servers; the same on all controllers."""
 
     transfer_timeout_s: float = setting(
         5.0, "how long a leader that is to hand over takes no batches, at most; then it goes on leading", 0.05, 600.0
@@ -22,28 +22,37 @@ class BalanceSettings:
         4, "reassignments of a rebalance that concern one server at a time; the others wait for their turn", 1, 10_000
     )
     leader_imbalance_percentage: int = setting(
-        10, "part of the partitions that prefer a server which may be led by others before they come back", 0, 100
+        10,
+        "percentage of the partitions that prefer a server which others may lead before all of them return to it",
+        0,
+        100,
     )
     leader_imbalance_check_interval_s: float = setting(
-        60.0, "time between two looks at that; 0: leaders never come back by themselves", 0.0, 86_400.0
+        60.0,
+        "time between two checks of leader_imbalance_percentage; 0: leaderships never return by themselves",
+        0.0,
+        86_400.0,
     )
     leader_min_term_s: float = setting(
         60.0, "a partition whose leader changed within this time is not moved for the sake of balance", 0.0, 86_400.0
     )
     lag_threshold_s: float = setting(
         2.0,
-        "a replica that was not caught up for so long makes it and its leader suspect of being slow; 0: never",
+        "a replica that was not caught up for so long, and its leader, are suspected of being slow; 0: never",
         0.0,
         600.0,
     )
     lag_patience_s: float = setting(
-        15.0, "a server is slow when it was suspected for so long, by what concerns most of its peers", 0.0, 86_400.0
+        15.0,
+        "a server is slow when most of what its peers and it report of each other was suspect for so long",
+        0.0,
+        86_400.0,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineSettings:
-    """What the timeline is like; the same on all controllers."""
+    """How the topic ``__timeline`` is made and kept; the same on all controllers."""
 
     replication_factor: int = setting(
         3, "replicas of the topic __timeline, as far as there are servers; 0: no timeline is written", 0, 100
@@ -55,12 +64,12 @@ class TimelineSettings:
         5.0, "how long __timeline waits for so many servers before it is created on fewer", 0.0, 600.0
     )
     keyframe_events: int = setting(2000, "a keyframe is written after so many events", 1, 1 << 30)
-    keyframe_interval_s: float = setting(21_600.0, "and after this time", 1.0, 31_536_000.0)
+    keyframe_interval_s: float = setting(21_600.0, "a keyframe is written after this time, too", 1.0, 31_536_000.0)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerSettings:
-    """How much each principal may have."""
+    """How many topics and partitions each principal may have created; the same on all controllers."""
 
     principal_max_topics: int = setting(2000, "topics that one principal has created", 1, 1 << 20)
     principal_max_partitions: int = setting(20_000, "partitions of all topics that one principal has created", 1)
@@ -68,18 +77,22 @@ class OwnerSettings:
 
 @dataclass(frozen=True, slots=True)
 class GroupsTopicSettings:
-    """What such a topic is like when it is created; the same on all controllers."""
+    """The size of the topic ``__groups`` or ``__transactions`` when it is created; the same on all controllers."""
 
-    partitions: int = setting(16, "partitions: their leaders share out what there is to coordinate", 1, 1000)
+    partitions: int = setting(16, "partitions; their leaders share the coordination", 1, 1000)
     replication_factor: int = setting(3, "replicas, as far as there are servers", 1, 100)
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Times and bounds of a controller; the same on all of them."""
+    """Times and bounds of a controller; the same on all controllers."""
 
-    session_timeout_s: float = setting(3.0, "silence after which a replica server is fenced", 0.05, 600.0)
-    broken_link_grace_s: float = setting(0.75, "the same, after the link of its heartbeats broke", 0.01, 600.0)
+    session_timeout_s: float = setting(
+        3.0, "time without a heartbeat after which a replica server is fenced", 0.05, 600.0
+    )
+    broken_link_grace_s: float = setting(
+        0.75, "time after which a replica server is fenced when the link of its heartbeats broke", 0.01, 600.0
+    )
     leader_report_window_s: float = setting(5.0, "how long a report of a dead leader counts", 0.05, 600.0)
     request_timeout_s: float = setting(5.0, "how long a request waits for a majority of the controllers", 0.05, 600.0)
     max_pending: int = setting(4096, "requests waiting for Raft; more are refused", 1, 1 << 20)
@@ -93,8 +106,8 @@ class ControllerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig(ListenConfig):
-    """Read once, at the start, by ``tidelog.runtime.config.load``, which checks every setting against its
-    metadata."""
+    """The whole configuration of one controller. It is read once, at the start, by ``tidelog.runtime.config.load``,
+    which checks every setting against its metadata."""
 
     node: str = setting("c1", "Name of this controller, unique in the cluster.")
     cluster: str = setting("tidelog", "Id of the cluster; data and peers of another one are refused.")
@@ -112,7 +125,7 @@ class ControllerConfig(ListenConfig):
     settings: ControllerSettings = field(default_factory=ControllerSettings, metadata={"help": "Times and bounds."})
 
     def faults(self) -> list[str]:
-        """Relations that hold between settings, and do not."""
+        """Return the relations between settings that do not hold, as text for people; an empty list if all hold."""
         found = [f"{name}: must not be empty" for name in ("node", "cluster", "data_dir") if not getattr(self, name)]
         if self.peers and self.node not in self.peers:
             found.append(

@@ -10,8 +10,8 @@ It owns a ``MetadataLog`` (``metadata_log.py``), gives it commands, and acts on 
   read is answered once it is certain that no other controller led when it came.
 - Watchers get the whole image once, then every change in commit order. A change is posted before the request that
   made it is answered: a client that asks and watches over one link never misses its own change.
-- Sessions, leader reports and seals are volatile (``active/failure_detection.py``). A new active controller grants
-  every server a full session.
+- Sessions (``active/server_sessions.py``), leader reports and seals (``active/failure_detection.py``) are volatile. A
+  new active controller grants every server a full session.
 - Events and refusals are written to the topic ``__timeline`` (``active/timeline_writer.py``,
   ``active/timeline_topic.py``).
 """
@@ -73,13 +73,13 @@ from tidelog.wire.messages import (
 )
 from tidelog.wire.metadata_image import encode_image
 
-from tidelog_controller.active.failure_detection import FailureDetection, why_not_reported
+from tidelog_controller.active.failure_detection import FailureDetection, refuse_report
 from tidelog_controller.active.leader_balancer import LeaderBalancer
 from tidelog_controller.active.reassignment_scheduler import ReassignmentScheduler
 from tidelog_controller.active.refusal_log import refusal_of
 from tidelog_controller.active.server_ranks import ServerRanks
 from tidelog_controller.active.slow_servers import SlowServers
-from tidelog_controller.active.timeline_topic import Group, TimelineTopic
+from tidelog_controller.active.timeline_topic import ControllerGroup, TimelineTopic
 from tidelog_controller.active.timeline_writer import TimelineWriter, ToServer
 from tidelog_controller.config import ControllerSettings
 from tidelog_controller.counters import ControllerCounts
@@ -130,14 +130,16 @@ from tidelog_controller.metadata_log import (
     Request,
     StateRestored,
 )
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
 
 ControllerEffect = LogEffect | Post | Call | ToServer
 
 
 class Controller:
-    """A controller as one state machine. ``wall_ms`` is the wall clock in milliseconds; it only goes into the
-    histories."""
+    """One controller of the cluster as one state machine: a method for each input (a request, a message, an answer,
+    time), which returns the effects that the shell must perform in order. It lives as long as the process and does no
+    I/O. ``wall_ms``, the wall clock in milliseconds, goes into histories and the timeline and bounds new producer ids
+    from below; nothing else depends on it."""
 
     def __init__(
         self,
@@ -145,16 +147,17 @@ class Controller:
         peers: Mapping[NodeId, str],
         cluster: str,
         settings: ControllerSettings,
-        stored: Stored,
+        stored: PersistentState,
         rng: Random,
         now: float,
         *,
         join: bool = False,
         levels: Levels = ALL,
     ) -> None:
-        """``peers``: the URLs of the controllers that found the cluster, this one included; with ``join``, of the
-        controllers of a cluster that exists. ``levels``: the feature levels that this release supports. ``stored``:
-        what was durable when the last process of this controller ended."""
+        """Restore the controller from ``stored``, its disk when the process began. ``peers`` are the URLs of the
+        controllers that found the cluster, this one included, or with ``join`` those of a cluster that exists.
+        ``levels`` are the feature levels that this release supports. Raises ``ConfigError`` if this release cannot
+        read what is stored."""
         self.node_id = node_id
         self.settings = settings
         self.counts = ControllerCounts()
@@ -173,28 +176,29 @@ class Controller:
         self.timeline_writer = TimelineWriter(settings.timeline)
         self.timeline_topic = TimelineTopic(settings.timeline, rng)
         self.newer: TidelogError | None = None
-        """The refusal of everything, once a replica server has seen newer metadata than there are here."""
+        """The refusal ``METADATA_WENT_BACK`` of all requests but reads, once a replica server has seen newer metadata
+        than this controller has; None before."""
         self._random = rng
         self._watchers: dict[int, None] = {}
-        """The links to which every change of the metadata is posted."""
+        """The links over which every change of the metadata is sent."""
         self._group_asker = ""
-        """The principal that asked for the last change of the controllers."""
+        """The principal that asked for the last change of the group of controllers; "" if none did."""
 
     # --- what others read --------------------------------------------------------------------------------
 
     @property
     def state(self) -> MetadataState:
-        """The metadata after the last entry that was applied here."""
+        """Return the metadata after the last committed command that this controller has applied."""
         return self.metadata_log.state
 
     @property
     def active(self) -> bool:
-        """Whether this is the active controller."""
+        """Return whether this is the active controller."""
         return self.metadata_log.active
 
     @property
     def watcher_count(self) -> int:
-        """How many links get every change of the metadata."""
+        """Return the number of links over which every change of the metadata is sent."""
         return len(self._watchers)
 
     # --- requests ----------------------------------------------------------------------------------------
@@ -202,7 +206,11 @@ class Controller:
     def on_request(
         self, source: int, id: int | None, message: Message, now: float, *, wall_ms: int = 0, peer: str = ""
     ) -> list[ControllerEffect]:
-        """A request that came over link ``source``, of ``peer``. ``id`` None: no answer is wanted."""
+        """Serve or refuse a request that the process ``peer`` sent over link ``source``, and return the effects: its
+        answer, or a proposal whose outcome answers it later. With ``id`` None nothing is answered. ``Watch`` and
+        ``DescribeQuorum`` are answered by every controller, all else only by the active one
+        (``NOT_ACTIVE_CONTROLLER``). A registration or heartbeat may also show that the metadata of this controller
+        are out of date."""
         count(self.counts.requests, message.OP)
         request = Request(source, id, message, wall_ms, peer)
         if unfit := self.features.refuse_unfit(source, self.state.level):
@@ -220,6 +228,9 @@ class Controller:
         return effects + self._on_active_request(request, now)
 
     def _on_active_request(self, request: Request, now: float) -> list[ControllerEffect]:
+        """Serve a request as the active controller and return the effects. If it is refused, record the refusal and
+        answer with it: ``METADATA_WENT_BACK`` once ``newer`` is set, ``OVERLOADED`` if too many requests wait, or the
+        refusal of the check for this kind of request."""
         message, waiting = request.message, self.metadata_log.waiting
         refusal: TidelogError | None
         if self.newer is not None and not isinstance(message, History):
@@ -239,7 +250,8 @@ class Controller:
         return [*request.answer(refusal)]
 
     def on_refused(self, request: Message, error: TidelogError, now: float, *, wall_ms: int, peer: str = "") -> None:
-        """A request was refused, here or on the way here: record it for the timeline."""
+        """Record in the timeline that the request of ``peer`` was refused with ``error``, here or by the shell before
+        it came here. Does nothing on a controller that is not active."""
         if self.active:
             self._record_refusal(request, error, self.state, now, wall_ms, peer)
 
@@ -252,11 +264,14 @@ class Controller:
         wall_ms: int,
         peer: str,
     ) -> None:
+        """Count a refusal by its code, and hand it to the timeline's log of refusals."""
         count(self.counts.refused, error.code)
-        self.timeline_writer.refusals.note(refusal_of(request, error, state, wall_ms, peer), state, now)
+        self.timeline_writer.refusals.record(refusal_of(request, error, state, wall_ms, peer), state, now)
 
     def _serve(self, request: Request, now: float) -> list[ControllerEffect] | TidelogError:
-        """Begin what is asked for, or return the refusal. A request that was decided before gets its answer again."""
+        """Return the effects that begin the work on a request, or the refusal. A read waits until leadership is
+        confirmed. A request that was answered before gets the remembered answer again. One that changes something is
+        proposed as a command, or answered at once if nothing is to be changed."""
         message = request.message
         if isinstance(message, AddController | RemoveController):
             return self._change_controllers(request, message, now)
@@ -265,7 +280,7 @@ class Controller:
         request_id = self._request_id(message)
         if isinstance(request_id, TidelogError):
             return request_id
-        known = None if request_id is None else self.metadata_log.replicated.once.find(request_id)
+        known = None if request_id is None else self.metadata_log.replicated.sessions.find(request_id)
         if known is not None:
             return [*request.answer(fitting(known, message.ANSWER))]
         command = self._command(message, now, request.wall_ms)
@@ -280,6 +295,7 @@ class Controller:
     def _change_controllers(
         self, request: Request, message: AddController | RemoveController, now: float
     ) -> list[ControllerEffect] | TidelogError:
+        """Begin to add or remove a controller, and return the effects; or return the refusal."""
         outputs: Iterable[LogOutput] | TidelogError
         if isinstance(message, AddController):
             outputs = self.metadata_log.add_controller(message.node, message.url, request, now)
@@ -291,8 +307,8 @@ class Controller:
         return self._perform(outputs, now)
 
     def _request_id(self, message: Message) -> RequestId | TidelogError | None:
-        """The client session and number by which a repeated request is recognised; None if it has none. Or the
-        refusal."""
+        """Return the client, sequence number and digest by which a repeated request is recognised; None for a request
+        without a client or a number. Return ``MALFORMED`` if the client's name is too long."""
         if not isinstance(message, SequencedRequest) or not message.client or not message.sequence:
             return None
         if len(message.client.encode()) > LONGEST_NAME:
@@ -303,36 +319,42 @@ class Controller:
     # --- the other controllers, links and time -----------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: Message, now: float) -> list[ControllerEffect]:
-        """A message of another controller. Raises ``ProtocolError`` for one that no correct controller sends."""
+        """Give a Raft or founding message of another controller to the metadata log and return the effects. Raises
+        ``ProtocolError`` for a message that no correct controller sends."""
         return self._perform(self.metadata_log.on_message(sender, message, now), now)
 
     def on_peer_lost(self, peer: NodeId, now: float) -> list[ControllerEffect]:
-        """The link to another controller broke."""
+        """Handle a broken link to another controller: if that one was the Raft leader, this controller stands for
+        election soon."""
         return self._perform(self.metadata_log.on_peer_lost(peer, now), now)
 
     def on_snapshot(self, index: int, data: bytes, now: float) -> list[ControllerEffect]:
-        """The snapshot that a ``MakeSnapshot`` asked for is ready."""
+        """Store the encoded state after entry ``index``, which a ``MakeSnapshot`` effect asked for, as Raft's
+        snapshot, and compact the log. Return the effects."""
         return self._perform(self.metadata_log.on_snapshot(index, data, now), now)
 
     def on_stop(self, now: float) -> list[ControllerEffect]:
-        """Stop serving and hand leadership over. The process may end when ``metadata_log.may_stop``, or when it has
-        waited long enough."""
+        """Stop serving at once and hand Raft leadership to another controller. The process may end when
+        ``metadata_log.may_stop`` is true, or when it has waited long enough."""
         return self._perform(self.metadata_log.on_stop(now), now)
 
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
-        """No client watches or waits on that link any more. What was proposed may still be applied. A server that
-        sent heartbeats over it must soon send them over another."""
-        self.failure_detection.on_link_closed(source, now)
+        """Forget the watcher, the waiting requests and the feature levels of a closed link. Commands that it asked
+        for may still be applied. The session of a server whose last heartbeat came over that link ends soon. Returns
+        no effects."""
+        self.failure_detection.sessions.on_link_closed(source, now)
         self.features.on_link_closed(source)
         self._watchers.pop(source, None)
         self.metadata_log.on_link_closed(source)
         return []
 
     def on_tick(self, now: float, *, wall_ms: int = 0) -> list[ControllerEffect]:
-        """Time has passed. Afterwards ``deadline()`` is None or later than ``now``."""
+        """Do everything whose time has come, and return the effects: Raft's timers, fences of servers whose sessions
+        ended, transfers of leadership, queued reassignments, upkeep of the timeline's topic and appends to it.
+        Afterwards ``deadline()`` is None or later than ``now``."""
         effects = self._perform(self.metadata_log.on_tick(now), now)
         if self.active and self.newer is None:
-            for fence in self.failure_detection.expired(self.state, now, wall_ms):
+            for fence in self.failure_detection.sessions.expired(self.state, now, wall_ms):
                 effects += self._propose(replace(fence, ranks=self._ranks(now)), now)
             ranks = ranks_by_server(self._ranks(now))
             for transfer in self.balance.due(self.state, now, wall_ms, self.slow_servers.slow(now), ranks):
@@ -352,11 +374,12 @@ class Controller:
         return effects
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do."""
+        """Return the time in seconds of the monotonic clock at which ``on_tick`` has something to do; None if never
+        without another input."""
         deadlines = [self.metadata_log.deadline()]
         if self.active and self.newer is None:
             deadlines += [
-                self.failure_detection.deadline(self.state),
+                self.failure_detection.sessions.deadline(self.state),
                 self.balance.deadline(),
                 self.scheduler.deadline(),
             ]
@@ -369,30 +392,34 @@ class Controller:
     # --- the timeline ------------------------------------------------------------------------------------
 
     @property
-    def _group(self) -> Group:
-        return Group(self.node_id, self.metadata_log.term, self.metadata_log.members.all)
+    def _group(self) -> ControllerGroup:
+        """Return the group of controllers with this one as the active controller, as the timeline shall record it."""
+        return ControllerGroup(self.node_id, self.metadata_log.term, self.metadata_log.members.all)
 
     def on_server_answer(self, token: int, answer: Message | Exception, now: float) -> list[ControllerEffect]:
-        """The answer to a ``Call``, or why there is none."""
+        """Give the timeline writer the answer of a replica server to its question, where the timeline ends or what
+        its last record is, or the error in place of an answer. Returns no effects."""
         self.timeline_writer.on_answer(token, answer, self.state, now)
         return []
 
     def on_server_message(self, node: NodeId, message: Message, now: float) -> list[ControllerEffect]:
-        """A replica server sent something by itself."""
+        """Give a ``Produced`` message of a replica server, the outcome of an append to the timeline, to the timeline
+        writer. Other messages are ignored. Returns no effects."""
         if isinstance(message, Produced):
             self.timeline_writer.on_produced(message, now)
         return []
 
     def on_server_down(self, node: NodeId, now: float) -> list[ControllerEffect]:
-        """There is no link to this replica server, or none any more."""
+        """Let the timeline writer know that no link to this replica server exists, so that it does not wait for
+        answers. Returns no effects."""
         self.timeline_writer.on_server_down(node, now)
         return []
 
     # --- what a request comes to -------------------------------------------------------------------------
 
     def _command(self, message: Message, now: float, wall_ms: int) -> Command | Message | TidelogError:
-        """The command that a request asks for, as far as the present state lets it; the log has the last word. Or the
-        answer, where nothing is to be changed."""
+        """Return the command that a request asks for, checked against the present state; the state in which it is
+        applied decides again. Return the answer itself where nothing is to be changed, or the refusal."""
         refusal = refuse_internal(message)
         if refusal is not None:
             return refusal
@@ -409,7 +436,7 @@ class Controller:
             return planned
         match message:
             case Register():
-                known = partial(self.failure_detection.is_live, self.state, now=now)
+                known = partial(self.failure_detection.sessions.is_live, self.state, now=now)
                 return plan_registration(self.state, message, wall_ms, known)
             case AlterIsr():
                 return ChangeIsr(wall_ms, **_fields(message))
@@ -442,8 +469,10 @@ class Controller:
                 return refuse("UNSUPPORTED", f"a controller does not know {message.OP or type(message).__name__}")
 
     def _on_report(self, message: Message, now: float, wall_ms: int) -> list[ControllerEffect]:
-        """What a server knows that these metadata do not. Newer metadata: then they have gone back, and nothing is
-        decided by them any more. Producer ids in its logs: then none up to there is given from now on."""
+        """Compare a registration or heartbeat with the metadata of this controller. If the server has seen metadata
+        that this controller lacks, set ``newer``, so that everything but reads is refused from then on, and log it.
+        If the server's logs have producer ids that were not given yet, propose that none up to there is given any
+        more. Other messages have no effect."""
         if not isinstance(message, Register | Heartbeat):
             return []
         if self.newer is None and self._lacks(message.index, message.term):
@@ -453,31 +482,37 @@ class Controller:
         if self.newer is not None or self.state.level < RECOVERY:
             return []
         if not self.state.next_producer_id <= message.producer_id < REPORTED_IDS_END:
-            return []  # beyond: nobody was given that one
+            return []  # beyond: no producer was given that one
         return self._propose(TakeProducerIds(wall_ms, 0, message.producer_id + 1), now)
 
     def _lacks(self, index: int, term: int) -> bool:
-        """Whether somebody has seen an entry of the metadata log that is not in this one. The active controller has
-        all that was ever committed; and one (index, term) names one entry (Raft 5.3)."""
+        """Return whether entry (``index``, ``term``) of the metadata log, which a server has seen, is missing here.
+        The active controller has all that was ever committed, and one (index, term) names one entry (Raft 5.3). With
+        ``term`` 0 only the index is compared."""
         own = self.metadata_log.term_at(index)  # None: compacted away, or beyond the end
         return index > self.state.index or (term != 0 and own not in (None, term))
 
     def _refuse_sign_of_life(self, message: Heartbeat | ReportLeader | Seal) -> TidelogError | None:
-        """The refusal of a heartbeat, report or seal of an earlier incarnation, or of a leader that does not lead."""
-        if not self.state.in_life(message.node, message.broker_epoch):
+        """Return ``FENCED_BROKER_EPOCH`` for a heartbeat, leader report or seal of an incarnation of a server that is
+        not the present one, or ``NOT_REPLICA`` for a report about partitions of which the sender has no copy;
+        otherwise None."""
+        if not self.state.is_incarnation(message.node, message.broker_epoch):
             text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
             return refuse("FENCED_BROKER_EPOCH", text)
-        return why_not_reported(self.state, message) if isinstance(message, ReportLeader) else None
+        return refuse_report(self.state, message) if isinstance(message, ReportLeader) else None
 
     def _on_sign_of_life(
         self, request: Request, message: Heartbeat | ReportLeader | Seal, now: float
     ) -> list[ControllerEffect]:
-        """Answer a heartbeat, leader report or seal at once: it changes only what is volatile here. A decision that
-        follows from it is proposed without a request."""
+        """Answer a heartbeat, leader report or seal with ``Done`` at once, since it changes only what is volatile
+        here. If it leads to a decision (end a fence, replace leaders, elect the leader of a sealed partition),
+        propose that, too."""
         wall_ms = request.wall_ms
         decision: Command | None
         if isinstance(message, Heartbeat):
-            decision = self.failure_detection.on_heartbeat(self.state, message.node, request.source, now, wall_ms)
+            decision = self.failure_detection.sessions.on_heartbeat(
+                self.state, message.node, request.source, now, wall_ms
+            )
             self.ranking.on_heartbeat(message.node, message.lags, now)
             if message.lags:
                 self.slow_servers.on_heartbeat(self.state, message.node, message.lags, now)
@@ -492,13 +527,15 @@ class Controller:
         return [*answer] if decision is None else [*answer, *self._propose(decision, now)]
 
     def _ranks(self, now: float) -> tuple[RankedServer, ...]:
-        """How the servers rank as leaders now; empty below the feature level, where replica order decides."""
+        """Return the servers that are not of the best rank as leaders, each with its rank and the reason. Empty below
+        feature level ``RANKING``, where the order of replicas decides."""
         if self.state.level < RANKING:
             return ()
         return self.ranking.ranks(self.state, self.slow_servers.slow(now), now)
 
     def _read(self, request: Message, state: MetadataState) -> Message | TidelogError:
-        """The answer to a read."""
+        """Return the answer to a read whose leadership is confirmed: the history of a partition with what is waited
+        for now, or whether a server leads a partition."""
         if isinstance(request, History):
             key = TopicPartition(request.topic_id, request.partition)
             if state.partition(*key) is None:
@@ -514,7 +551,8 @@ class Controller:
         return apply(state, command, state.index).answer
 
     def _awaited(self, key: TopicPartition, state: MetadataState) -> list[HistoryEntry]:
-        """An entry with the replicas whose report a partition awaits after a rescue: the last of the history."""
+        """Return one history entry that names the replicas whose reports a partition awaits after a rescue; an empty
+        list if it awaits none. The entry sorts behind the others."""
         partition, config = state.partition(*key), state.topics[key.topic_id].config
         if partition is None or not is_recovering(partition, config):
             return []
@@ -526,8 +564,8 @@ class Controller:
         return [HistoryEntry(_newest(key, state), *epochs, "awaiting", "rescue", "", partition.isr, evidence)]
 
     def _held_back(self, key: TopicPartition, state: MetadataState) -> list[HistoryEntry]:
-        """An entry for an election that is held back because there were too many recently. It is the last of the
-        history."""
+        """Return one history entry that says why the election of a new leader is delayed after too many elections; an
+        empty list if none is delayed. The entry sorts behind the others."""
         partition, evidence = state.partition(*key), self.failure_detection.held_back(state, key)
         if partition is None or not evidence:
             return []
@@ -539,14 +577,17 @@ class Controller:
     def _propose(
         self, command: Command, now: float, request: Request | None = None, request_id: RequestId | None = None
     ) -> list[ControllerEffect]:
-        """Propose a command. The first one of a cluster carries its feature level, and one its first ticket key."""
+        """Propose a command and return the effects. The first command of a cluster also sets its feature level, and
+        one command its first ticket key."""
         if not self.state.level:
             command = replace(command, level=self.features.own.newest)
         command = with_first_key(self.state, command, self._random)
         return self._perform(self.metadata_log.propose(command, now, request, request_id), now)
 
     def _perform(self, outputs: Iterable[LogOutput], now: float) -> list[ControllerEffect]:
-        """Act on the events of the metadata log, in their order; its effects pass through."""
+        """Act on the events of the metadata log in their order, and return the effects: those of the log unchanged,
+        and the answers, updates to watchers and events that follow. Becoming active or inactive begins or clears
+        everything volatile."""
         effects: list[ControllerEffect] = []
         for output in outputs:
             match output:
@@ -572,6 +613,7 @@ class Controller:
         return effects
 
     def _become_active(self, state: MetadataState, now: float) -> None:
+        """Begin everything volatile that the active controller keeps, from the present metadata."""
         self.failure_detection.become_active(state, now)
         self.ranking.become_active(state, now)
         self.balance.become_active(state, now)
@@ -580,6 +622,7 @@ class Controller:
         self.timeline_topic.become_active(state, now)
 
     def _become_inactive(self) -> None:
+        """Forget everything volatile that only the active controller keeps, and the refusal in ``newer``."""
         self.newer = None
         self.failure_detection.clear()
         self.ranking.clear()
@@ -590,6 +633,8 @@ class Controller:
         self.timeline_topic.clear()
 
     def _on_applied(self, event: CommandApplied, now: float) -> list[Event]:
+        """Report an applied command to every part of the active controller, and count it. Return the events to log.
+        If the command came to nothing, its refusal is recorded like that of a request."""
         before, applied, command = event.before, event.applied, event.command
         changed = [key for key, _ in applied.changes if before.partition(*key) != applied.state.partition(*key)]
         self.counts.on_applied(applied)
@@ -604,7 +649,8 @@ class Controller:
         return events_of(before, applied)
 
     def _updates(self, before: MetadataState, applied: Applied) -> list[ControllerEffect]:
-        """What the watchers get of a command that was applied. Ticket keys go to gateways only."""
+        """Return a message for each watcher with the change that an applied command made; none if the command changed
+        nothing that they see. Only gateways get ticket keys."""
         if not applied.visible or not self._watchers:
             return []
         index = applied.state.index
@@ -616,22 +662,24 @@ class Controller:
         return [Post(source, secret if self.features.is_gateway(source) else public) for source in self._watchers]
 
     def _image_for(self, source: int, state: MetadataState) -> Post:
+        """Return a message to a watcher with the whole metadata; with the keys of tickets if it is a gateway."""
         image = state.image(secrets=self.features.is_gateway(source))
         term = self.metadata_log.term_at(image.index) or 0
         return Post(source, MetadataUpdate(image.index, whole=True, term=term, payload=encode_image(image)))
 
     def _complete(self, answer: Registered) -> Registered:
-        """The answer to a registration, with what the metadata does not have: the session timeout, and the term."""
+        """Return the answer to a registration with the fields that are not in the metadata: the session time-out in
+        milliseconds and the term of its log entry."""
         timeout_ms = round(self.settings.session_timeout_s * 1000)
         term = self.metadata_log.term_at(answer.index) or 0
         return replace(answer, session_timeout_ms=timeout_ms, term=term)
 
 
 def _newest(key: TopicPartition, state: MetadataState) -> int:
-    """The time of the newest entry in a partition's history; 0 if there is none."""
+    """Return the time in wall-clock milliseconds of the newest entry in a partition's history; 0 if it is empty."""
     return max((entry.time_ms for entry in state.history[key.topic_id][key.partition]), default=0)
 
 
 def _fields(message: Message) -> dict[str, Any]:
-    """A message's values by name: the command that it asks for has the same names."""
+    """Return the fields of a message by name, as arguments for the command that has fields of the same names."""
     return {known.name: getattr(message, known.name) for known in fields(message)}

@@ -11,7 +11,8 @@ from tidelog_controller.metadata.state import Applied
 
 @dataclass(slots=True)
 class ControllerCounts:
-    """Counters of one controller. The first four count what happened while this controller was active."""
+    """Counters of one controller since its process began. The first four count what happened while this controller
+    was active."""
 
     elections: dict[str, int] = counter(
         "tidelog_elections", "elections", "Leaders of partitions elected, by cause: election frequency.", "cause"
@@ -34,7 +35,7 @@ class ControllerCounts:
     )
     proposals: int = counter("tidelog_raft_proposals", "commands", "Commands that it proposed as leader.")
     commits: Histogram = histogram(
-        "tidelog_raft_commit_latency_seconds", "From such a proposal until it was applied here."
+        "tidelog_raft_commit_latency_seconds", "Time from proposing a command until it was applied here."
     )
     requests: dict[str, int] = counter("tidelog_controller_requests", "requests", "Requests that came, by op.", "op")
     refused: dict[str, int] = counter(
@@ -45,7 +46,8 @@ class ControllerCounts:
     )
 
     def on_applied(self, applied: Applied) -> None:
-        """Count the changes of a command that the active controller has applied."""
+        """Count the leaders elected or lost and the changes of ISRs that a command made when the active controller
+        applied it."""
         for _, entry in applied.changes:
             if entry.event == "leader_elected":
                 count(self.elections, entry.cause)
@@ -57,6 +59,6 @@ class ControllerCounts:
 
 @dataclass(slots=True)
 class PersistCounts:
-    """Counters of what Raft makes durable."""
+    """Durations of the transactions that make Raft's changes durable, since the process began."""
 
     persists: Histogram = histogram("tidelog_raft_persist_seconds", "One transaction of the store, with its sync.")

@@ -29,8 +29,8 @@ _CRC = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class LastCommit:
-    """``number`` counts a store's commits from 1; 0 stands for a store without any. ``checksum`` covers the whole
-    content of the store after that commit, and the checksum of the commit before it."""
+    """One commit of a store: its number, counted from 1 (0 stands for a store without any), and the checksum over the
+    whole content of the store after it and over the checksum of the commit before."""
 
     number: int
     checksum: int
@@ -40,7 +40,7 @@ NO_COMMIT = LastCommit(0, 0)
 
 
 class LastCommitFile:
-    """The file of one store. It holds the file open from ``read`` or ``create`` until ``close``."""
+    """The file ``raft.db-commits`` of one store. It is open from ``read`` or ``create`` until ``close``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,8 +48,8 @@ class LastCommitFile:
         self._store = b""
 
     def read(self, store: str) -> LastCommit | None:
-        """Open the file of the store with that name and return what it holds. None if there is no file, or if it
-        is another store's. Raises ``ValueError`` if both slots are damaged."""
+        """Open the file and return the last commit that it names for the store of this name. Return None if there is
+        no file or it belongs to another store. Raises ``ValueError`` if both slots are damaged."""
         slots = self._slots()
         if slots is None:
             return None
@@ -63,11 +63,13 @@ class LastCommitFile:
         return max(own, key=lambda commit: commit.number)
 
     def count(self) -> int:
-        """How many commits the file tells of, whichever store they are of; 0 without a valid slot."""
+        """Return the number of the last commit in the file, of whatever store; 0 if there is no file or no valid
+        slot."""
         return max((commit.number for _, commit in self._slots() or ()), default=0)
 
     def create(self, store: str) -> None:
-        """Make the file of a store without commits; its content and its name are durable when this returns."""
+        """Make and open the file of a store without commits, in place of an earlier one. Its content and its name are
+        durable when this returns."""
         self._store = _crc(store.encode())
         unfinished = self.path.with_name(self.path.name + ".new")
         unfinished.unlink(missing_ok=True)
@@ -80,19 +82,20 @@ class LastCommitFile:
         sync_path(self.path.parent)
 
     def write(self, commit: LastCommit) -> None:
-        """Replace the commit before the last one; durable when this returns. An ``OSError`` is final."""
+        """Write a commit in place of the older one of the two in the file, and sync it. An ``OSError`` is final: the
+        store must not be used further."""
         assert self._descriptor is not None
         os.pwrite(self._descriptor, self._encode(commit), commit.number % 2 * SLOT_BYTES)
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file, if it is open."""
+        """Close the file if it is open."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def _slots(self) -> list[tuple[bytes, LastCommit]] | None:
-        """The valid slots, each with the bytes for its store's name; None if there is no file."""
+        """Return the commits in the valid slots, each with the CRC of its store's name; None if there is no file."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -112,7 +115,7 @@ class LastCommitFile:
 
 
 def sync_path(path: Path) -> None:
-    """Make a file's content, or a directory's names, durable."""
+    """Sync a file's content, or the names in a directory, to stable storage."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

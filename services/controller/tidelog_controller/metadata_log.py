@@ -24,13 +24,13 @@ After a restart the state is that of the last snapshot, and the log after it is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.feature_levels import Levels, refuse_levels
 from tidelog.sansio.effects import Answer, Event, Send
 from tidelog.types import NodeId
-from tidelog.wire.messages import Done, Meet, Message, QuorumAnswer
+from tidelog.wire.messages import ControllerInfo, Done, Meet, Message, QuorumAnswer
 
 from tidelog_controller.config import ControllerSettings
 from tidelog_controller.counters import ControllerCounts
@@ -40,7 +40,6 @@ from tidelog_controller.metadata.rules.placement import Random
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_proposal, step
 from tidelog_controller.raft.bootstrap import Bootstrap
-from tidelog_controller.raft.configuration import Configuration
 from tidelog_controller.raft.effects import (
     Apply,
     MembersChanged,
@@ -51,34 +50,35 @@ from tidelog_controller.raft.effects import (
     RoleChanged,
     TakeSnapshot,
 )
-from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.log import Entry, PersistentState
+from tidelog_controller.raft.membership import Configuration, Standing
 from tidelog_controller.raft.raft import Raft
-from tidelog_controller.raft.status import describe_quorum
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A message that asks something of this controller, and where its answer goes."""
+    """A message of a client, gateway or replica server that asks something of this controller, and where its answer
+    goes. It lives until it is answered."""
 
     source: int
-    """The number of the link that it came over."""
+    """The number of the link over which the message came."""
     id: int | None
-    """None: no answer is wanted."""
+    """The number that the answer carries; None if no answer is wanted."""
     message: Message
     wall_ms: int
-    """The wall clock when it came."""
+    """The wall clock in milliseconds when the message came."""
     peer: str
     """The name of the process at the other end of the link."""
 
     def answer(self, message: Message | TidelogError) -> list[Answer]:
-        """The answer as an effect, if one is wanted."""
+        """Return a list with the effect that sends this answer or refusal; an empty list if no answer is wanted."""
         return [] if self.id is None else [Answer(self.source, self.id, message)]
 
 
 @dataclass(frozen=True, slots=True)
 class MakeSnapshot:
-    """Encode the state (``state_machine.encode_state``), which is immutable, and give the bytes to ``on_snapshot``.
-    It may take a while: other inputs may come before."""
+    """An effect for the shell: encode the immutable ``state`` (``state_machine.encode_state``) and give the bytes to
+    ``on_snapshot`` with this index. Encoding may take long, and other inputs may come before."""
 
     index: int
     state: Replicated
@@ -86,14 +86,16 @@ class MakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AddressesChanged:
-    """The URLs of the other controllers are these from now on."""
+    """An effect for the shell: the other controllers have these URLs from now on. Links to other URLs are closed, and
+    missing links are opened."""
 
     urls: Mapping[NodeId, str]
 
 
 @dataclass(frozen=True, slots=True)
 class CommandApplied:
-    """A command was applied to the state ``before``. ``active``: this controller was the active one."""
+    """An event for the controller: a committed command was applied to the state ``before``. ``active`` says whether
+    this controller was the active one at that moment."""
 
     before: MetadataState
     applied: Applied
@@ -103,26 +105,28 @@ class CommandApplied:
 
 @dataclass(frozen=True, slots=True)
 class StateRestored:
-    """This state, of a snapshot that the leader sent, has replaced what was here."""
+    """An event for the controller: the metadata were replaced by ``state``, from a snapshot that the Raft leader
+    sent."""
 
     state: MetadataState
 
 
 @dataclass(frozen=True, slots=True)
 class BecameActive:
-    """This controller became the active one; ``state`` is the metadata at that moment."""
+    """An event for the controller: it is the active one from now on; ``state`` is the metadata at that moment."""
 
     state: MetadataState
 
 
 @dataclass(frozen=True, slots=True)
 class BecameInactive:
-    """This controller stopped being the active one."""
+    """An event for the controller: it stopped being the active one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadConfirmed:
-    """No other controller led when the request came: it may be answered from ``state``."""
+    """An event for the controller: no other controller led when the read ``request`` came, so it may be answered from
+    ``state``. ``active`` says whether this controller is the active one."""
 
     request: Request
     state: MetadataState
@@ -136,17 +140,19 @@ LogOutput = LogEvent | LogEffect
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A request that waits for a majority, and until when."""
+    """A request that waits for a majority of the controllers, and the time in seconds after which it is refused."""
 
     request: Request
     deadline: float
 
     def answer(self, message: Message | TidelogError) -> list[Answer]:
+        """Return the effects that answer the request; none if no answer is wanted."""
         return self.request.answer(message)
 
 
 class MetadataLog:
-    """Raft, the replicated state, and the requests that wait for either."""
+    """Raft, the metadata that the applied entries make, and the requests that wait for an entry or for a confirmed
+    read. Each controller has one as long as it runs."""
 
     def __init__(
         self,
@@ -154,7 +160,7 @@ class MetadataLog:
         peers: Mapping[NodeId, str],
         cluster: str,
         settings: ControllerSettings,
-        stored: Stored,
+        stored: PersistentState,
         rng: Random,
         now: float,
         *,
@@ -162,7 +168,10 @@ class MetadataLog:
         levels: Levels,
         counts: ControllerCounts,
     ) -> None:
-        """Arguments as for ``Controller``. Raises ``ConfigError`` if this release cannot serve what is stored."""
+        """Restore Raft and the metadata of the last snapshot from ``stored``. Without a cluster in the store,
+        ``peers`` are the controllers to found one with, or with ``join`` those of the cluster to wait for. The other
+        arguments are those of ``Controller``. Raises ``ConfigError`` if this release cannot read the snapshot or does
+        not support the cluster's feature level."""
         self.node_id = node_id
         self.raft = Raft(node_id, settings.raft, stored, rng, now)
         self.bootstrap = Bootstrap(self.raft, peers, waits=join or stored.lost, now=now)
@@ -177,56 +186,77 @@ class MetadataLog:
         self._seeds = dict(peers)
         self._leading_term: int | None = None
         self._pending: dict[int, _Waiting] = {}
-        """Requests that wait for their entry to be applied, by its index."""
+        """Requests that wait until their entry is applied, by the index of the entry."""
         self._reads: dict[int, _Waiting] = {}
-        """Reads that wait until leadership is confirmed, by Raft's token."""
+        """Reads that wait until leadership is confirmed, by the token that Raft gave them."""
         self._proposed: dict[int, float] = {}
-        """The times of this controller's proposals that are not applied yet, by index."""
+        """The time at which this controller proposed each entry that is not applied yet, by index."""
         self._counts = counts
 
     # --- what others read --------------------------------------------------------------------------------
 
     @property
     def state(self) -> MetadataState:
-        """The metadata after the last entry that was applied here."""
+        """Return the metadata after the last entry that this controller has applied."""
         return self.replicated.metadata
 
     @property
     def term(self) -> int:
-        """The current Raft term."""
+        """Return the current Raft term."""
         return self.raft.term
 
     @property
     def members(self) -> Configuration:
-        """The controllers of the group."""
+        """Return the list of controllers that is in force, committed or not; it is empty before the cluster is
+        founded."""
         return self.raft.members
 
     @property
     def urls(self) -> dict[NodeId, str]:
-        """The URL of each controller. The configuration file goes before what the group has agreed on."""
+        """Return the URL of each controller of the group by name. A URL of the configuration file goes before the one
+        in the group's list. Before the cluster is founded these are the URLs of the file."""
         members = self.raft.members.all
         return {m.node: self._seeds.get(m.node) or m.url for m in members} if members else dict(self._seeds)
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a majority."""
+        """Return the number of requests that wait for a majority."""
         return len(self._pending) + len(self._reads)
 
     @property
     def may_stop(self) -> bool:
-        """Whether the other controllers can go on without this one."""
+        """Return whether this process may end without a gap in leadership: it does not lead, or it is the only voter,
+        so that nobody could take over."""
         return self.raft.role != "leader" or self.raft.members.majority == 1
 
     def term_at(self, index: int) -> int | None:
-        """The term of an entry; None if it is compacted away, or not in the log yet."""
+        """Return the term of the entry at this index; None if it is compacted away or not in the log."""
         return self.raft.log.term_at(index)
 
     def quorum(self) -> QuorumAnswer:
-        """The group as seen from here; a leader that may not serve yet names no active controller."""
-        return describe_quorum(self.raft, self.node_id, self.urls, self.active)
+        """Return a description of the group as this controller sees it: the active controller, term and commit index,
+        and for each controller its role, vote and how far its log reaches. How far the others' logs reach is known to
+        the leader only. A leader that may not serve yet names no active controller."""
+        raft, node_id, leader = self.raft, self.node_id, self.raft.leader_id
+        named = leader if leader != node_id or self.active else None
+        own = "follower" if raft.role == "follower" else "candidate"
+        others = "unknown" if leader is None else "follower"
+        standings = raft.standings()
+        controllers = []
+        for node, url in self.urls.items():
+            member = raft.members.find(node)
+            role = "leader" if node == leader else own if node == node_id else others
+            votes = member is not None and member.voter
+            of = standings.get(node, Standing())
+            controllers.append(
+                ControllerInfo(node, url, role, votes, of.match, of.lost, of.rolled_back, of.refill_to)
+            )
+        answer = QuorumAnswer(named or "", raft.term, raft.commit_index, tuple(controllers))
+        return replace(answer, disks_needed=raft.disks_needed)
 
     def refuse_inactive(self, *, unknown_outcome: bool) -> TidelogError:
-        """The refusal of a request to a controller that is not active; it names the active one, if it is known."""
+        """Return the refusal of a request to a controller that is not active, with name and URL of the active one if
+        they are known. ``unknown_outcome`` says that the request may have been or may still be carried out."""
         leader = self.raft.leader_id if self.raft.leader_id != self.node_id else None
         url = self.urls.get(leader, "") if leader else ""
         where = f"{leader} is, at {url}" if leader else "none is known yet: try again"
@@ -243,7 +273,9 @@ class MetadataLog:
     def propose(
         self, command: Command, now: float, request: Request | None = None, request_id: RequestId | None = None
     ) -> list[LogOutput]:
-        """Propose a command. ``request`` is answered when it is applied; ``request_id`` makes it apply only once."""
+        """Append a command to the log as the Raft leader, and return the outputs. ``request`` is answered with the
+        outcome when the command is applied, or refused if that does not happen in time. With ``request_id`` a command
+        that was applied before is not applied again."""
         index, effects = self.raft.propose(encode_proposal(command, request_id), now)
         assert index is not None, "the active controller leads Raft"
         self._counts.proposals += 1
@@ -253,7 +285,8 @@ class MetadataLog:
         return self._absorb(effects, now)
 
     def read(self, request: Request, now: float) -> list[LogOutput]:
-        """Confirm that this controller still leads; ``ReadConfirmed`` follows."""
+        """Begin to confirm that this controller still leads, for the sake of a read. ``ReadConfirmed`` follows; or
+        the read is refused when leadership is lost or the time is up."""
         token, effects = self.raft.read(now)
         assert token is not None, "the active controller has committed an entry of its term"
         self._reads[token] = _Waiting(request, now + self._request_timeout_s)
@@ -262,16 +295,21 @@ class MetadataLog:
     def add_controller(
         self, node: NodeId, url: str, request: Request, now: float
     ) -> Iterable[LogOutput] | TidelogError:
-        """Begin to take a controller into the group, or return the refusal."""
+        """Begin to add the controller ``node`` with this URL to the group as a learner, which becomes a voter once it
+        has caught up. ``request`` is answered when the change is committed, at once if nothing changes. Return the
+        outputs, or the refusal."""
         return self._begin_change(*self.raft.add_member(node, url, now), request, now)
 
     def remove_controller(self, node: NodeId, request: Request, now: float) -> Iterable[LogOutput] | TidelogError:
-        """Begin to take a controller out of the group, or return the refusal."""
+        """Begin to remove the controller ``node`` from the group. ``request`` is answered when the change is
+        committed. Return the outputs, or the refusal."""
         return self._begin_change(*self.raft.remove_member(node, now), request, now)
 
     def _begin_change(
         self, index: int | TidelogError, effects: list[RaftEffect], request: Request, now: float
     ) -> Iterable[LogOutput] | TidelogError:
+        """Let a request wait for the change of the group at this index, or answer it at once if that is committed
+        already. Return the outputs; or the refusal that Raft returned in place of an index."""
         if isinstance(index, TidelogError):
             return index
         if index <= self.raft.commit_index and not effects:
@@ -280,6 +318,7 @@ class MetadataLog:
         return self._absorb(effects, now)
 
     def _wait_for(self, index: int, request: Request, now: float) -> None:
+        """Let a request wait for the entry at this index, unless no answer is wanted."""
         if request.id is not None:
             self._pending[index] = _Waiting(request, now + self._request_timeout_s)
 
@@ -293,41 +332,47 @@ class MetadataLog:
         return self._absorb(self.raft.on_message(sender, message, now), now)
 
     def on_peer_lost(self, peer: NodeId, now: float) -> list[LogOutput]:
-        """The link to another controller broke."""
+        """Let Raft know that the link to another controller broke: if that one leads, this controller stands for
+        election soon."""
         return self._absorb(self.raft.on_peer_lost(peer, now), now)
 
     def on_snapshot(self, index: int, data: bytes, now: float) -> list[LogOutput]:
-        """The snapshot that a ``MakeSnapshot`` asked for is ready."""
+        """Give Raft the encoded state after entry ``index``, which a ``MakeSnapshot`` asked for. Raft stores it and
+        compacts the log."""
         self._counts.snapshots += 1
         return self._absorb(self.raft.on_snapshot(index, data, now), now)
 
     def on_link_closed(self, source: int) -> None:
-        """Forget the requests of a link that closed. What was proposed for them may still be applied."""
+        """Forget the requests that wait on behalf of a link that closed: they are never answered. What was proposed
+        for them may still be applied."""
         self._pending = {index: one for index, one in self._pending.items() if one.request.source != source}
         self._reads = {token: one for token, one in self._reads.items() if one.request.source != source}
 
     def on_stop(self, now: float) -> list[LogOutput]:
-        """Stop serving and hand leadership over. The process may end when ``may_stop``, or when it has waited long
-        enough."""
+        """Become inactive at once and hand Raft leadership over. The process may end when ``may_stop`` is true, or
+        when it has waited long enough."""
         self.stopping = True
         outputs = self._become_inactive()
         return outputs + self._absorb(self.raft.leave(now), now)
 
     def on_tick(self, now: float) -> list[LogOutput]:
-        """Time has passed. Afterwards ``deadline()`` is None or later than ``now``."""
+        """Run the timers of founding and of Raft, and refuse with ``NO_QUORUM`` the requests that no majority has
+        confirmed in time. Afterwards ``deadline()`` is None or later than ``now``."""
         outputs = self._absorb(self.bootstrap.on_tick(now), now)
         outputs += self._absorb(self.raft.on_tick(now), now)
         return outputs + self._give_up(now)
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do."""
+        """Return the time in seconds at which ``on_tick`` has something to do; None if never without another
+        input."""
         deadlines = [self.bootstrap.deadline(), self.raft.deadline()]
         # all requests wait equally long, so the first is due first
         deadlines += [next(iter(waiting.values())).deadline for waiting in (self._pending, self._reads) if waiting]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _give_up(self, now: float) -> list[Answer]:
-        """Refuse the requests that no majority has confirmed in time."""
+        """Refuse with ``NO_QUORUM`` the requests that no majority has confirmed in time, and forget them. Of a change
+        the outcome is unknown; a read was not done."""
         text = f"no majority of the controllers confirmed within {self._request_timeout_s} s"
         late = [index for index, waiting in self._pending.items() if waiting.deadline <= now]
         answers = []
@@ -341,7 +386,9 @@ class MetadataLog:
     # --- what Raft decided -------------------------------------------------------------------------------
 
     def _absorb(self, effects: Iterable[RaftEffect], now: float) -> list[LogOutput]:
-        """Raft's effects, those for the state replaced by what they bring about."""
+        """Return Raft's effects, with those that concern the metadata carried out: committed entries are applied, a
+        snapshot replaces the state, changes of role make this controller inactive, and confirmed reads become
+        events."""
         outputs: list[LogOutput] = []
         for effect in effects:
             match effect:
@@ -370,6 +417,8 @@ class MetadataLog:
         return outputs
 
     def _on_role(self, change: RoleChanged) -> list[LogOutput]:
+        """Handle a change of Raft's role, term or leader: become inactive, and refuse all requests that wait. The
+        outcome of a change is unknown then; a read was not done."""
         fields = {"role": change.role, "term": change.term, "leader": change.leader_id}
         outputs: list[LogOutput] = [Event("raft_role_changed", fields)]
         self._leading_term = change.term if change.role == "leader" else None
@@ -387,10 +436,14 @@ class MetadataLog:
         return outputs
 
     def _become_inactive(self) -> list[LogOutput]:
+        """Stop being the active controller. Return the event for it; none if this controller was not active."""
         was_active, self.active = self.active, False
         return [BecameInactive()] if was_active else []
 
     def _apply(self, entry: Entry, now: float) -> list[LogOutput]:
+        """Apply a committed entry to the state and answer the request that waits for it. The no-op at the beginning
+        of this controller's term as leader makes it the active controller. Raises ``ConfigError`` for a command that
+        this release does not know."""
         before = self.state
         try:
             outcome = step(self.replicated, entry)
@@ -422,6 +475,7 @@ class MetadataLog:
 
 
 def _decoded(data: bytes) -> Replicated:
+    """Return the state in the bytes of a snapshot. Raises ``ConfigError`` if they cannot be decoded."""
     try:
         return decode_state(data)
     except ValueError as error:

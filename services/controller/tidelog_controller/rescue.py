@@ -1,16 +1,17 @@
-"""What is left to do when the majority of the controllers is lost for good: one that is left goes on alone.
+"""The rescue of a cluster that has lost the majority of its controllers for good: one controller that is left goes on
+alone.
 
 Raft cannot do this: a minority must not decide, since it may lack what the majority committed. So an operator does,
 who knows that the others are gone and never come back with the disks they had: two groups would lead the cluster
-then. All entries of the survivor's log, committed or not, are applied; the survivor must not run meanwhile. Its store
-is to hold a snapshot of the outcome from then on, with a configuration of the survivor alone
-(``raft/configuration.py``), in a new term and at an index that nobody has seen. In the snapshot every number that
-must not be given twice is far beyond what it was, and no partition is led before its replicas have reported what they
-know (``metadata/rules/recovery.py``). A snapshot has room for all that, and needs no entry that an earlier release
-could not read.
+then. All entries of the survivor's log, committed or not, are applied; the survivor must not run meanwhile. From then
+on its store holds a snapshot of the outcome, with a configuration of the survivor alone (``raft/membership.py``), in
+a new term and at an index that no process has seen. In the snapshot every number that must not be given twice is far
+beyond what it was, and no partition is led before its replicas have reported what they know
+(``metadata/rules/recovery.py``). A snapshot has room for all that, and needs no entry that an earlier release could
+not read.
 
-What the others had committed and it had not got is lost: the last moments of a survivor that kept up; of several the
-one with the greatest (term, index) has everything that any of them has."""
+What the others had committed and the survivor had not received is lost: the last moments of a survivor that kept up.
+Of several survivors the one with the greatest (term, index) has everything that any of them has."""
 
 from __future__ import annotations
 
@@ -25,15 +26,16 @@ from tidelog_controller.config import ControllerConfig
 from tidelog_controller.metadata.rules.recovery import index_beyond, recovered
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state, step
-from tidelog_controller.raft.configuration import Configuration, Member
 from tidelog_controller.raft.effects import Persist
-from tidelog_controller.raft.log import Base, RaftLog, Snapshot, Stored
+from tidelog_controller.raft.log import Base, PersistentState, RaftLog, Snapshot
+from tidelog_controller.raft.membership import Configuration, Member
 from tidelog_controller.storage import RaftStorage
 
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """A controller that does not run, and how far its log goes. ``others``: the rest of its group."""
+    """A controller that does not run and could go on alone: the term and index of the last entry in its log, and the
+    other members of its group."""
 
     node: str
     term: int
@@ -42,15 +44,18 @@ class Survivor:
 
 
 def examine(config: ControllerConfig) -> Survivor:
-    """What that controller could go on with. ``ConfigError`` if it runs, is damaged, or holds no cluster."""
+    """Return how far the log of the controller with this configuration reaches, without changing its store. Raises
+    ``ConfigError`` if the controller runs, its store is damaged, or it belongs to no group."""
     storage, stored = _open(config)
     storage.close()
     return _survivor(config, stored)
 
 
 def rescue(config: ControllerConfig, wall_ms: int, *, beyond: int = 0) -> Survivor:
-    """Let it be a group of its own when it is started next; durable when this returns. As ``examine``; ``wall_ms``:
-    the time, in ms since 1970; ``beyond`` as for ``plan_rescue``."""
+    """Change the store of a controller that does not run so that it is a group of its own when it is started next;
+    durable when this returns. Return what ``examine`` returns. ``wall_ms`` is the time in milliseconds since 1970;
+    the new index is above ``beyond``. Raises ``ConfigError`` as ``examine`` does, and if the store cannot be
+    written."""
     storage, stored = _open(config)
     try:
         survivor = _survivor(config, stored)
@@ -65,8 +70,9 @@ def rescue(config: ControllerConfig, wall_ms: int, *, beyond: int = 0) -> Surviv
     return survivor
 
 
-def replay(stored: Stored, cluster: str) -> Replicated:
-    """The state after every entry of a store. Raises ``ValueError`` for what this release does not know."""
+def replay(stored: PersistentState, cluster: str) -> Replicated:
+    """Return the state after every entry of a store, committed or not. Raises ``ValueError`` for a snapshot or
+    command that this release does not know."""
     state = Replicated(MetadataState(cluster))
     if stored.snapshot is not None:
         state = decode_state(stored.snapshot.data)
@@ -76,20 +82,22 @@ def replay(stored: Stored, cluster: str) -> Replicated:
     return state
 
 
-def plan_rescue(stored: Stored, cluster: str, node: NodeId, url: str, wall_ms: int, *, beyond: int = 0) -> Persist:
-    """What makes the store of a survivor the store of a group of its own: a snapshot of all that it holds, at an
-    index and in a term that nobody has seen. ``beyond``: the index is beyond this one, too. Raises ``ValueError``
-    for a store that this release cannot read."""
+def plan_rescue(
+    stored: PersistentState, cluster: str, node: NodeId, url: str, wall_ms: int, *, beyond: int = 0
+) -> Persist:
+    """Return the change that makes the store of a survivor the store of a group of its own: a snapshot of its whole
+    state, in the next term and at an index that no process has seen, above ``beyond``. Raises ``ValueError`` for a
+    store that this release cannot read."""
     before = replay(stored, cluster)
     index = index_beyond(max(before.metadata.index, beyond), wall_ms)
-    after = Replicated(recovered(before.metadata, index, wall_ms), before.once)
+    after = Replicated(recovered(before.metadata, index, wall_ms), before.sessions)
     alone = Configuration((Member(node, url, True, stored.store),))
     term = stored.term + 1
     snapshot = Snapshot(index, term, alone, encode_state(after))
     return Persist(term, None, stored.base.index + 1, (), Base(index, term, alone), snapshot)
 
 
-def _open(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
+def _open(config: ControllerConfig) -> tuple[RaftStorage, PersistentState]:
     if config.node not in config.peers:
         raise ConfigError("peers: must name this controller and the others; one that is alone needs no rescue")
     if not (Path(config.data_dir) / "raft.db").exists():
@@ -102,7 +110,7 @@ def _open(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
         raise
 
 
-def _survivor(config: ControllerConfig, stored: Stored) -> Survivor:
+def _survivor(config: ControllerConfig, stored: PersistentState) -> Survivor:
     log = RaftLog(stored.entries, stored.base)
     others = tuple(member.node for member in log.members.all if member.node != config.node)
     if log.members.find(config.node) is None:

@@ -1,4 +1,4 @@
-"""A controller as one async function."""
+"""A controller as one async function: opens the store, listens, and runs the shell."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ from tidelog_controller.config import ControllerConfig
 from tidelog_controller.controller import Controller
 from tidelog_controller.observability.health import reasons_not_ready
 from tidelog_controller.observability.metrics import metrics_page
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
 from tidelog_controller.shell import ControllerShell
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside, was_set_aside
 
@@ -93,12 +93,12 @@ ALLOWED = {
     | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP, PrepareAudit.OP, RotateTicketKeys.OP},
     "client": _ANYBODY,
 }
-"""Who may send what: clients come through a gateway."""
+"""The messages that a peer of each role may send. Clients send theirs to a gateway."""
 MAX_IN_FLIGHT = 1024
 
 
 def wall_ms() -> int:
-    """The wall clock in milliseconds; it goes into the partitions' histories and nowhere else."""
+    """Return the wall clock in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -109,9 +109,9 @@ async def serve(
     clock: Callable[[], float] = trio.current_time,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled, which is an end in order: leadership goes to another controller first. Reports the URL
-    when it listens. ``clock`` is trio's clock. Raises ``ConfigError`` when the port or the data directory is in use,
-    or the data is another controller's."""
+    """Serve until cancelled, which ends the controller in order: leadership goes to another controller first, for at
+    most ``shutdown_s``. Reports the URL through ``task_status`` when it listens. ``clock`` is trio's clock. Raises
+    ``ConfigError`` if the port or the data directory is in use, or the data belong to another controller."""
     storage, stored = await trio.to_thread.run_sync(open_storage, config)
     try:
         run = partial(_run, config, storage, stored, transport, clock)
@@ -120,10 +120,11 @@ async def serve(
         storage.close()
 
 
-def open_storage(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
-    """Open the store and return it with what it holds. A damaged store is put aside if there are other controllers:
-    this one begins again with an empty store, without a vote until it is added again. The empty store is marked as
-    ``lost`` also if the process ends between the two and is started again."""
+def open_storage(config: ControllerConfig) -> tuple[RaftStorage, PersistentState]:
+    """Open the store of a controller and return it with its content. A damaged store is renamed if there are other
+    controllers, and an error is logged: this one begins again with an empty store, and has no vote until it is added
+    again. The empty store is marked as ``lost``, also if the process ends between the two steps and is started again.
+    A controller without others raises ``Damaged``."""
     storage, name = None, f"{random.SystemRandom().getrandbits(64):016x}"
     lost = len(config.peers) > 1 and was_set_aside(config.data_dir)
     try:
@@ -145,15 +146,19 @@ def open_storage(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
 async def _run(
     config: ControllerConfig,
     storage: RaftStorage,
-    stored: Stored,
+    stored: PersistentState,
     transport: Transport,
     clock: Callable[[], float],
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
+    """Listen and run the shell until cancelled; reports how to stop it and its URL through ``task_status``. The port
+    is open before the shell exists, so that its URL is known."""
     shell: ControllerShell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
+        """Return the answer to the hello of a new link, or the refusal: another cluster, a controller with this one's
+        name, or a service that does not support the cluster's feature level."""
         if hello.cluster not in ("", config.cluster):
             return refuse("WRONG_CLUSTER", f"this is cluster {config.cluster!r}, not {hello.cluster!r}")
         if hello.role == "controller" and hello.node == config.node:
@@ -186,11 +191,12 @@ async def _run(
 def _make_shell(
     config: ControllerConfig,
     storage: RaftStorage,
-    stored: Stored,
+    stored: PersistentState,
     transport: Transport,
     clock: Callable[[], float],
     url: str,
 ) -> ControllerShell:
+    """Return the shell around a new core, whose state is what the store holds."""
     peers = config.peers or {config.node: url}
     core = Controller(
         config.node,

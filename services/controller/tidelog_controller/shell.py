@@ -36,24 +36,27 @@ from tidelog_controller.raft.effects import Persist
 from tidelog_controller.raft.log import Entry
 
 INBOX = 4096
-"""Requests and messages of Raft that wait at most. Other inputs, such as closed links, are always accepted."""
+"""Number of requests and Raft messages that may wait. Other inputs, such as closed links, are always accepted."""
 TURN_INPUTS = 256
-"""Most inputs that one turn of the owner handles."""
+"""Number of inputs that one turn of the owner handles at most."""
 PROTOCOL_FAULT = 1002
 
 Input = Callable[[float, int], Sequence[ControllerEffect]]
-"""An input; the owner calls it with the time and with the wall clock in ms."""
+"""One input of the core. The owner calls it with the monotonic time in seconds and the wall clock in milliseconds,
+and performs the effects that it returns."""
 
 
 class Storage(Protocol):
-    """Where Raft's term, vote and log are durable."""
+    """The store in which Raft's term, vote, log and snapshot are durable."""
 
     def perform(self, persist: Persist) -> None:
-        """Make a change durable. An error is final: the process must end."""
+        """Make a change durable; blocks until it is. An error is final: the process must end."""
 
 
 class ControllerShell:
-    """Drives the core of one controller. The server runs ``run``, ``run_snapshots``, ``peers`` and ``servers``."""
+    """The I/O of one controller: its links, its store, its timer and the thread that encodes snapshots. It gives
+    inputs to the core ``Controller`` and performs the effects. The server runs ``run``, ``run_snapshots``, ``peers``
+    and ``servers`` as tasks."""
 
     def __init__(
         self,
@@ -95,18 +98,19 @@ class ControllerShell:
         self._snapshots, self._wanted_snapshots = trio.open_memory_channel[MakeSnapshot](1)
 
     def now(self) -> float:
-        """Return the time of the core's clock."""
+        """Return the present time of the core's monotonic clock, in seconds."""
         return self._clock()
 
     @property
     def inputs_waiting(self) -> int:
-        """Number of inputs that the owner has yet to handle."""
+        """Return the number of inputs that the owner has yet to handle."""
         return len(self._inbox)
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link) -> None:
-        """Keep an accepted link. The core learns the feature levels of other services."""
+        """Keep an accepted link, to answer over it. For a service (not a client) also report its role, name and
+        feature levels to the core."""
         self.links.add(link)
         peer = link.peer
         if isinstance(peer, Hello) and peer.role != "client":
@@ -118,12 +122,14 @@ class ControllerShell:
         return []
 
     def on_close(self, link: Link) -> None:
-        """Forget an accepted link that has ended."""
+        """Forget an accepted link that has ended, and report its end to the core."""
         self.links.remove(link)
         self._put(None, lambda now, wall_ms: self.core.on_link_closed(link.source, now))
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """Put a message of an accepted link into the inbox. Raises the refusal."""
+        """Put a message of an accepted link into the inbox. Raises ``TidelogError`` instead if the message names
+        another sender than the link's peer, or ``OVERLOADED`` if the inbox is full. A Raft message is dropped when
+        the inbox is full."""
         peer = link.peer
         if peer.role == "controller" and id is None:
             self._on_controller_message(link, peer.node, message)
@@ -142,14 +148,16 @@ class ControllerShell:
         return [self._with_gateways(effect) for effect in effects]
 
     def _with_gateways(self, effect: ControllerEffect) -> ControllerEffect:
-        """Add the connected gateways to the status of the cluster: the core does not know them."""
+        """Return an effect that answers ``DescribeQuorum`` with the names of the connected gateways, which the core
+        does not know; any other effect unchanged."""
         if not (isinstance(effect, Answer) and isinstance(effect.message, QuorumAnswer)):
             return effect
         gateways = sorted({link.peer.node for link in self.links if link.peer.role == "gateway"})
         return replace(effect, message=replace(effect.message, gateways=tuple(gateways)))
 
     def on_refused(self, link: Link, message: Message, error: TidelogError) -> None:
-        """Record that the link refused a hello, or a message of a kind that the peer's role may not send."""
+        """Record for the timeline that the link refused a hello, or a message of a kind that the peer's role may not
+        send. A principal that the message names is removed, since only gateways may name one."""
         peer = message if isinstance(message, Hello) else link.peer
         if isinstance(message, AskedRequest):
             message = replace(message, asker="")  # gateways alone may name the principal that asks
@@ -166,17 +174,18 @@ class ControllerShell:
         return []
 
     def _on_peer_message(self, node: NodeId, message: Message) -> None:
-        """Handle a message of Raft that came back over a link of ours: the sender has no address for us."""
+        """Handle a Raft message that arrived over a link that this controller opened: the sender has no address of
+        this one."""
         self._on_controller_message(None, node, message)
 
     def _on_controller_message(self, link: Link | None, node: NodeId, message: Message) -> None:
-        """Put a message of Raft into the inbox. If the inbox is full it is dropped: Raft sends it again."""
+        """Put a Raft message into the inbox; it is dropped if the inbox is full, since Raft sends it again."""
         if len(self._inbox) < INBOX:
             self._put(link, lambda now, wall_ms: self.core.on_message(node, message, now))
 
     def _send(self, node: NodeId, message: Message) -> None:
-        """Send a message of Raft. A leader that this controller has no address of, since it joined the group later
-        than the metadata here, is answered over its own link."""
+        """Send a Raft message to another controller; it may be lost. If the receiver's address is unknown, because it
+        joined the group after the last entry of this log, the message goes over a link that the receiver opened."""
         if self.peers.knows(node):
             self.peers.post(node, message)
             return
@@ -207,13 +216,16 @@ class ControllerShell:
         self._put(None, lambda now, wall_ms: self.core.on_server_answer(token, answer, now))
 
     def _put(self, link: Link | None, step: Input) -> None:
+        """Append an input to the inbox and wake the owner. ``link`` is closed if the input turns out to be a protocol
+        fault."""
         self._inbox.append((link, step))
         self._wakeup.wake()
 
     # --- the owner ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Own the core until cancelled: handle what is in the inbox, and make it durable before anything is sent.
+        """Own the core until cancelled: handle the inputs in the inbox and the timer, make changes durable, then
+        perform the other effects. An error of the store ends this task, and so the process.
 
         An inbox with one owner is right for a controller because every decision must be on the disk before others
         learn of it, and writing to the disk takes a thread. While the thread writes, inputs gather. The next turn
@@ -238,18 +250,21 @@ class ControllerShell:
             self._turned.set()
 
     async def _wait(self) -> None:
-        """Wait for an input or the core's deadline. Other tasks always run in between."""
+        """Wait for an input or the core's deadline, whichever is first; let other tasks run in any case."""
         if not self._inbox:
             self._wakeup.clear()  # earlier inputs have been handled
             await self._wakeup.sleep(self.core.deadline())
         await trio.lowlevel.checkpoint()
 
     def _on_fault(self, link: Link | None, error: ProtocolError) -> None:
+        """Log that a peer sent a message which no correct controller sends, and close its link."""
         self.log.event("protocol_fault", peer="" if link is None else link.peer.node, error=error.message)
         if link is not None:
             link.close(PROTOCOL_FAULT, error.message)
 
     async def _perform(self, effects: list[ControllerEffect]) -> None:
+        """Make all ``Persist`` effects durable in one transaction, in a thread; then perform the other effects in
+        order."""
         persist = merge(effect for effect in effects if isinstance(effect, Persist))
         if persist is not None:
             began = self._clock()
@@ -278,10 +293,12 @@ class ControllerShell:
                         self._snapshots.send_nowait(effect)
 
     def _update_server_addresses(self) -> None:
+        """Set the addresses of replica servers, for links to them, to the URLs with which they registered."""
         self.servers.set_addresses({node: server.url for node, server in self.core.state.servers.items()})
 
     async def run_snapshots(self) -> None:
-        """Encode snapshots in a thread, one after the other, until cancelled. The owner goes on meanwhile."""
+        """Encode the snapshots that the core asks for in a thread, one after the other, until cancelled, and give the
+        bytes back to the core. The owner handles inputs meanwhile."""
         async for wanted in self._wanted_snapshots:
             data = await trio.to_thread.run_sync(encode_state, wanted.state)
             self.log.event("snapshot_taken", index=wanted.index, bytes=len(data))
@@ -291,7 +308,8 @@ class ControllerShell:
         return self.core.on_snapshot(index, data, now)
 
     async def stop(self) -> None:
-        """Hand over what this controller leads, and wait until it leads nothing. The caller limits the time."""
+        """Let the core stop serving and hand leadership over, and wait until the process may end. The caller limits
+        the time."""
         self._put(None, lambda now, wall_ms: self.core.on_stop(now))
         while not (self.core.metadata_log.stopping and self.core.metadata_log.may_stop):
             self._turned = trio.Event()
@@ -299,7 +317,7 @@ class ControllerShell:
 
 
 def merge(persists: Iterable[Persist]) -> Persist | None:
-    """Return one change that has the same result as these in their order; None if there are none."""
+    """Return one ``Persist`` with the same result as the given ones in their order; None if there are none."""
     merged: Persist | None = None
     for persist in persists:
         if merged is None:

@@ -23,7 +23,7 @@ own CRC is right. Such a store is taken over as it is by a commit of its own, as
 The column ``rolled_back`` says whether the disk is an old copy that is not refilled yet (``raft/old_copies.py``).
 
 Each database has a random name, its *store*, from when it is made: by that name the group knows it and gives it a
-vote (``raft/configuration.py``). ``set_aside`` puts a damaged one out of the way; what is then made anew is marked
+vote (``raft/membership.py``). ``set_aside`` puts a damaged one out of the way; what is then made anew is marked
 ``lost``."""
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from tidelog.private import make_file, own_directory, write_file
 from tidelog.types import NodeId
 
 from tidelog_controller.last_commit import NO_COMMIT, LastCommit, LastCommitFile, sync_path
-from tidelog_controller.raft.configuration import NOBODY, Configuration, decode_members, encode_members
 from tidelog_controller.raft.effects import Persist
-from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot
+from tidelog_controller.raft.membership import NOBODY, Configuration, decode_members, encode_members
 
 FORMAT = 2
 
@@ -63,26 +63,29 @@ CREATE TABLE snapshot (idx INTEGER NOT NULL, term INTEGER NOT NULL, members BLOB
 _STATE = "term, voted_for, base_index, base_term, base_members, last_index"
 _CHAIN = ("rolled_back", "commits", "previous", "contents", "checksum")
 _ROLLED_BACK = 0x0DD15C
-"""The value of ``rolled_back`` in an old copy, else it is 0: no flipped bit makes the one of the other."""
+"""The value of the column ``rolled_back`` in an old copy; otherwise it is 0. No flipped bit turns one into the
+other."""
 _UNWRITABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
-"""Errors that say nothing about what the database holds."""
+"""Errors of SQLite that say nothing about what the database holds."""
 _FILES = ("", "-journal", "-wal", "-shm", "-commits")
-"""What the names of a store's files add to ``raft.db``."""
+"""The suffixes that the files of a store add to the name ``raft.db``."""
 
 
 class Damaged(ConfigError):
-    """The database cannot be read, or does not hold what was written."""
+    """The error that a controller's database cannot be read, or does not hold what was written to it."""
 
 
 class RaftStorage:
-    """Holds the database open until ``close``. Calls may come from any thread, one at a time."""
+    """The Raft database of one controller, held open and locked from the constructor until ``close``. Calls may come
+    from any thread, one at a time, and block on the disk."""
 
     def __init__(
         self, directory: str | Path, cluster: str, node_id: NodeId, store: str, *, lost: bool = False
     ) -> None:
-        """Open the database, or make it if there is none, under the name ``store`` (a random one if that is ""), and
-        as one whose predecessor was ``lost``. ConfigError if it belongs to another cluster or node or is in use by
-        another process, ``Damaged`` if it is damaged."""
+        """Open and lock the database, or make it if there is none, with the store name ``store`` and the mark
+        ``lost`` if an earlier store was lost. Syncs what an earlier process may have left unsynced. Raises
+        ``ConfigError`` if the database belongs to another cluster or node, is in use by another process or cannot be
+        written, and ``Damaged`` if it is damaged or at an older commit than it must be."""
         self.path = Path(directory) / "raft.db"
         self._failed = False
         self._commits = LastCommitFile(self._beside("-commits"))
@@ -114,8 +117,9 @@ class RaftStorage:
                 write_file(wal, found)  # SQLite has removed it with all that it took for a torn tail
             raise
 
-    def load(self) -> Stored:
-        """What was made durable by all ``perform`` so far. ``Damaged`` if it is not all there."""
+    def load(self) -> PersistentState:
+        """Return the state that all calls of ``perform`` so far made durable. Raises ``Damaged`` if a part of it is
+        missing or fails a checksum."""
         with self._explained():
             for (fault,) in self._db.execute("PRAGMA quick_check(1)"):
                 if fault != "ok":
@@ -130,7 +134,7 @@ class RaftStorage:
         snapshot = self._snapshot(snapshots, base)
         if contents != _xor(row[-1] for row in (*rows, *snapshots)):
             raise self._damaged("the log and the snapshot are not those of the last commit")
-        return Stored(term, voted_for, entries, base, snapshot, store, bool(lost), bool(rolled_back))
+        return PersistentState(term, voted_for, entries, base, snapshot, store, bool(lost), bool(rolled_back))
 
     def _entries(self, rows: list[Any], base: Base, last_index: int, term: int) -> list[Entry]:
         if len(rows) != last_index - base.index:
@@ -162,8 +166,9 @@ class RaftStorage:
             raise self._damaged(str(error)) from error
 
     def perform(self, persist: Persist) -> None:
-        """Make it durable, all or nothing. Any sqlite3.Error or OSError (full disk, failed write or fsync) is final:
-        the core is then ahead of the disk, so the process must end; every later call is refused too."""
+        """Write a change to the database in one transaction, and return when it is on stable storage. Any
+        ``sqlite3.Error`` or ``OSError`` (full disk, failed write or sync) is final: Raft is then ahead of the disk,
+        so the process must end, and every later call fails an assertion."""
         assert not self._failed, "a failed write is never tried again: restart from what the disk holds"
         self._failed = True
         self._db.execute("BEGIN IMMEDIATE")
@@ -190,13 +195,13 @@ class RaftStorage:
         self._failed = False
 
     def _delete(self, rows: str, *values: int) -> int:
-        """Delete these rows. The XOR of their CRCs."""
+        """Delete the rows that an SQL condition selects, and return the XOR of their CRCs."""
         gone = _xor(crc for (crc,) in self._db.execute(f"SELECT crc FROM {rows}", values))
         self._db.execute(f"DELETE FROM {rows}", values)
         return gone
 
     def _insert(self, table: str, rows: list[Any]) -> int:
-        """Insert these rows, each with its CRC. The XOR of their CRCs."""
+        """Insert rows into a table, each with its CRC, and return the XOR of the CRCs."""
         complete = [(*row, _crc(*row)) for row in rows]
         if complete:
             places = ", ".join("?" * len(complete[0]))
@@ -204,7 +209,8 @@ class RaftStorage:
         return _xor(row[-1] for row in complete)
 
     def _commit(self, state: tuple[Any, ...], rolled_back: int, last: LastCommit, contents: int) -> None:
-        """Finish the transaction as the commit after ``last``."""
+        """Finish the transaction as the commit after ``last``: write the hard state with its checksums, commit, and
+        record the commit in ``raft.db-commits``."""
         number = last.number + 1
         covered = rolled_back, number, last.checksum, contents
         commit = LastCommit(number, _crc(*state, *covered))
@@ -216,13 +222,13 @@ class RaftStorage:
         self._commits.write(commit)  # only now: an honest crash never leaves the database behind this file
 
     def close(self) -> None:
-        """Release the database. Nothing is lost by not calling it."""
+        """Close and unlock the database. What ``perform`` wrote is durable without it."""
         self._db.close()
         self._commits.close()
 
     def _sync_leftovers(self) -> None:
-        """Make durable what an earlier process may have left in the page cache alone: its last commit, which is
-        about to be believed, and the names of the files."""
+        """Sync the write-ahead log and the directories: an earlier process may have left its last commit, which is
+        about to be read, in the page cache only."""
         wal = self._beside("-wal")
         if wal.exists():
             sync_path(wal)
@@ -230,7 +236,9 @@ class RaftStorage:
             sync_path(directory)
 
     def _check_last_commit(self) -> None:
-        """``Damaged`` unless the database is at the commit that ``raft.db-commits`` names, or at the next one."""
+        """Raise ``Damaged`` unless the database is at the commit that ``raft.db-commits`` names, or at the next one,
+        which is then recorded there. A store that is new, or that an older release wrote to, gets a commit of its
+        own."""
         ((store,),) = self._db.execute("SELECT store FROM identity")
         columns = {column[1] for column in self._db.execute("PRAGMA table_info(hard_state)")}
         chained = columns.issuperset(_CHAIN)
@@ -246,7 +254,9 @@ class RaftStorage:
             self._take_over(tuple(state), rolled_back, LastCommit(number, checksum), chained)
 
     def _hard_state(self, chained: bool) -> list[Any]:
-        """The row without its CRC, which fits. The columns of the chain are 0 where there are none yet."""
+        """Return the values of the row of the hard state without its CRC, which is checked. The columns of the commit
+        chain are 0 if the database does not have them yet (``chained`` false). Raises ``Damaged`` if the row is
+        missing or invalid."""
         chain = ", ".join(_CHAIN if chained else "0" * len(_CHAIN))
         rows = self._db.execute(f"SELECT {_STATE}, {chain}, crc FROM hard_state").fetchall()
         if len(rows) != 1 or rows[0][-1] != _crc(*rows[0][: -1 - len(_CHAIN)]):
@@ -258,6 +268,8 @@ class RaftStorage:
         return list(rows[0][:-1])
 
     def _last_commit(self, store: str, number: int) -> LastCommit:
+        """Return the last commit that ``raft.db-commits`` names, and open that file. For a database that is at commit
+        0 the file is made if it is missing; otherwise a missing or damaged file raises ``Damaged``."""
         try:
             last = self._commits.read(store)
         except ValueError as error:
@@ -270,8 +282,8 @@ class RaftStorage:
         return last
 
     def _take_over(self, state: tuple[Any, ...], rolled_back: int, last: LastCommit, chained: bool) -> None:
-        """Make what is there a commit: of a new store, or one that an older release wrote to. ``load`` checks its
-        rows as ever."""
+        """Make the present content a commit of its own: that of a new store, or of one that an older release wrote
+        to. The rows themselves are checked by ``load``."""
         self._db.execute("BEGIN IMMEDIATE")
         for column in () if chained else _CHAIN:
             self._db.execute(f"ALTER TABLE hard_state ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
@@ -294,6 +306,8 @@ class RaftStorage:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
+        """Turn errors of SQLite within the context into ``ConfigError`` (in use, cannot be written) or ``Damaged``
+        (all others)."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -314,8 +328,8 @@ class RaftStorage:
 
 
 def set_aside(directory: str | Path) -> Path:
-    """Rename the files of a damaged store, so that an operator can look at them. Returns the new path of its
-    database."""
+    """Rename the files of a damaged store, so that an operator can look at them, and make the new names durable.
+    Return the new path of the database."""
     path = Path(directory) / "raft.db"
     number = 1
     while was_set_aside(directory, number):
@@ -330,13 +344,13 @@ def set_aside(directory: str | Path) -> Path:
 
 
 def was_set_aside(directory: str | Path, number: int = 1) -> bool:
-    """Whether ``set_aside`` has already used that number in this directory."""
+    """Return whether the directory holds files that ``set_aside`` renamed with this number."""
     return any((Path(directory) / f"raft.db.damaged-{number}{suffix}").exists() for suffix in _FILES)
 
 
 def _create(path: Path, cluster: str, node_id: NodeId, store: str, lost: bool) -> None:
-    """A complete database of a new controller under its final name, or nothing there. The caller makes the name
-    durable."""
+    """Make a complete database of a new controller, with term 0 and an empty log, and rename it to ``path`` as the
+    last step; leftovers of an earlier store are deleted. The caller makes the name durable."""
     unfinished = path.with_name(path.name + ".new")
     for leftover in (unfinished, *(path.with_name(path.name + suffix) for suffix in _FILES)):
         leftover.unlink(missing_ok=True)
@@ -357,7 +371,7 @@ def _create(path: Path, cluster: str, node_id: NodeId, store: str, lost: bool) -
 
 
 def _crc(*values: int | str | bytes | None) -> int:
-    """CRC-32 over the values of a row; CBOR keeps types and borders apart."""
+    """Return the CRC-32 of the values of a row. They are encoded as CBOR, which keeps types and borders apart."""
     return zlib.crc32(cbor2.dumps(values))
 
 

@@ -8,8 +8,8 @@ from tidelog.sansio.effects import Send
 from tidelog.types import PartitionState, TopicPartition
 from tidelog.wire.messages import AppendResult, Vote
 from tidelog_controller.metadata.application import MetadataState
-from tidelog_controller.raft.configuration import Configuration, decode_members
 from tidelog_controller.raft.log import Entry, RaftLog
+from tidelog_controller.raft.membership import Configuration, decode_members
 from tidelog_controller.rescue import replay
 
 from simulation.invariants.ghost import Checks

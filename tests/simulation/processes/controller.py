@@ -15,7 +15,7 @@ from tidelog_controller.metadata.rules.feature_level import Linked
 from tidelog_controller.metadata.state_machine import decode_state, encode_state
 from tidelog_controller.metadata_log import AddressesChanged, MakeSnapshot
 from tidelog_controller.raft.effects import Persist, apply_persist
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
 
 from simulation.processes.process import SimProcess, describe
 from simulation.world.network import Frame, SimLink
@@ -29,9 +29,9 @@ class RaftStore:
     and notices when it cannot, is shown by ``crash_points.store`` and ``controller/test_storage_damage.py``."""
 
     def __init__(self, name: str, *, lost: bool = False) -> None:
-        self.stored = Stored(store=name, lost=lost)
+        self.stored = PersistentState(store=name, lost=lost)
 
-    def load(self) -> Stored:
+    def load(self) -> PersistentState:
         """What a new life finds."""
         return replace(self.stored, entries=list(self.stored.entries))
 

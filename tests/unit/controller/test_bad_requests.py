@@ -1,4 +1,4 @@
-"""Bad input to the active controller: each has a clear error of its own, and changes nothing. Tests
+"""Bad input to the active controller: each kind has a clear error of its own, and changes nothing. Tests
 ``controller.py`` and ``metadata/rules``."""
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ UNKNOWN = "no such thing"
 
 
 class Cluster(ControllerNet):
-    """Three controllers, four replica servers, the topic ``orders`` on three of them; ``away`` has no copy."""
+    """Three controllers, and after ``begin`` four replica servers and the topic ``orders`` on three of them; ``away``
+    has no copy."""
 
     def begin(self) -> Cluster:
         self.to = self.link(self.elect())
@@ -81,7 +82,7 @@ class Cluster(ControllerNet):
         return self.core.state.servers[node].broker_epoch
 
     def alter(self, *isr: str, node: str = "", life: int = -1, leader_epoch: int = 0, epoch: int = 0) -> AlterIsr:
-        """A proposal; epochs are relative to the present ones."""
+        """Return an ISR proposal; its epochs are relative to the present ones."""
         node, p = node or self.first, self.p
         members = tuple(IsrMember(n, self.life(n)) for n in isr)
         life = self.life(node) if life < 0 else life
@@ -96,7 +97,7 @@ class Cluster(ControllerNet):
         return HandOver(node, life, "test", (SuspectPart(self.id, 0, self.p.epoch, self.p.leader_epoch),))
 
     def document(self) -> bytes:
-        """The replicated state, but for its place in the log: a refused command stands there, too."""
+        """Return the encoded replicated state without its index, which a refused command changes, too."""
         replicated = self.core.metadata_log.replicated
         return encode_state(replace(replicated, metadata=replace(replicated.metadata, index=0)))
 

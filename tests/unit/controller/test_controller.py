@@ -1,4 +1,5 @@
-"""Three controllers in memory: who serves, what is answered when, what watchers see, what survives."""
+"""Three controllers in memory: which one serves, when each request is answered, what watchers receive, and what
+survives."""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ SERVERS = ("r1", "r2", "r3")
 
 
 class Cluster(ControllerNet):
-    """With three replica servers and one topic, once ``begin`` was called."""
+    """Three controllers, and after ``begin`` three replica servers and one topic."""
 
     def begin(self) -> int:
-        """An active controller, three servers, a topic. A link to the active controller."""
+        """Elect a controller, register three servers and create a topic. Return a link to the active controller."""
         link = self.link(self.elect())
         self.epochs = {node: self.register(link, node) for node in SERVERS}
         created = self.answer(link, CreateTopic("orders", 1, 3))
@@ -72,7 +73,8 @@ class Cluster(ControllerNet):
         assert self.answer(link, ReportLeader(node, self.epochs[node], leader, "no answer", parts)) == Done()
 
     def settle(self) -> None:
-        """Until all controllers have applied the same entries."""
+        """Let time pass until all controllers have applied the same entries, and check that their states are
+        equal."""
 
         def settled() -> bool:
             return len({c.state.index for c in self.nodes.values()}) == 1

@@ -1,5 +1,5 @@
-"""What servers and operators ask of the active controller, through Raft: handing over, seals, losses, settings.
-Tests ``controller.py`` and ``metadata_log.py``."""
+"""What servers and operators ask of the active controller, through Raft: handing over, seals, losses, settings. Tests
+``controller.py`` and ``metadata_log.py``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ SERVERS = ("r1", "r2", "r3")
 
 
 class Cluster(ControllerNet):
-    """Three controllers, three replica servers, one topic; ``link`` leads to the active controller."""
+    """Three controllers, and after ``begin`` three replica servers and one topic; ``to`` is a link to the active
+    controller."""
 
     def begin(self, **config: str) -> None:
         self.to = self.link(self.elect())
@@ -52,7 +53,7 @@ class Cluster(ControllerNet):
         return answer.broker_epoch
 
     def kill_server(self, node: str) -> None:
-        """Its link breaks, and its session ends."""
+        """Break the link of a server's heartbeats, and let its session end."""
         link = self.link(self.where[self.to])
         self.answer(link, Heartbeat(node, self.epochs[node]))
         self.close(link)
@@ -74,7 +75,8 @@ class Cluster(ControllerNet):
         assert self.answer(self.to, Seal(node, self.epochs[node], (part,))) == Done()
 
     def settle(self) -> None:
-        """Until all controllers have applied the same entries, to the same state."""
+        """Let time pass until all controllers have applied the same entries, and check that their states are
+        equal."""
         self.run(5.0, until=lambda: len({c.state.index for c in self.nodes.values()}) == 1)
         assert len({repr(c.state) for c in self.nodes.values()}) == 1
 
@@ -110,7 +112,8 @@ def test_lives_and_clean_restarts_reach_the_metadata(cluster: Cluster) -> None:
 
 
 def test_a_life_that_registers_again_has_lost_nothing() -> None:
-    """The answer to its first registration was lost, so it cannot know that what it may have lost was counted."""
+    """The answer to its first registration was lost, so it cannot know that what it may have lost was taken into
+    account."""
     cluster = Cluster()
     cluster.begin(flush="interval", min_insync_replicas="1")
     for node in (cluster.second, cluster.third):

@@ -1,6 +1,6 @@
-"""Feature levels: nobody says what a level brings before the cluster is raised to it; it is raised when everybody
-understands it, never lowered, kept by snapshots; who does not understand it is refused. What level 2 brings. Tests
-``controller.py`` and ``metadata/rules/feature_level.py``."""
+"""Feature levels: no process says what a level brings before the cluster is raised to it. It is raised when every
+process understands it, never lowered, and kept by snapshots; a process that does not understand it is refused. Also
+what level 2 brings. Tests ``controller.py`` and ``metadata/rules/feature_level.py``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tidelog.wire.messages import (
 from tidelog.wire.metadata_image import apply_update, encode_image
 from tidelog_controller.metadata import commands
 from tidelog_controller.metadata.application import apply
-from tidelog_controller.metadata.command_bytes import decode_command, encode_command
+from tidelog_controller.metadata.commands import decode_command, encode_command
 from tidelog_controller.metadata.rules.feature_level import Linked
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
@@ -45,7 +45,8 @@ SNAPSHOT_OF_LEVEL_1 = {
 
 
 def founded(levels: Levels = ALL) -> ControllerNet:
-    """Three controllers of a new cluster that act as such a release, all linked to the active one, and a server."""
+    """Return three controllers of a new cluster whose release supports these levels, all linked to the active one,
+    and a replica server."""
     net = ControllerNet(levels=dict.fromkeys(("c1", "c2", "c3"), levels))
     active = net.elect()
     for node in net.urls:
@@ -56,14 +57,15 @@ def founded(levels: Levels = ALL) -> ControllerNet:
 
 
 def join(net: ControllerNet, node: str, levels: Levels = ALL) -> int:
-    """A replica server says hello, and registers; its link."""
+    """Open a link of a replica server to the active controller, register the server, and return the link."""
     link = net.greet(net.elect(), "replica", node, levels)
     assert isinstance(net.answer(link, Register(node, f"ws://{node}", lives=(f"life of {node}",))), Registered)
     return link
 
 
 def upgraded() -> ControllerNet:
-    """A cluster that began at level 1, whose controllers run a release that understands more, one after the other."""
+    """Return a cluster that began at level 1, whose controllers were restarted one after the other with a release
+    that supports more."""
     net = founded(OLD)
     net.levels.clear()
     for node in list(net.urls):
@@ -272,7 +274,7 @@ def test_a_server_that_was_forgotten_and_comes_back_is_a_new_one() -> None:
     log = Log()
     log.register("r1", "r2")
     log.fence("r1")
-    log.write(commands.ForgetServer(0, "r1", log.epoch_of("r1")))
+    log.write(commands.RemoveServer(0, "r1", log.epoch_of("r1")))
     log.register("r1", lives=("another",))
     assert log.state.timeline.pending[-1].kind == "server_joined" and log.state.is_live("r1")
 
@@ -282,15 +284,15 @@ def test_a_server_with_a_copy_is_not_forgotten() -> None:
     log.register("r1", "r2", "r3")
     log.topic("r1", "r2")
     log.fence("r2", "r3")
-    assert code(log.write(commands.ForgetServer(0, "r2", log.epoch_of("r2")))) == "SERVER_IN_USE"
-    assert code(log.write(commands.ForgetServer(0, "r3", log.epoch_of("r3")))) == "done"
+    assert code(log.write(commands.RemoveServer(0, "r2", log.epoch_of("r2")))) == "SERVER_IN_USE"
+    assert code(log.write(commands.RemoveServer(0, "r3", log.epoch_of("r3")))) == "done"
 
 
 def test_a_server_that_began_another_life_meanwhile_is_not_forgotten() -> None:
     log = Log()
     log.register("r1")
     log.fence("r1")
-    late = commands.ForgetServer(0, "r1", log.epoch_of("r1"))
+    late = commands.RemoveServer(0, "r1", log.epoch_of("r1"))
     log.power_up("r1")
     log.fence("r1")
     assert code(log.write(late)) == "UNKNOWN_SERVER" and "r1" in log.state.servers

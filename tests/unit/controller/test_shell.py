@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tidelog_controller.raft.configuration import members_of
 from tidelog_controller.raft.effects import Persist, apply_persist
-from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot
+from tidelog_controller.raft.membership import members_of
 from tidelog_controller.shell import merge
 
 
@@ -16,8 +16,8 @@ def test_nothing_is_nothing() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=8))
 def test_merged_changes_leave_the_disk_as_the_single_ones_do(steps: list[tuple[int, int, int]]) -> None:
-    """Each step cuts the end, appends, and compacts the begin; one in four starts over from a snapshot."""
-    disk = before = Stored(1, "c1", [Entry(i, 1, b"old") for i in range(1, 4)])
+    """Each step cuts the end, appends, and compacts the beginning; one in four replaces the log by a snapshot."""
+    disk = before = PersistentState(1, "c1", [Entry(i, 1, b"old") for i in range(1, 4)])
     persists = []
     for term, (cut, count, gone) in enumerate(steps, 2):
         first, last = disk.base.index + 1, disk.base.index + len(disk.entries)

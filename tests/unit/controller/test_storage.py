@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from tidelog.errors import ConfigError
-from tidelog_controller.raft.configuration import encode_members, members_of
 from tidelog_controller.raft.effects import Persist, apply_persist
-from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot
+from tidelog_controller.raft.membership import encode_members, members_of
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside
 
 
@@ -24,16 +24,16 @@ def open_storage(directory: Path, cluster: str = "harbour", node: str = "c1") ->
     return RaftStorage(directory, cluster, node, "s")
 
 
-def stored(term: int, voted_for: str | None, entries: Sequence[Entry]) -> Stored:
-    return Stored(term, voted_for, list(entries), store="s")
+def stored(term: int, voted_for: str | None, entries: Sequence[Entry]) -> PersistentState:
+    return PersistentState(term, voted_for, list(entries), store="s")
 
 
 def entries(first: int, *terms: int) -> tuple[Entry, ...]:
     return tuple(Entry(first + n, term, b"command %d" % (first + n)) for n, term in enumerate(terms))
 
 
-def filled(directory: Path) -> Stored:
-    """A database with a vote and three entries, closed again."""
+def filled(directory: Path) -> PersistentState:
+    """Return the content of a database with a vote and three entries, which is closed again."""
     storage = open_storage(directory)
     storage.perform(Persist(7, "c2", None, entries(1, 3, 3, 7)))
     found = storage.load()
@@ -42,7 +42,7 @@ def filled(directory: Path) -> Stored:
 
 
 def test_a_new_directory_holds_the_state_of_a_new_controller(tmp_path: Path) -> None:
-    assert open_storage(tmp_path / "not" / "there").load() == Stored(store="s")
+    assert open_storage(tmp_path / "not" / "there").load() == PersistentState(store="s")
 
 
 def test_term_vote_and_entries_are_there_after_reopening(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_truncation_and_the_entries_that_replace_it_are_one_write(tmp_path: Path
 def test_random_writes_give_what_the_storage_in_memory_gives(tmp_path: Path) -> None:
     """Entries, truncations, compaction with a snapshot, and snapshots that replace the whole log."""
     rng = random.Random(5)
-    storage, model = open_storage(tmp_path), Stored(store="s")
+    storage, model = open_storage(tmp_path), PersistentState(store="s")
     for term in range(1, 100):
         base, last = model.base.index, model.base.index + len(model.entries)
         cut = rng.choice([None, rng.randint(base + 1, last)]) if last > base else None
@@ -117,7 +117,7 @@ def test_random_writes_give_what_the_storage_in_memory_gives(tmp_path: Path) -> 
 
 
 def test_a_snapshot_that_does_not_match_its_checksum_or_is_missing_is_refused(tmp_path: Path) -> None:
-    """C13: it is not served, and not replaced by nothing either."""
+    """C13: it is not served, and it is not replaced by an empty one."""
     base = Base(2, 3, members_of("c1"))
     snapshot = Snapshot(3, 7, members_of("c1"), b"the state")
     damages = (
@@ -147,7 +147,7 @@ def test_a_damaged_database_is_put_aside_and_its_successor_knows_that_it_is_one(
             open_storage(tmp_path)
         aside = set_aside(tmp_path)
         assert aside.name == f"raft.db.damaged-{number}" and aside.read_bytes().startswith(b"garbage")
-    assert RaftStorage(tmp_path, "harbour", "c1", "t", lost=True).load() == Stored(store="t", lost=True)
+    assert RaftStorage(tmp_path, "harbour", "c1", "t", lost=True).load() == PersistentState(store="t", lost=True)
 
 
 def test_what_an_earlier_database_left_beside_a_new_one_is_not_taken_for_its_own(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_an_earlier_database_left_beside_a_new_one_is_not_taken_for_its_own
         (tmp_path / name).unlink()
     for name, data in left.items():
         (tmp_path / name).write_bytes(data)
-    assert RaftStorage(tmp_path, "harbour", "c1", "t").load() == Stored(store="t")
+    assert RaftStorage(tmp_path, "harbour", "c1", "t").load() == PersistentState(store="t")
 
 
 def test_a_killed_process_loses_nothing_that_perform_returned_from(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_an_empty_file_is_damage_and_not_a_new_controller(tmp_path: Path) -> Non
 
 def test_a_crash_while_the_database_is_made_leaves_a_new_controller(tmp_path: Path) -> None:
     (tmp_path / "raft.db.new").write_bytes(b"half a database")
-    assert open_storage(tmp_path).load() == Stored(store="s")
+    assert open_storage(tmp_path).load() == PersistentState(store="s")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Bits that flip in the files of a controller's store: noticed, or harmless, and never an older store. Tests
-``tidelog_controller/storage.py`` and ``last_commit.py``."""
+"""Bits that flip in the files of a controller's store: noticed, or harmless, and never taken for an older store.
+Tests ``tidelog_controller/storage.py`` and ``last_commit.py``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.raft_store_files import (
     write_files,
 )
 from tidelog_controller.raft.effects import Persist, apply_persist
-from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.log import Entry, PersistentState
 from tidelog_controller.storage import Damaged
 
 COMMITS = 200
@@ -30,8 +30,8 @@ ALL_BITS = os.environ.get("ALL_BITS") == "1"
 """Flip each bit of the small store, and not one bit of each byte: eight times as long."""
 
 
-def model(commits: int) -> Stored:
-    stored = Stored(store="s")
+def model(commits: int) -> PersistentState:
+    stored = PersistentState(store="s")
     for number in range(1, commits + 1):
         stored = apply_persist(stored, commit(number))
     return stored
@@ -39,7 +39,8 @@ def model(commits: int) -> Stored:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """The files of a process that was killed behind its 200th commit, none of which it had moved to ``raft.db``."""
+    """Return the files of a process that was killed after its 200th commit, with all commits in the write-ahead
+    log."""
     folder = tmp_path_factory.mktemp("killed")
     script = (
         "import os, sys\n"
@@ -86,7 +87,7 @@ def test_flips_anywhere_in_a_larger_store_are_noticed_or_harmless(killed: Files)
 
 @pytest.mark.parametrize("name", ["raft.db", "raft.db-wal", "raft.db-commits"])
 def test_a_file_that_is_gone_or_is_an_earlier_one_is_noticed(name: str) -> None:
-    """What a flip cannot do, and a lost write or an operator can."""
+    """A lost write or an operator can cause it; a flipped bit cannot."""
     with quick_folder() as folder:
         storage = open_store(folder)
         storage.perform(commit(1))
@@ -128,13 +129,13 @@ def test_pages_of_two_commits_mixed_are_noticed() -> None:
 
 
 def commit_of(rival: int, number: int) -> Persist:
-    """A commit of one of two histories."""
+    """Return commit ``number`` of one of two histories."""
     return Persist(number, f"c{rival}", None, (Entry(number, number, b"history %d" % rival),))
 
 
 @pytest.mark.parametrize("commits", [2, 3])
 def test_a_database_of_another_history_is_noticed(commits: int) -> None:
-    """It is as long as it should be, or one commit longer, and the number alone would be believed."""
+    """It has the right number of commits, or one more, so that the number alone would be believed."""
     with quick_folder() as folder:
         open_store(folder).close()
         beginning, ends = read_files(folder), []

@@ -1,5 +1,5 @@
 """A controller's store of an older release: taken over, given back, taken over again; and what is remembered of a
-store that was put aside. Tests ``tidelog_controller/storage.py`` and ``last_commit.py``."""
+store that was renamed because of damage. Tests ``tidelog_controller/storage.py`` and ``last_commit.py``."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from support.raft_store_files import commit, flipped, open_store, opened, quick_
 from tidelog.errors import ConfigError
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.last_commit import SLOT_BYTES, LastCommit, LastCommitFile
-from tidelog_controller.raft.configuration import members_of
 from tidelog_controller.raft.effects import Persist, apply_persist
-from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored
+from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot
+from tidelog_controller.raft.membership import members_of
 from tidelog_controller.server import open_storage
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside
 
 GROUP = members_of("c1", "c2")
-OLD = Stored(
+OLD = PersistentState(
     5, "c2", [Entry(n, 5, b"old %d" % n) for n in (3, 4)], Base(2, 4, GROUP), Snapshot(3, 5, GROUP, b"state"), "s"
 )
 """What an older release left."""
-LATER = Stored(6, None, [Entry(3, 5, b"old 3")], OLD.base, OLD.snapshot, "s")
+LATER = PersistentState(6, None, [Entry(3, 5, b"old 3")], OLD.base, OLD.snapshot, "s")
 """And what it made of that when it came back."""
 
 
-def old_files(folder: Path, stored: Stored, *, killed: bool) -> None:
+def old_files(folder: Path, stored: PersistentState, *, killed: bool) -> None:
     store = OldStore(folder / "raft.db")
     store.write(stored)
     left = read_files(folder)
@@ -50,7 +50,8 @@ def test_the_store_of_an_older_release_is_taken_over_whole_and_protected_from_th
 
 
 def test_an_older_release_works_on_with_a_store_and_it_is_taken_over_again() -> None:
-    """Until the level is raised a process may go back. What it wrote is believed when this release comes again."""
+    """Until the level is raised a process may go back to the older release. What that wrote is believed when this
+    release returns."""
     with quick_folder() as folder:
         old_files(folder, OLD, killed=False)
         open_store(folder).close()
@@ -82,7 +83,7 @@ def test_damage_in_the_store_of_an_older_release_is_not_taken_over() -> None:
 
 
 def test_a_file_of_the_last_commit_that_belongs_to_another_store_says_nothing_of_a_new_one(tmp_path: Path) -> None:
-    """An older release puts a damaged store aside without it."""
+    """An older release renames a damaged store without this file."""
     storage = open_store(tmp_path)
     storage.perform(commit(1))
     storage.close()
@@ -92,13 +93,13 @@ def test_a_file_of_the_last_commit_that_belongs_to_another_store_says_nothing_of
     db._db.execute("DELETE FROM identity")
     db.identify("t")
     db.close()
-    assert opened(tmp_path) == Stored(store="t")
+    assert opened(tmp_path) == PersistentState(store="t")
 
 
 def test_a_disk_without_room_for_the_taking_over_is_not_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store would be put aside, and the vote with it."""
+    """Otherwise the store would be renamed as damaged, and the vote lost with it."""
     old_files(tmp_path, OLD, killed=False)
 
     def fill(*_: object) -> None:
@@ -130,7 +131,7 @@ def test_a_database_that_is_gone_is_damage_as_long_as_its_commits_are_known(tmp_
     with pytest.raises(Damaged, match=r"it is gone, and raft\.db-commits tells of 2 commits"):
         open_store(tmp_path)
     set_aside(tmp_path)
-    assert open_store(tmp_path).load() == Stored(store="s")
+    assert open_store(tmp_path).load() == PersistentState(store="s")
 
 
 def test_a_controller_that_put_its_store_aside_and_was_killed_still_knows_that_it_lost_one(tmp_path: Path) -> None:
@@ -140,11 +141,11 @@ def test_a_controller_that_put_its_store_aside_and_was_killed_still_knows_that_i
     set_aside(tmp_path)
     storage, stored = open_storage(config(tmp_path, "c1", "c2", "c3"))
     storage.close()
-    assert stored == Stored(store=stored.store, lost=True)
+    assert stored == PersistentState(store=stored.store, lost=True)
 
 
 def test_a_second_store_that_is_put_aside_replaces_nothing_of_the_first(tmp_path: Path) -> None:
-    """Even where a crash left only one of the first one's files."""
+    """Even if a crash left only one of the first one's files."""
     (tmp_path / "raft.db.damaged-1-wal").write_bytes(b"of the first")
     open_store(tmp_path).close()
     assert set_aside(tmp_path).name == "raft.db.damaged-2"

@@ -39,8 +39,7 @@ from tidelog.wire.messages import (
     Unsubscribe,
 )
 from tidelog_controller.config import OwnerSettings
-from tidelog_controller.metadata.command_bytes import encode_command
-from tidelog_controller.metadata.commands import AddPartitions, AddTopic, RegisterServer, RemoveTopic
+from tidelog_controller.metadata.commands import AddPartitions, AddTopic, RegisterServer, RemoveTopic, encode_command
 from tidelog_controller.metadata.rules.owners import bounded_partitions, bounded_topic
 from tidelog_controller.metadata.rules.reassignment import plan_move
 from tidelog_controller.metadata.rules.topics import plan_topic

@@ -1,21 +1,20 @@
-"""When to fence a server and when to replace a leader: what the active controller alone knows, and not for long.
+"""When a leader is replaced that others report as dead, and which replica leads a sealed partition: decisions of the
+active controller.
 
-Sessions and leader reports are volatile: only the active controller keeps them, and a new one begins with none
-but a full session for everybody. What is decided from them goes through the Raft log as a command
-(``commands.py``) and has no effect before it is applied (``metadata/application.py``).
+Leader reports and seals are volatile: only the active controller keeps them, and a new one begins with none. What is
+decided from them goes through the Raft log as a command (``metadata/commands.py``) and has no effect before it is
+applied (``metadata/application.py``).
 
-    session   heartbeats keep it; after ``session_timeout_s`` without one its server is fenced; sooner, after
-              ``broken_link_grace_s``, when the link breaks over which the last one came: a process that is killed
-              closes its links at once, one that lives opens another and heartbeats again
+    session   which servers run (``active/server_sessions.py``)
     suspicion reports about one partition's leader in one epoch; forgotten when the partition changes
-    seals     how far the logs of a partition with commit rule ``quorum`` reach, told by replicas that take nothing of
-              earlier epochs any more; forgotten when it is led again. They are sent anew now and then, so that
-              another active controller hears them too
+    seals     how far the logs of a partition with commit rule ``quorum`` reach, as replicas report that take nothing
+              of earlier epochs any more; forgotten when it is led again. Replicas send them again now and then, so
+              that another active controller gets them too
 
 A leader is replaced when a majority of the *live* ISR members other than the leader report it within
 ``leader_report_window_s``. Reports make failover fast; sessions make it live: with reports alone, a leader and one
-follower of three that die together would leave one reporter of two for ever. Reports by servers that are not in
-the ISR, or of another epoch, do not count.
+follower of three that die together would leave one reporter of two for ever. Reports by servers that are not in the
+ISR, or of another epoch, do not count.
 
 Elections by reports are *damped*: after ``FREE_REPLACEMENTS`` of them within ``DAMPING_S`` the reports about a
 partition must go on for a whole session time-out before its leader is replaced again. The time starts anew when the
@@ -28,46 +27,42 @@ the one with the greatest (last epoch, log end); among equals by one that is not
 A server that has handed the partition over, or was reported, does not count while the others are a majority without
 it.
 
-A decision is in flight from its proposal until it is applied, and is not made again meanwhile.
-"""
+A decision is in flight from its proposal until it is applied, and is not made again meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import RECOVERY
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import IsrMember, ReportLeader, Seal, SealPart, SuspectPart
 
+from tidelog_controller.active.server_sessions import GAPS, ServerSessions
 from tidelog_controller.metadata.commands import (
     Command,
     ElectSealed,
-    FenceServer,
     LeaveParts,
     LostLeader,
     RegisterServer,
     RemoveTopic,
     ReplaceLeaders,
     SealedPart,
-    UnfenceServer,
 )
 from tidelog_controller.metadata.rules.leader_election import ALL_ALIKE, Ranks, is_recovering
 from tidelog_controller.metadata.rules.recovery import choose
 from tidelog_controller.metadata.state import MetadataState
 
 FREE_REPLACEMENTS = 2
-"""How many leaders of a partition are replaced by reports within ``DAMPING_S`` without delay."""
+"""Number of elections by reports that a partition may have within ``DAMPING_S`` before further ones are delayed."""
 DAMPING_S = 20.0
-GAPS = 3
-"""A session time-out is so many gaps. A longer time than one gap without a report ends a series of reports, and one
-without a heartbeat is a silence."""
+"""Seconds for which an election by reports counts towards ``FREE_REPLACEMENTS``."""
 
 
-def why_not_reported(state: MetadataState, report: ReportLeader) -> TidelogError | None:
-    """Why a report says nothing about any of its partitions, whenever it was sent: none is the sender's to judge."""
+def refuse_report(state: MetadataState, report: ReportLeader) -> TidelogError | None:
+    """Return ``NOT_REPLICA`` for a report of a dead leader whose sender has a copy of none of the partitions that it
+    names, whenever it was sent. Return None if it has a copy of at least one, or if none of the partitions exists."""
     found = (state.partition(part.topic_id, part.partition) for part in report.parts)
     known = [partition for partition in found if partition is not None]
     if not known or any(report.node in partition.replicas for partition in known):
@@ -77,136 +72,74 @@ def why_not_reported(state: MetadataState, report: ReportLeader) -> TidelogError
 
 @dataclass(slots=True)
 class _Suspicion:
-    """Reports about a partition at one epoch: by whom, when, and why."""
+    """The reports about the leader of one partition at one partition epoch: time and reason by the server that
+    reported."""
 
     epoch: int
     reports: dict[NodeId, tuple[float, str]] = field(default_factory=dict)
     last_at: float = 0.0
-    """When the last report came."""
+    """When the last report came, in seconds."""
     agreed_at: float | None = None
-    """Since when a majority agrees, without a gap in the reports; None: it does not."""
+    """The time since which a majority has reported the leader without a gap in the reports; None if no majority
+    has."""
 
 
 @dataclass(slots=True)
 class _Sealing:
-    """What is known of one partition in the leader epoch in which it is sealed: the seals, each with the sender's
-    life, and who handed it over or was reported."""
+    """The seals of one partition in the leader epoch in which it is sealed, each with the broker epoch of its sender.
+    ``avoided`` is the server that handed the partition over or was reported, which does not lead it next while the
+    others suffice."""
 
     leader_epoch: int
     seals: dict[NodeId, tuple[int, SealPart]] = field(default_factory=dict)
     avoided: NodeId | None = None
 
 
-@dataclass(slots=True)
-class _Session:
-    """A server's session: when it was last heard, when the session ends, and over which link it heartbeats."""
-
-    heard_at: float
-    ends_at: float
-    source: int | None
-    link_broken: bool = False
-    back_at: float = -inf
-    """When a heartbeat last came after a silence (see ``GAPS``)."""
-
-
 class FailureDetection:
-    """The volatile part of an active controller. Times are seconds of the caller's monotonic clock."""
+    """Collects reports of dead leaders and seals of partitions, and decides when a new leader is elected; owns the
+    sessions of the servers. In memory only, and empty on a controller that is not active. Times are seconds of the
+    caller's monotonic clock."""
 
     def __init__(self, session_timeout_s: float, broken_link_grace_s: float, leader_report_window_s: float) -> None:
+        self.sessions = ServerSessions(session_timeout_s, broken_link_grace_s)
         self._session_timeout_s = session_timeout_s
-        self._broken_link_grace_s = broken_link_grace_s
         self._gap_s = session_timeout_s / GAPS
         self._window_s = leader_report_window_s
-        self._sessions: dict[NodeId, _Session] = {}
         self._suspicions: dict[TopicPartition, _Suspicion] = {}
         self._sealings: dict[TopicPartition, _Sealing] = {}
         self._in_flight: dict[tuple[str, str, int], None] = {}
         self._replaced: dict[TopicPartition, list[float]] = {}
-        """When a partition's leader was replaced because of reports, in the last ``DAMPING_S`` or a little longer."""
-        self._seen_at = 0.0
-        """When the last heartbeat or report came."""
+        """By partition: when its leader was replaced because of reports, in the last ``DAMPING_S`` seconds or a
+        little longer."""
+        self._reported_at = 0.0
+        """When the last report came, about any leader."""
         self._registered_at = 0.0
         """When the last server registered, or this controller became active."""
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Begin with nothing but a full session for every server: nobody has had a chance to heartbeat here."""
+        """Begin without any reports or seals, and with a full session for every server."""
         self.clear()
-        self._sessions = {node: self._fresh(now) for node in state.servers}
+        self.sessions.become_active(state, now)
         self._registered_at = now
 
     def clear(self) -> None:
-        """Forget everything: no longer active."""
-        self._sessions.clear()
+        """Forget all sessions, reports, seals and decisions in flight, since this controller is no longer active."""
+        self.sessions.clear()
         self._suspicions.clear()
         self._sealings.clear()
         self._in_flight.clear()
         self._replaced.clear()
-
-    # --- sessions ----------------------------------------------------------------------------------------
-
-    def on_heartbeat(
-        self, state: MetadataState, node: NodeId, source: int, now: float, wall_ms: int
-    ) -> UnfenceServer | None:
-        """A heartbeat of the server's present life (the caller checked) over link ``source``; ends its fence, if
-        there is one."""
-        self._seen_at = now
-        before = self._sessions[node]
-        session = self._sessions[node] = self._fresh(now, source)
-        session.back_at = now if now - before.heard_at > self._gap_s else before.back_at
-        server = state.servers[node]
-        if not server.fenced or not self._begin(("unfence", node, server.broker_epoch)):
-            return None
-        return UnfenceServer(wall_ms, node, server.broker_epoch)
-
-    def on_link_closed(self, source: int, now: float) -> None:
-        """Whose last heartbeat came over that link has little time to send another."""
-        for session in self._sessions.values():
-            if session.source == source:
-                session.ends_at = min(session.ends_at, now + self._broken_link_grace_s)
-                session.link_broken = True
-
-    def expired(self, state: MetadataState, now: float, wall_ms: int) -> list[FenceServer]:
-        """The sessions that have ended, each once."""
-        fences = []
-        for node, end in self._session_ends(state):
-            if now >= end and self._begin(("fence", node, state.servers[node].broker_epoch)):
-                session = self._sessions[node]
-                evidence = {"silent_ms": str(round((now - session.heard_at) * 1000))}
-                if session.link_broken:
-                    evidence["link"] = "broken"
-                fences.append(FenceServer(wall_ms, node, state.servers[node].broker_epoch, evidence))
-        return fences
-
-    def deadline(self, state: MetadataState) -> float | None:
-        """When the next session ends, of those that are not being fenced already."""
-        return min(
-            (
-                end
-                for node, end in self._session_ends(state)
-                if ("fence", node, state.servers[node].broker_epoch) not in self._in_flight
-            ),
-            default=None,
-        )
-
-    def is_live(self, state: MetadataState, node: NodeId, now: float) -> bool:
-        """Unfenced, and its session has not ended."""
-        return state.is_live(node) and now < self._sessions[node].ends_at
-
-    def _session_ends(self, state: MetadataState) -> list[tuple[NodeId, float]]:
-        servers = state.servers.values()
-        return [(server.node, self._sessions[server.node].ends_at) for server in servers if not server.fenced]
-
-    def _fresh(self, now: float, source: int | None = None) -> _Session:
-        return _Session(now, now + self._session_timeout_s, source)
 
     # --- reports -----------------------------------------------------------------------------------------
 
     def on_report(
         self, state: MetadataState, report: ReportLeader, now: float, wall_ms: int
     ) -> ReplaceLeaders | None:
-        """Count a report by a server in its present life (the caller checked); perhaps it is the last one needed.
-        Parts that are out of date, or not the reporter's to judge, are passed over."""
-        self._seen_at = now
+        """Count a server's report that the leader of some partitions is dead. Return the command that replaces that
+        leader for those partitions of which a majority of the live ISR now agrees, or None if there is none. The
+        caller has checked that the report is of the sender's present incarnation. Partitions at another epoch, or
+        whose ISR the sender is not in, are ignored, and so are those whose election is delayed."""
+        self._reported_at = now
         lost: list[LostLeader] = []
         for part in report.parts:
             key = TopicPartition(part.topic_id, part.partition)
@@ -232,19 +165,22 @@ class FailureDetection:
     def _counts(
         self, state: MetadataState, partition: PartitionState, report: ReportLeader, part: SuspectPart, now: float
     ) -> bool:
+        """Return whether a report counts for a partition: it names the present leader and epochs, and the sender is
+        another live member of the ISR."""
         return (
             (partition.leader, partition.leader_epoch, partition.epoch)
             == (report.leader, part.leader_epoch, part.epoch)
             and report.node != report.leader
             and report.node in partition.isr
-            and self.is_live(state, report.node, now)
+            and self.sessions.is_live(state, report.node, now)
         )
 
     def _majority(
         self, state: MetadataState, partition: PartitionState, suspicion: _Suspicion, now: float
     ) -> dict[str, str] | None:
-        """The evidence that a majority of the live ISR members other than the leader agree; None if not."""
-        judges = [n for n in partition.isr if n != partition.leader and self.is_live(state, n, now)]
+        """Return the evidence, as text by name, that more than half of the live ISR members other than the leader
+        reported it lately; None if they did not."""
+        judges = [n for n in partition.isr if n != partition.leader and self.sessions.is_live(state, n, now)]
         fresh = [
             node
             for node in judges
@@ -256,17 +192,18 @@ class FailureDetection:
         return {"leader": partition.leader or "", "reports": str(len(fresh)), "live": str(len(judges)), **told}
 
     def _is_held_back(self, key: TopicPartition, leader: NodeId, suspicion: _Suspicion, now: float) -> bool:
-        """A majority agrees that the leader has failed: whether its replacement has to wait, since the partition had
-        too many elections recently."""
+        """Return whether the replacement of a leader, on which a majority agrees, is delayed because the partition
+        had too many elections lately. Records since when the majority agrees."""
         if suspicion.agreed_at is None:
             suspicion.agreed_at = now
         recent = self._replaced[key] = [at for at in self._replaced.get(key, ()) if now - at < DAMPING_S]
-        if len(recent) < FREE_REPLACEMENTS or self._sessions[leader].link_broken:
+        if len(recent) < FREE_REPLACEMENTS or self.sessions.is_link_broken(leader):
             return False
-        return now - max(suspicion.agreed_at, self._sessions[leader].back_at) < self._session_timeout_s
+        return now - max(suspicion.agreed_at, self.sessions.back_at(leader)) < self._session_timeout_s
 
     def held_back(self, state: MetadataState, key: TopicPartition) -> dict[str, str]:
-        """The evidence for ``why`` that the election of a new leader is held back now; empty if it is not."""
+        """Return the evidence, as text by name, that the election of a new leader for this partition is being
+        delayed, for the answer of ``tidelog why``; empty if it is not."""
         suspicion, partition = self._suspicions.get(key), state.partition(*key)
         if (
             partition is None
@@ -276,7 +213,8 @@ class FailureDetection:
         ):
             return {}
         elections = len(self._replaced[key])
-        if elections < FREE_REPLACEMENTS or self._seen_at - suspicion.last_at > self._gap_s:
+        seen_at = max(self.sessions.heartbeat_at, self._reported_at)
+        if elections < FREE_REPLACEMENTS or seen_at - suspicion.last_at > self._gap_s:
             return {}
         return {
             "leader": partition.leader or "",
@@ -289,9 +227,10 @@ class FailureDetection:
     def on_seal(
         self, state: MetadataState, seal: Seal, now: float, wall_ms: int, ranks: Ranks = ALL_ALIKE
     ) -> ElectSealed | None:
-        """Take seals of a server in its present life (the caller checked); perhaps they are the last ones needed.
-        ``ranks`` decide between logs with the same last epoch and end.
-        Parts of another leader epoch, or that are led again, are passed over."""
+        """Store how far a replica's logs reach in partitions that it has sealed. Return the command that elects a
+        leader for those that a majority has now sealed, or None. ``ranks`` decide between logs with the same last
+        epoch and end. The caller has checked that the seal is of the sender's present incarnation. Partitions that
+        are not sealed in this leader epoch are ignored."""
         sealed: list[SealedPart] = []
         for part in seal.parts:
             key = TopicPartition(part.topic_id, part.partition)
@@ -306,6 +245,7 @@ class FailureDetection:
         return ElectSealed(wall_ms, tuple(sealed)) if sealed else None
 
     def _sealing(self, key: TopicPartition, leader_epoch: int) -> _Sealing:
+        """Return the seals of a partition in this leader epoch; those of another leader epoch are discarded."""
         sealing = self._sealings.get(key)
         if sealing is None or sealing.leader_epoch != leader_epoch:
             sealing = self._sealings[key] = _Sealing(leader_epoch)
@@ -320,19 +260,20 @@ class FailureDetection:
         now: float,
         ranks: Ranks,
     ) -> SealedPart | None:
-        """Who leads next, if a majority has sealed; after a rescue, if that is known."""
+        """Return the election of a sealed partition: the leader, the servers whose seals were counted, and the
+        evidence. Return None while no majority has sealed, or, after a rescue, while the leader cannot be known."""
         config = state.topics[key.topic_id].config
         if is_recovering(partition, config):
             return self._recovered(state, key, partition, config, sealing, now)
         majority = len(partition.replicas) // 2 + 1
-        members = [n for n in partition.isr if n not in partition.doubtful and self.is_live(state, n, now)]
+        members = [n for n in partition.isr if n not in partition.doubtful and self.sessions.is_live(state, n, now)]
         others = [n for n in members if n != sealing.avoided]
         if len(others) >= majority:
             members = others
         seals = {
             node: sealing.seals[node][1]
             for node in members
-            if node in sealing.seals and state.in_life(node, sealing.seals[node][0])
+            if node in sealing.seals and state.is_incarnation(node, sealing.seals[node][0])
         }
         if len(seals) < majority:
             return None
@@ -350,14 +291,15 @@ class FailureDetection:
         return SealedPart(*key, partition.leader_epoch, leader, sealed_by, evidence, above)
 
     def seals(self, state: MetadataState, key: TopicPartition) -> dict[NodeId, SealPart]:
-        """What live replicas have reported of a partition that is sealed, in their present lives."""
+        """Return the seals of a sealed partition by server, of servers that are live and in the incarnation that sent
+        them; empty if the partition is not sealed."""
         sealing, partition = self._sealings.get(key), state.partition(*key)
         if sealing is None or partition is None or sealing.leader_epoch != partition.leader_epoch:
             return {}
         return {
             node: part
             for node, (life, part) in sealing.seals.items()
-            if state.in_life(node, life) and state.is_live(node)
+            if state.is_incarnation(node, life) and state.is_live(node)
         }
 
     def _recovered(
@@ -369,10 +311,13 @@ class FailureDetection:
         sealing: _Sealing,
         now: float,
     ) -> SealedPart | None:
+        """Return the election of a partition that is sealed after a rescue, by the rules of
+        ``metadata/rules/recovery.py``; None while none of them allows it. No server can have an unknown copy once all
+        have been live for a session time-out."""
         seals = self.seals(state, key)
         drains = {node: state.servers[node].draining for node in seals}
         settled = now >= self._registered_at + self._session_timeout_s
-        complete = settled and all(self.is_live(state, node, now) for node in state.servers)
+        complete = settled and all(self.sessions.is_live(state, node, now) for node in state.servers)
         choice = choose(partition, config, seals, drains, complete=complete)
         if choice is None:
             return None
@@ -387,8 +332,11 @@ class FailureDetection:
     # --- in flight ---------------------------------------------------------------------------------------
 
     def on_applied(self, state: MetadataState, command: Command, changed: list[TopicPartition], now: float) -> None:
-        """``command`` is in the metadata, now ``state``, whatever it came to: its decision is no longer in flight.
-        ``changed``: the partitions that it changed."""
+        """Update everything after ``command`` was applied and made ``state``, also if it came to nothing: its
+        decision is no longer in flight. Reports about the partitions in ``changed`` are forgotten, as are seals of
+        those that are led again. An election by reports is counted for damping. A server that was reported or handed
+        over is not to lead next what is sealed because of it."""
+        self.sessions.on_applied(command, now)
         for key in changed:
             self._suspicions.pop(key, None)
             partition = state.partition(*key)
@@ -396,12 +344,7 @@ class FailureDetection:
                 self._sealings.pop(key, None)
         match command:
             case RegisterServer():
-                self._sessions[command.node] = self._fresh(now)
                 self._registered_at = now
-            case FenceServer():
-                self._in_flight.pop(("fence", command.node, command.broker_epoch), None)
-            case UnfenceServer():
-                self._in_flight.pop(("unfence", command.node, command.broker_epoch), None)
             case ReplaceLeaders():
                 for part in command.parts:
                     self._in_flight.pop(("replace", f"{part.topic_id}/{part.partition}", part.epoch), None)
@@ -422,14 +365,15 @@ class FailureDetection:
                 return
 
     def _avoid(self, state: MetadataState, changed: list[TopicPartition], node: NodeId) -> None:
-        """``node`` is not to lead again what is being sealed because of it."""
+        """Record that ``node`` is not to lead next those of the partitions in ``changed`` that are sealed now,
+        because it was reported or handed them over."""
         for key in changed:
             partition = state.partition(*key)
             if partition is not None and partition.sealing:
                 self._sealing(key, partition.leader_epoch).avoided = node
 
     def _begin(self, decision: tuple[str, str, int]) -> bool:
-        """Whether this decision is new; it is in flight now."""
+        """Return whether this decision is not in flight yet, and mark it as in flight."""
         if decision in self._in_flight:
             return False
         self._in_flight[decision] = None
@@ -437,6 +381,7 @@ class FailureDetection:
 
 
 def _above(state: MetadataState, partition: PartitionState, seals: Mapping[NodeId, SealPart]) -> int:
-    """The highest leader epoch that is reported, where the partition's own is not beyond it; else -1."""
+    """Return the highest leader epoch that a replica reported, if it is not below the partition's own, so that the
+    next one is chosen beyond it; otherwise, and below feature level ``RECOVERY``, -1."""
     highest = max(part.highest_epoch for part in seals.values())
     return highest if state.level >= RECOVERY and highest >= partition.leader_epoch else -1

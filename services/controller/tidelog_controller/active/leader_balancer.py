@@ -1,4 +1,5 @@
-"""When to transfer leadership: what the active controller does of its own accord, a few partitions at a time.
+"""When leadership of partitions is transferred: what the active controller does of its own accord, a few partitions
+at a time.
 
     needed    the leader's server is being drained, or the leader is not in the target of a reassignment whose target
               is in sync: at once
@@ -9,13 +10,12 @@
               (``active/server_ranks.py``)
 
 A transfer is a command that names the successor (``metadata/rules/reassignment.py``) and ends with another leader
-epoch. One that has not ended after ``leader_transfer_timeout_s`` is withdrawn, and the partition left alone for a
-while. Times are volatile, of the caller's monotonic clock: a new active controller gives every transfer its full
-time, and takes all leaders for new ones.
+epoch. One that has not ended after ``transfer_timeout_s`` is withdrawn, and the partition left alone for a while.
+Times are volatile, of the caller's monotonic clock: a new active controller gives every transfer its full time, and
+takes all leaders for new ones.
 
 A proposal is in flight until it is applied; it names the epoch for which it was decided, so that what comes between
-makes it void, and it is decided again.
-"""
+makes it void, and it is decided again."""
 
 from __future__ import annotations
 
@@ -29,24 +29,26 @@ from tidelog_controller.metadata.rules.leader_election import ALL_ALIKE, Ranks
 from tidelog_controller.metadata.state import MetadataState
 
 PAUSE_S = 0.05
-"""Between two looks at what is needed."""
+"""Seconds between two searches for partitions that need another leader."""
 REST_TIMEOUTS = 2
-"""A partition whose transfer was withdrawn is left alone for so many times the time-out."""
+"""Number of transfer time-outs for which a partition whose transfer was withdrawn is left alone."""
 
 
 class LeaderBalancer:
-    """The volatile part of an active controller that moves leaderships."""
+    """Decides on the active controller which leaderships are transferred: away from servers that are drained and from
+    replicas that a reassignment removes, and back to preferred replicas. In memory only. Times are seconds of the
+    caller's monotonic clock."""
 
     def __init__(self, settings: BalanceSettings) -> None:
         self._settings = settings
         self._running: dict[TopicPartition, float] = {}
-        """Transfers, and when each is withdrawn."""
+        """Transfers under way, and when each is withdrawn."""
         self._needed: dict[TopicPartition, None] = {}
         self._wished: dict[TopicPartition, None] = {}
         self._rest: dict[TopicPartition, float] = {}
-        """Left alone until then."""
+        """Partitions that are left alone, and until when."""
         self._led_since: dict[TopicPartition, float] = {}
-        """When a partition changed its leader, where that is not long ago."""
+        """When a partition changed its leader, if that is not long ago."""
         self._in_flight: dict[TopicPartition, None] = {}
         self._slow: Collection[NodeId] = ()
         self._ranks: Ranks = ALL_ALIKE
@@ -55,7 +57,8 @@ class LeaderBalancer:
         self._next_check = 0.0
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Begin with what the metadata say."""
+        """Forget everything, and find in the metadata the transfers under way and the partitions that need another
+        leader."""
         self.clear()
         self._active_at = self._next_look = now
         self._next_check = now + self._settings.leader_imbalance_check_interval_s
@@ -63,7 +66,7 @@ class LeaderBalancer:
             self._note(state, key, partition, now)
 
     def clear(self) -> None:
-        """Forget everything: no longer active."""
+        """Forget all transfers and plans, since this controller is no longer active."""
         for known in (self._running, self._needed, self._wished, self._rest, self._led_since, self._in_flight):
             known.clear()
 
@@ -75,7 +78,9 @@ class LeaderBalancer:
         changed: Iterable[TopicPartition],
         now: float,
     ) -> None:
-        """``command`` has made ``state`` of ``before``; ``changed``: the partitions that it changed."""
+        """Update the plans after ``command`` turned the state ``before`` into ``state`` and changed the partitions in
+        ``changed``: transfers that began or ended, new leaders, servers that are drained, topics that are gone. A
+        partition whose transfer was withdrawn is left alone for a while."""
         for key in changed:
             old, partition = before.partition(*key), state.partition(*key)
             if partition is None:
@@ -101,6 +106,8 @@ class LeaderBalancer:
                 return
 
     def _note(self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float) -> None:
+        """Record whether a partition has a transfer under way, and until when, and whether it needs another
+        leader."""
         if partition.successor is not None:
             self._running.setdefault(key, now + self._settings.transfer_timeout_s)
         else:
@@ -122,8 +129,9 @@ class LeaderBalancer:
         slow: Collection[NodeId] = (),
         ranks: Ranks = ALL_ALIKE,
     ) -> list[SetSuccessor]:
-        """Transfers to begin and to withdraw now. No leadership comes back to a server that is in ``slow`` or has a
-        worse rank than the leader. Where several servers could take over, the one with the best rank does."""
+        """Return the commands that begin or withdraw a transfer now; an empty list if there are none. At most
+        ``transfers_at_once`` are under way. No leadership returns to a server that is in ``slow`` or has a worse rank
+        than the present leader. If several servers could take over, the one with the best rank does."""
         self._slow, self._ranks = slow, ranks
         commands = []
         for key in [key for key, until in self._running.items() if until <= now and key not in self._in_flight]:
@@ -143,7 +151,7 @@ class LeaderBalancer:
         return commands
 
     def deadline(self) -> float | None:
-        """When ``due`` has something to say, perhaps nothing yet."""
+        """Return when ``due`` is to be called next, which may then find nothing; None if nothing is planned."""
         times = [until for key, until in self._running.items() if key not in self._in_flight]
         if self._settings.leader_imbalance_check_interval_s:
             times.append(self._next_check)
@@ -152,6 +160,8 @@ class LeaderBalancer:
         return min(times, default=None)
 
     def _begin(self, state: MetadataState, now: float, wall_ms: int) -> list[SetSuccessor]:
+        """Return commands that begin transfers of partitions that need another leader or should return to their
+        preferred one, as many as ``transfers_at_once`` still allows."""
         commands: list[SetSuccessor] = []
         room = self._settings.transfers_at_once - len(self._running) - len(self._in_flight)
         for key in [*self._needed, *self._wished]:
@@ -177,6 +187,8 @@ class LeaderBalancer:
     def _prefers_other(
         self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float
     ) -> tuple[NodeId, str] | None:
+        """Return the preferred replica and the cause if leadership should return to it; None if it leads already, may
+        not lead, is slow or of a worse rank, or if the leader is too new."""
         preferred = partition.replicas[0]
         unfit = partition.target or partition.paused or not _may_lead(state, partition, preferred)
         if partition.leader in (None, preferred) or unfit:
@@ -188,6 +200,8 @@ class LeaderBalancer:
         return preferred, "preferred_leader"
 
     def _imbalanced(self, state: MetadataState, now: float) -> list[TopicPartition]:
+        """Return the partitions whose leadership should return to their preferred replicas, of servers that lack more
+        than ``leader_imbalance_percentage`` of the leaderships that prefer them."""
         prefer: dict[NodeId, int] = {}
         away: dict[NodeId, list[TopicPartition]] = {}
         for key, partition in _partitions(state):
@@ -212,14 +226,16 @@ def _partitions(state: MetadataState) -> Iterator[tuple[TopicPartition, Partitio
 
 
 def _may_lead(state: MetadataState, partition: PartitionState, node: NodeId) -> bool:
+    """Return whether a server is a live member of the partition's ISR and is not being drained."""
     return node in partition.isr and state.is_live(node) and not state.servers[node].draining
 
 
 def _needs_other(
     state: MetadataState, partition: PartitionState, ranks: Ranks = ALL_ALIKE
 ) -> tuple[NodeId, str] | None:
-    """Which server has to lead instead of the present leader ("" if none can yet), and why; None if the leader may
-    stay."""
+    """Return the server that must lead in place of the present leader, and why: the leader is not in the target of a
+    reassignment that is in sync, or its server is drained. The server is "" if none of the target is live. Return
+    None if the leader may stay or nothing can be done."""
 
     def rank(node: NodeId) -> int:
         return ranks.get(node, 0)

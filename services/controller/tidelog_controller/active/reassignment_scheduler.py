@@ -1,14 +1,13 @@
-"""When the moves of a rebalance begin: what the active controller does of its own accord, a few at a time.
+"""When the queued moves of a rebalance begin: what the active controller does of its own accord, a few at a time.
 
 The queue is in the metadata (``state.queue``), so another controller goes on where one has ended. A move begins, in
 the order of the queue, as long as each server that it concerns has fewer than ``moves_per_server`` under way: those
-that get a copy or give one up, and the leader from whom it is copied. Moves that somebody asked for one by one begin
+that get a copy or give one up, and the leader from which it is copied. Moves that somebody asked for one by one begin
 at once; they count here all the same. One that cannot begin now (a server is down) lets the others go first. A mere
-change of order copies nothing and concerns nobody.
+change of order copies nothing and concerns no server.
 
 A move is under way while its partition has a ``target``. A proposal is in flight until it is applied; it names the
-epoch for which it was decided. Times are seconds of the caller's monotonic clock.
-"""
+epoch for which it was decided. Times are seconds of the caller's monotonic clock."""
 
 from __future__ import annotations
 
@@ -17,25 +16,26 @@ from collections.abc import Iterable
 from tidelog.types import NodeId, PartitionState, TopicPartition
 
 from tidelog_controller.metadata.commands import Command, RemoveTopic, SetReplicas
-from tidelog_controller.metadata.rules.reassignment import why_not_replicas
+from tidelog_controller.metadata.rules.reassignment import refuse_replicas
 from tidelog_controller.metadata.state import MetadataState
 
 PAUSE_S = 0.2
-"""Between two looks at the queue."""
+"""Seconds between two passes over the queue."""
 
 
 class ReassignmentScheduler:
-    """The volatile part of an active controller that begins queued moves."""
+    """Decides on the active controller which queued reassignments begin, so that no server takes part in more than
+    ``moves_per_server`` of them. In memory only."""
 
     def __init__(self, moves_per_server: int) -> None:
         self._most = moves_per_server
         self._under_way: dict[TopicPartition, tuple[NodeId, ...]] = {}
-        """The servers that each move concerns."""
+        """By partition: the servers that its reassignment concerns."""
         self._in_flight: dict[TopicPartition, tuple[NodeId, ...]] = {}
         self._look_at: float | None = None
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Begin with what the metadata say."""
+        """Forget everything, and find in the metadata the reassignments that are under way."""
         self.clear()
         for topic in state.topics.values():
             for number in range(len(topic.partitions)):
@@ -43,7 +43,7 @@ class ReassignmentScheduler:
         self._look_at = now if state.queue else None
 
     def clear(self) -> None:
-        """Forget everything: no longer active."""
+        """Forget all reassignments, since this controller is no longer active."""
         self._under_way.clear()
         self._in_flight.clear()
         self._look_at = None
@@ -51,7 +51,8 @@ class ReassignmentScheduler:
     def on_applied(
         self, state: MetadataState, command: Command, changed: Iterable[TopicPartition], now: float
     ) -> None:
-        """``command`` has made ``state``; ``changed``: the partitions that it changed."""
+        """Update the reassignments under way after ``command`` made ``state`` and changed the partitions in
+        ``changed``. If moves are queued, plan another pass over the queue."""
         for key in changed:
             self._note(state, key)
         if isinstance(command, SetReplicas):
@@ -63,6 +64,7 @@ class ReassignmentScheduler:
             self._look_at = now + PAUSE_S
 
     def _note(self, state: MetadataState, key: TopicPartition) -> None:
+        """Record which servers the reassignment of a partition concerns, or that none is in progress."""
         partition = state.partition(*key)
         if partition is not None and partition.target and not partition.paused:
             self._under_way[key] = _concerned(partition, partition.origin, partition.target)
@@ -70,11 +72,12 @@ class ReassignmentScheduler:
             self._under_way.pop(key, None)
 
     def deadline(self) -> float | None:
-        """When ``due`` has something to say, perhaps nothing yet."""
+        """Return when ``due`` is to be called next, which may then find nothing; None if no move is queued."""
         return self._look_at
 
     def due(self, state: MetadataState, now: float, wall_ms: int) -> list[SetReplicas]:
-        """The moves whose turn it is."""
+        """Return the commands that begin the queued moves whose turn it is, in the order of the queue; an empty list
+        if it is too early or none can begin. A move whose servers are busy or down is passed over."""
         if self._look_at is None or now < self._look_at:
             return []
         self._look_at = None
@@ -92,7 +95,7 @@ class ReassignmentScheduler:
             config = state.topics[key.topic_id].config
             if any(load.get(node, 0) >= self._most for node in servers):
                 continue
-            if why_not_replicas(partition, config, move.replicas, state.is_live) is not None:
+            if refuse_replicas(partition, config, move.replicas, state.is_live) is not None:
                 continue
             for node in servers:
                 load[node] = load.get(node, 0) + 1
@@ -107,7 +110,8 @@ class ReassignmentScheduler:
 def _concerned(
     partition: PartitionState, before: tuple[NodeId, ...], after: tuple[NodeId, ...]
 ) -> tuple[NodeId, ...]:
-    """The servers that such a move concerns."""
+    """Return the servers that a change of replicas from ``before`` to ``after`` concerns: those that get a copy or
+    give one up, and, if any gets one, the leader from which it copies."""
     gets = tuple(node for node in after if node not in before)
     gives = tuple(node for node in before if node not in after)
     serves = (partition.leader,) if gets and partition.leader is not None else ()

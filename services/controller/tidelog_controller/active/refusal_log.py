@@ -1,20 +1,20 @@
-"""What the active controller refused, for the timeline: who asked for what, and why not.
+"""The requests that were refused, for the timeline: who asked for what, and why it was refused.
 
-Refusals change nothing, so they are no part of the replicated state, and none of the numbered events: the scribe puts
-them between those, at most once each. They are lost with the controller that is active, with an append of which
-nobody knows whether it was made, and while the timeline cannot be written, beyond ``READY`` of them.
+Refusals change nothing, so they are no part of the replicated state, and none of the numbered events: the timeline
+writer puts them between events, at most once each. They are lost with the active controller, with an append of which
+nobody knows whether it was made, and, beyond ``READY`` of them, while the timeline cannot be written.
 
-Also told is what came no further than a link: a hello, a message of a kind that the peer's role may not send.
+What is refused on a link before it becomes a request is recorded, too: a hello, a message of a kind that the peer's
+role may not send.
 
-Nobody can fill the timeline with them:
+Nobody can fill the timeline with refusals:
 
-- the same again (op, code, subject and who asks, wherever from) is counted, and told after ``REPEAT_FIRST_S``, then
-  after twice as long each time, up to ``REPEAT_MAX_S``;
-- a bucket of ``BURST`` records gets one every ``REFILL_S``; what finds it empty is counted, whatever it is, and told
-  as ``others`` when there is one again.
+- repetitions (op, code, subject and principal are equal, wherever they come from) are counted, and written after
+  ``REPEAT_FIRST_S``, then after twice as long each time, up to ``REPEAT_MAX_S``;
+- a bucket of ``BURST`` records gets one every ``REFILL_S``; a refusal that finds it empty is counted, whatever it is,
+  and all of these are written as one record ``others`` when the bucket has a token again.
 
-The last ``KEPT`` of a partition are remembered here, too, for its history.
-"""
+The last ``KEPT`` refusals about a partition are also kept in memory for the answer about its history."""
 
 from __future__ import annotations
 
@@ -36,18 +36,19 @@ BURST, REFILL_S = 50, 20.0
 REPEAT_FIRST_S, REPEAT_MAX_S = 60.0, 3600.0
 READY = 100
 KINDS = 500
-"""Different refusals of which it is known that they were told."""
+"""Number of different refusals whose repetitions are counted."""
 KEPT, PARTITIONS = 20, 500
 TEXT = 300
-"""Of a text that somebody chose so much is told."""
+"""Number of characters that are kept of a text that a client chose."""
 ROLES = ("controller", "replica", "gateway", "client")
 UNTOLD = ("NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
-"""They say something of the controllers, not of the request."""
+"""Codes that are not recorded: they say something of the controllers, not of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One, or ``count`` of the same since ``since_ms``."""
+    """One refused request, or the last of ``count`` equal ones since ``since_ms``, as it is written to the timeline.
+    Times are wall-clock milliseconds."""
 
     time_ms: int
     op: str
@@ -58,29 +59,33 @@ class Refusal:
     topic_id: str = ""
     partition: int = -1
     node: NodeId = ""
-    """The replica server, or controller, that it is about, or that asked."""
+    """The replica server or controller that the request is about, or that sent it."""
     evidence: dict[str, str] = field(default_factory=dict)
     count: int = 1
     since_ms: int = 0
 
     @property
     def sort(self) -> tuple[str, ...]:
-        """What makes two the same; a client's address and port do not count."""
+        """Return the key by which repetitions of a refusal are recognised: operation, code, topic, partition, server
+        and principal. The address and port in a client's name are left out."""
         who = self.asker.partition(" at ")[0]
         return self.op, self.code, self.topic, str(self.partition), self.node, who
 
 
 @dataclass(slots=True)
 class _Repeated:
-    """Those of a sort since the last that was told."""
+    """The repetitions of one refusal: when they are written next, the length of that pause in seconds, and one
+    refusal that stands for all since the last one that was written (None: there were none)."""
 
     due: float
     pause_s: float
     last: Refusal | None = None
 
 
-class Refusals:
-    """Times are seconds of the caller's monotonic clock. Those in ``ready`` are to be told now, in that order."""
+class RefusalLog:
+    """The refused requests that wait to be written to the timeline, on the active controller, with the limits that
+    keep the timeline from being filled. In memory only. ``ready`` holds those that may be written now, in order.
+    Times are seconds of the caller's monotonic clock."""
 
     def __init__(self) -> None:
         self.ready: deque[Refusal] = deque()
@@ -90,14 +95,16 @@ class Refusals:
         self._recent: dict[TopicPartition, deque[HistoryEntry]] = {}
 
     def clear(self) -> None:
-        """No longer active."""
+        """Forget all refusals, since this controller is no longer active."""
         self.ready.clear()
         self._repeated.clear()
         self._recent.clear()
         self._others = None
 
-    def note(self, refusal: Refusal, state: MetadataState, now: float) -> None:
-        """It has happened."""
+    def record(self, refusal: Refusal, state: MetadataState, now: float) -> None:
+        """Record a refused request. The first of its sort becomes ready to be written if the limits allow it; a
+        repetition is counted; one beyond the limits is counted among ``others``. It is also kept for the history of
+        its partition. Codes in ``UNTOLD`` are ignored."""
         if refusal.code in UNTOLD:
             return
         self._remember(refusal, state)
@@ -111,13 +118,14 @@ class Refusals:
             self._others = _more(self._others, Refusal(refusal.time_ms, "others", refusal.code))
 
     def deadline(self) -> float:
-        """When ``on_tick`` has something to do."""
+        """Return when ``on_tick`` has something to do; infinity if no refusal waits."""
         due = min((one.due for one in self._repeated.values()), default=math.inf)
         waits = self._others is None or len(self.ready) >= READY
         return min(due, math.inf if waits else self._room.token_at)
 
     def on_tick(self, now: float) -> None:
-        """What was counted is told, where its time has come; what was not asked for again is forgotten."""
+        """Make ready what was counted and whose pause is over, as far as the limits allow. A refusal that was not
+        repeated during its pause is forgotten, so that the next one counts as the first."""
         for sort, one in [*self._repeated.items()]:
             if now < one.due:
                 continue
@@ -133,20 +141,21 @@ class Refusals:
             self.ready.append(self._others)
             self._others = None
 
-    def take(self) -> Refusal:
-        """The first of ``ready`` is being told."""
+    def pop_ready(self) -> Refusal:
+        """Remove and return the first refusal of ``ready``, which is being written to the timeline. Raises
+        ``IndexError`` if there is none."""
         return self.ready.popleft()
 
     def put_back(self, refusals: Iterable[Refusal]) -> None:
-        """These were not told after all."""
+        """Put refusals that were not written after all back at the front of ``ready``, in their order."""
         self.ready.extendleft(reversed([*refusals]))
 
     def recent(self, key: TopicPartition) -> tuple[HistoryEntry, ...]:
-        """Those that were about a partition, oldest first."""
+        """Return the last refusals about a partition as history entries, oldest first; empty if there are none."""
         return tuple(self._recent.get(key, ()))
 
     def _take_room(self, now: float) -> bool:
-        """Whether there is room for a record; it is taken then."""
+        """Return whether the limits allow one more record to become ready now, and count it if they do."""
         self._room.fill(now)
         if self._room.tokens < 1 - 1e-9 or len(self.ready) >= READY:
             return False
@@ -154,6 +163,8 @@ class Refusals:
         return True
 
     def _remember(self, refusal: Refusal, state: MetadataState) -> None:
+        """Keep a refusal for the history of its partition, if it names one that exists; the oldest are dropped beyond
+        the limits."""
         key = TopicPartition(refusal.topic_id, refusal.partition)
         partition = state.partition(*key)
         if partition is None:
@@ -175,22 +186,24 @@ class Refusals:
 
 
 def _more(known: Refusal | None, refusal: Refusal) -> Refusal:
-    """The newer one, with how many there were since the first."""
+    """Return the newer refusal with the number of all since the first, and the time of the first."""
     if known is None:
         return replace(refusal, since_ms=refusal.time_ms)
     return replace(refusal, count=known.count + refusal.count, since_ms=known.since_ms)
 
 
 def _words(text: str) -> str:
-    """A text that somebody chose, who may be anybody that reaches the port: printable, and ``TEXT`` at most."""
+    """Return a text that anybody who reaches the port may have chosen with unprintable characters escaped, cut to
+    ``TEXT`` characters."""
     return escaped(text[:TEXT])[:TEXT]
 
 
 def refusal_of(
     request: Message | Command, error: TidelogError, state: MetadataState, time_ms: int, peer: str = ""
 ) -> Refusal:
-    """What is to be told of it. ``request`` is the message, or the command that it became; ``peer``: over whose link
-    it came."""
+    """Return the record of a refused request. ``request`` is the message, or the command that it became; ``peer`` is
+    the name of the process that sent it. The principal, topic, partition and server are read from the request, as far
+    as it names them."""
 
     def said(*names: str) -> str:
         return next((str(found) for name in names if (found := getattr(request, name, ""))), "")

@@ -31,17 +31,18 @@ from tidelog_controller.metadata.commands import Command, FenceServer, RankedSer
 from tidelog_controller.metadata.state import MetadataState
 
 RECENT_S = 20.0
-"""How long delays count. Leaders report lags every 5 s."""
+"""Seconds for which a delay counts. Leaders report lags every 5 s."""
 REMEMBERED_S = 60.0
-"""How long a leader that was replaced ranks worse."""
+"""Seconds for which a leader that was replaced has a worse rank."""
 STEPS = 3
-"""How many steps of delay a session time-out has. Each step adds one to the rank."""
+"""Number of steps of delay in a session time-out. Each step adds one to the rank."""
 MOST_DELAY = 6
 
 
 @dataclass(slots=True)
 class _Delays:
-    """What is known of one server. Each delay is a pair: when it was seen, and how long it was."""
+    """The evidence about one server. Each silence or lag is a pair: when it was seen, and how many seconds it
+    lasted."""
 
     heard_at: float
     """When the last heartbeat came."""
@@ -49,33 +50,35 @@ class _Delays:
     """Whether a heartbeat came since this controller became active."""
     silences: list[tuple[float, float]] = field(default_factory=list)
     lags: list[tuple[float, float, NodeId]] = field(default_factory=list)
-    """Each with the leader that reported it."""
+    """Each also has the leader that reported it."""
     replaced: list[float] = field(default_factory=list)
 
     def forget(self, now: float) -> None:
-        """Forget what is no longer recent."""
+        """Discard silences, lags and replacements that are too old to count."""
         self.silences = [one for one in self.silences if now - one[0] < RECENT_S]
         self.lags = [one for one in self.lags if now - one[0] < RECENT_S]
         self.replaced = [at for at in self.replaced if now - at < REMEMBERED_S]
 
 
 class ServerRanks:
-    """Times are seconds of the caller's monotonic clock."""
+    """Evidence about how fit each replica server is to lead, on the active controller; yields the ranks by which new
+    leaders are chosen. In memory only. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, session_timeout_s: float) -> None:
         self._step_s = session_timeout_s / STEPS
         self._delays: dict[NodeId, _Delays] = {}
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Begin without evidence against any server."""
+        """Forget all evidence, and begin with all servers of equal rank."""
         self._delays = {node: _Delays(now) for node in state.servers}
 
     def clear(self) -> None:
-        """Forget everything: no longer active."""
+        """Forget all evidence, since this controller is no longer active."""
         self._delays.clear()
 
     def on_heartbeat(self, node: NodeId, lags: Iterable[FollowerLag], now: float) -> None:
-        """A server sent a heartbeat, perhaps with the lags of its followers."""
+        """Record that a server sent a heartbeat: the silence before it, and the lags of its followers that the server
+        reported. Silences and lags shorter than a third of the session time-out are ignored."""
         delays = self._of(node, now)
         delays.forget(now)
         silence_s = now - delays.heard_at
@@ -91,7 +94,9 @@ class ServerRanks:
     def on_applied(
         self, before: MetadataState, command: Command, changed: Collection[TopicPartition], now: float
     ) -> None:
-        """``command`` has changed these partitions; ``before`` is the state before it."""
+        """Record that a server lost a leadership because its session ended or its followers reported it, if
+        ``command`` had that effect on one of the partitions in ``changed``. ``before`` is the state before the
+        command. Other commands are ignored."""
         match command:
             case FenceServer():
                 suspect = command.node
@@ -128,7 +133,8 @@ class ServerRanks:
         return tuple(ranked)
 
     def _silence_s(self, node: NodeId, now: float) -> float:
-        """The longest time without a heartbeat in the last ``RECENT_S``, the present silence included."""
+        """Return the longest time in seconds without a heartbeat of the server within the last ``RECENT_S``, the
+        present silence included."""
         delays = self._delays[node]
         return max(now - delays.heard_at, *(silence_s for _, silence_s in delays.silences), 0.0)
 

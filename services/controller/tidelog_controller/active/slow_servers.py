@@ -1,16 +1,15 @@
-"""Which replica servers are slow, as their peers tell: what the active controller alone knows, and not for long.
+"""Which replica servers are slow, as their peers report: what the active controller alone knows, and not for long.
 
-With its heartbeats each server tells, now and then, for how long the followers of its leaderships have not been
-caught up. Such a lag is between two: the follower may be slow, or the leader, or what lies between. So a server
-is *in trouble* when more than half of what is told of it and a live peer, by either of them, is a lag of
+With its heartbeats each server reports, now and then, for how long the followers of the partitions that it leads have
+not been caught up. Such a lag is between two: the follower may be slow, or the leader, or what lies between. So a
+server is *in trouble* when more than half of the lags between it and a live peer, reported by either of them, are
 ``threshold_s`` or more: one slow server is in trouble with all its peers, these with one of theirs only.
 
-Who is in trouble for ``patience_s`` without a break is slow, and stays so for ``rest_s`` after the last time, lest
-leaderships go to and fro. It is chosen last among equals for new replicas and as preferred leader, and no
+A server that is in trouble for ``patience_s`` without a break is slow, and stays so for ``rest_s`` after the last
+time, lest leaderships go to and fro. It is chosen last among equals for new replicas and as preferred leader, and no
 leadership comes back to it for the sake of balance. Nothing is taken from it: a leader whose disk stalls hands over
 by itself, and a follower that stays behind leaves the ISR. A slow server also ranks worse when a leader is replaced
-(``active/server_ranks.py``).
-"""
+(``active/server_ranks.py``)."""
 
 from __future__ import annotations
 
@@ -23,11 +22,13 @@ from tidelog.wire.messages import FollowerLag
 from tidelog_controller.metadata.state import MetadataState
 
 FRESH_S = 15.0
-"""What a server told counts for so long; it tells it every few seconds."""
+"""Seconds for which the lags that a server reported count; it reports them every few seconds."""
 
 
 class SlowServers:
-    """Times are seconds of the caller's monotonic clock. ``threshold_s`` 0: nobody is ever slow."""
+    """The lags that servers reported of their followers, and the servers that are slow because of them, on the active
+    controller. In memory only. Times are seconds of the caller's monotonic clock. With ``threshold_s`` 0 no server is
+    ever slow."""
 
     def __init__(self, threshold_s: float, patience_s: float, rest_s: float) -> None:
         self._threshold_s = threshold_s
@@ -38,13 +39,14 @@ class SlowServers:
         self._slow_until: dict[NodeId, float] = {}
 
     def clear(self) -> None:
-        """Forget everything: another controller is told."""
+        """Forget all lags and slow servers: from now on servers report to another controller."""
         self._told.clear()
         self._trouble_since.clear()
         self._slow_until.clear()
 
     def on_heartbeat(self, state: MetadataState, node: NodeId, lags: Iterable[FollowerLag], now: float) -> None:
-        """``node`` tells how its followers lag; of those that it does not name it has none."""
+        """Replace the lags that ``node`` reported of its followers by ``lags``; a follower that is not named has
+        none. Then mark the servers as slow that have been in trouble with their peers for ``patience_s``."""
         self._told[node] = now, {lag.node: lag.lag_ms / 1000 for lag in lags}
         in_trouble = self._in_trouble(state, now)
         self._trouble_since = {each: self._trouble_since.get(each, now) for each in in_trouble}
@@ -53,11 +55,12 @@ class SlowServers:
                 self._slow_until[each] = now + self._rest_s
 
     def slow(self, now: float) -> tuple[NodeId, ...]:
-        """The servers that are to be chosen last."""
+        """Return the servers that are slow now: they are chosen last as leaders and for replicas."""
         return tuple(node for node, until in self._slow_until.items() if now < until)
 
     def worst(self, state: MetadataState, now: float) -> dict[NodeId, float]:
-        """By live server: the longest lag in seconds that a leader tells of it."""
+        """Return for each live server the longest lag in seconds that a leader reported of it within the last
+        ``FRESH_S``; 0.0 if none did."""
         found = {node: 0.0 for node in state.servers if state.is_live(node)}
         for at, lags in self._told.values():
             for node, lag_s in lags.items():
@@ -66,7 +69,8 @@ class SlowServers:
         return found
 
     def _in_trouble(self, state: MetadataState, now: float) -> list[NodeId]:
-        """In the order in which they were told of."""
+        """Return the servers of which more than half of the fresh lags between them and live peers are
+        ``threshold_s`` or more."""
         told: dict[NodeId, int] = {}
         late: dict[NodeId, int] = {}
         threshold_s = self._threshold_s or inf

@@ -1,4 +1,5 @@
-"""What the scribe writes: events, refusals, gaps and keyframes as records of the timeline."""
+"""The records of the timeline: how events, refusals, gaps and keyframes become documents, and documents become
+records."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.timeline_state import PendingTimeline, TimelineEvent
 
 PART_PARTITIONS = 500
-"""Partitions in one record of a keyframe, at most."""
+"""Number of partitions in one record of a keyframe, at most."""
 
 
 def event_record(event: TimelineEvent) -> Document:
-    """Return the timeline record of an event."""
+    """Return the document of an event: its subject before and after, its cause and evidence, and a sentence for
+    people."""
     if event.topic_id:
         about: Document = {"topic": event.topic, "topic_id": event.topic_id}
         if event.partition >= 0:
@@ -40,7 +42,8 @@ def event_record(event: TimelineEvent) -> Document:
 
 
 def gap_record(first: int, last: int, time_ms: int) -> Document:
-    """Events that nobody has any more."""
+    """Return the document that says that the events ``first`` to ``last``, both included, are missing from the
+    timeline and cannot be written any more."""
     return {
         **_head("gap", last, time_ms),
         "from": first,
@@ -49,7 +52,8 @@ def gap_record(first: int, last: int, time_ms: int) -> Document:
 
 
 def refused_record(refusal: Refusal, timeline: PendingTimeline) -> Document:
-    """Something that was asked for and refused, after all events."""
+    """Return the document of a request that was refused, with the number of the last event before it and a sentence
+    for people."""
     about: Document = {}
     if refusal.topic:
         about = {"topic": refusal.topic, "topic_id": refusal.topic_id}
@@ -73,7 +77,8 @@ def refused_record(refusal: Refusal, timeline: PendingTimeline) -> Document:
 
 
 def keyframe_records(state: MetadataState) -> list[Document]:
-    """The whole cluster, in parts."""
+    """Return the documents of a keyframe: the whole state of the cluster in parts of at most ``PART_PARTITIONS``
+    partitions. The first part also has the servers and controllers."""
     parts: list[list[Document]] = [[]]
     room = PART_PARTITIONS
     for topic in state.topics.values():
@@ -108,7 +113,9 @@ def keyframe_records(state: MetadataState) -> list[Document]:
 
 
 def new_record(record: Document, keyframe: tuple[int, int] | None, wall_ms: int) -> NewRecord:
-    """The record as it is appended. A keyframe has the time at which it is written."""
+    """Return a document as the record to append. ``keyframe`` is the last whole keyframe before or at it: offset of
+    its first record and event number, or None. The record's time is that of the event; a keyframe has at least
+    ``wall_ms``, the time at which it is written."""
     time_ms = record["time_ms"]
     if record["type"] == "keyframe":
         time_ms = max(time_ms, wall_ms)

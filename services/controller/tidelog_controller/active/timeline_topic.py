@@ -1,4 +1,5 @@
-"""What the active controller proposes for the timeline's sake.
+"""Creates the timeline's topic and keeps it replicated: what the active controller proposes for the sake of the
+timeline.
 
 - The topic, when as many servers are live as it is to have replicas, or ``settle_s`` after the first is;
   more replicas, when there are more servers later.
@@ -25,11 +26,12 @@ from tidelog_controller.metadata.state import MetadataState
 FORGET_S = 1.0
 RETRY_S = 1.0
 SAFE_REPLICAS, SAFE_IN_SYNC = 3, 2
-"""With so many replicas so many must be in sync."""
+"""From ``SAFE_REPLICAS`` replicas on the topic needs ``SAFE_IN_SYNC`` replicas in sync."""
 
 
-class Group(NamedTuple):
-    """The controllers, as the active one sees them."""
+class ControllerGroup(NamedTuple):
+    """The active controller, its term and all controllers, as the active one sees them. Two that are equal need no
+    new event in the timeline."""
 
     active: NodeId
     term: int
@@ -37,24 +39,25 @@ class Group(NamedTuple):
 
 
 class TimelineTopic:
-    """The volatile part of an active controller that keeps the timeline going."""
+    """Decides on the active controller when to create the topic ``__timeline``, to add replicas to it, and to record
+    in the metadata what the timeline needs. In memory only."""
 
-    def __init__(self, settings: TimelineSettings, dice: Random) -> None:
+    def __init__(self, settings: TimelineSettings, rng: Random) -> None:
         self._settings = settings
-        self._dice = dice
+        self._rng = rng
         self.clear()
 
     def clear(self) -> None:
-        """No longer active: nothing is in flight."""
+        """Forget all plans and proposals, since this controller is no longer active."""
         self._create_at = math.inf
         self._grow_at = math.inf
         self._secure = False
-        self._noted: Group | None = None
+        self._noted: ControllerGroup | None = None
         self._forgotten = 0
         self._forget_at = -math.inf
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Look at everything."""
+        """Forget all plans, and plan what the topic needs according to the metadata."""
         self.clear()
         self.on_applied(state, state, now)
 
@@ -63,7 +66,9 @@ class TimelineTopic:
         return self._settings.replication_factor
 
     def on_applied(self, before: MetadataState, state: MetadataState, now: float) -> None:
-        """Something was applied: servers may have come, replicas too."""
+        """Plan what the topic needs after the state changed from ``before`` to ``state``: its creation once enough
+        servers are live, more replicas once there are more servers, and more replicas in sync once it has enough.
+        Does nothing if no timeline is to be written."""
         if not self._factor:
             return
         topic = state.topics.get(state.names.get(TIMELINE, ""))
@@ -83,8 +88,9 @@ class TimelineTopic:
         else:
             self._grow_at = math.inf
 
-    def deadline(self, confirmed: int, group: Group) -> float:
-        """When ``due`` has something to propose."""
+    def deadline(self, confirmed: int, group: ControllerGroup) -> float:
+        """Return the time in seconds at which ``due`` has something to propose: minus infinity for at once, infinity
+        for nothing. ``confirmed`` is the number of the last event that is committed in the topic."""
         if not self._factor:
             return math.inf
         if group != self._noted or self._secure:
@@ -92,9 +98,12 @@ class TimelineTopic:
         forget_at = self._forget_at if confirmed > self._forgotten else math.inf
         return min(self._create_at, self._grow_at, forget_at)
 
-    def due(self, state: MetadataState, confirmed: int, group: Group, now: float, wall_ms: int) -> list[Command]:
-        """What to propose now; afterwards ``deadline`` is later than ``now``. ``confirmed``: events up to this one
-        are in the topic."""
+    def due(
+        self, state: MetadataState, confirmed: int, group: ControllerGroup, now: float, wall_ms: int
+    ) -> list[Command]:
+        """Return the commands to propose now; afterwards ``deadline`` is later than ``now``. They create the topic,
+        give it more replicas or a higher ``min_insync_replicas``, record who the controllers are, or drop the events
+        up to ``confirmed``, which are committed in the topic. An empty list if nothing is due."""
         if not self._factor:
             return []
         commands: list[Command] = []
@@ -119,26 +128,30 @@ class TimelineTopic:
         return commands
 
     def _creation(self, state: MetadataState, wall_ms: int) -> list[Command]:
+        """Return the command that creates the topic on as many servers as may get replicas; an empty list if it
+        cannot be created now."""
         factor = min(self._factor, len(candidates(state, self._factor)))
         config = {"retention_ms": str(self._settings.retention_ms), "segment_max_bytes": str(16 << 20)}
-        planned = plan_topic(state, CreateTopic(TIMELINE, 1, factor, config), self._dice, wall_ms)
+        planned = plan_topic(state, CreateTopic(TIMELINE, 1, factor, config), self._rng, wall_ms)
         return [] if isinstance(planned, TidelogError) else [planned]
 
     def _growth(self, state: MetadataState, topic_id: str, wall_ms: int) -> list[Command]:
-        """The replicas that there are, and of the other servers those with the fewest."""
+        """Return the command that adds replicas on the servers with the fewest replicas; an empty list if no other
+        server is live."""
         partition = state.partition(topic_id, 0)
         servers = [node for node in candidates(state, self._factor) if partition and node not in partition.replicas]
         if partition is None or not servers:
             return []
         missing = min(self._factor - len(partition.replicas), len(servers))
-        placement = Placement(state.topics.values(), self._dice, racks_of(state))
+        placement = Placement(state.topics.values(), self._rng, racks_of(state))
         (more,) = placement.place(servers, 1, missing)
         replicas = (*partition.replicas, *more)
         evidence = {"wanted": str(self._factor), "replicas_before": " ".join(partition.replicas)}
         return [SetReplicas(wall_ms, topic_id, 0, partition.epoch, replicas, "too_few_replicas", evidence)]
 
 
-def _is_known(state: MetadataState, group: Group) -> bool:
+def _is_known(state: MetadataState, group: ControllerGroup) -> bool:
+    """Return whether the timeline in the metadata describes this group already."""
     known, named = state.timeline, [(member.node, member.url, member.voter) for member in group.members]
     same = named == [(member.node, member.url, member.voter) for member in known.controllers]
     return same and (known.active, known.term) == (group.active, group.term)

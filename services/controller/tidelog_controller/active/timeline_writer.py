@@ -6,7 +6,7 @@ conditional on the end of the log (``expected_offset``) and on the leader epoch:
     lost      the end is not known: after a pause ask the leader for it
     ending    asked for the high watermark
     reading   asked for the record before it: its event number N is how far the timeline has come
-    ready     whoever appends at E writes what follows N
+    ready     the next batch is appended at E, the end, and continues with event N + 1
     writing   one batch is on its way: acked ``all``, E and N move on; anything else, and the end is lost
 
 - *Nothing twice*: N was read from a committed record right before E, and a batch that is not appended at E is not
@@ -17,10 +17,10 @@ conditional on the end of the log (``expected_offset``) and on the leader epoch:
   (``metadata/timeline_state.py``); it is proposed for what was acked ``all``, or was read below the high watermark.
 - *Nothing silent*: where the next event is not N + 1, the batch begins with a gap record.
 
-A keyframe is written when all is told: after the first events, after a gap, after ``keyframe_events`` (or
-four times as many as there are partitions) and ``keyframe_interval_s``; it is of the state at that moment,
-and events wait behind it. What was refused (``active/refusal_log.py``) is told behind the events that there are.
-"""
+A keyframe is a record of the whole cluster, in parts. It is written when no event is waiting: after the first events,
+after a gap, after ``keyframe_events`` (or four times as many as there are partitions) and after
+``keyframe_interval_s``. It shows the state at that moment, and events wait behind it. Refusals
+(``active/refusal_log.py``) are written behind the events that there are."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tidelog.wire.messages import (
     ReadAnswer,
 )
 
-from tidelog_controller.active.refusal_log import Refusal, Refusals
+from tidelog_controller.active.refusal_log import Refusal, RefusalLog
 from tidelog_controller.active.timeline_records import (
     event_record,
     gap_record,
@@ -57,7 +57,7 @@ from tidelog_controller.config import TimelineSettings
 from tidelog_controller.metadata.state import MetadataState
 
 ANSWER_S = 5.0
-"""Longest wait for an answer or an ack."""
+"""Longest wait in seconds for an answer or an ack."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 2.0
 BATCH_EVENTS = 200
 BATCH_BYTES = 256 << 10
@@ -65,14 +65,15 @@ BATCH_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class ToServer:
-    """Send a one-way message to a replica server; may be lost."""
+    """An effect for the shell: send a one-way message to a replica server. It may be lost."""
 
     to: NodeId
     message: Message
 
 
 class _Led(NamedTuple):
-    """Who leads the timeline, and in which epoch: what the scribe knows of its end is of this epoch."""
+    """The leader of the timeline's partition and its leader epoch. What the writer knows of the end of the log is of
+    this leader epoch."""
 
     topic_id: str
     leader: NodeId
@@ -80,38 +81,43 @@ class _Led(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """How far the timeline has come."""
+    """How far the timeline has come: the end of its log, the number of its last event, and its last whole keyframe
+    (first offset, event number), or None."""
 
     offset: int
-    """The next record's."""
+    """The offset of the next record."""
     event: int
     keyframe: tuple[int, int] | None
 
 
-ScribeEffect = Call | ToServer | Event
+TimelineEffect = Call | ToServer | Event
 
 
 class TimelineWriter:
-    """The volatile part of an active controller that writes. Times are seconds of the caller's monotonic clock."""
+    """Appends the events of the metadata, refusals and keyframes to the topic ``__timeline``, on the active
+    controller. It asks for one thing at a time and appends one batch at a time. In memory only. Times are seconds of
+    the caller's monotonic clock."""
 
     def __init__(self, settings: TimelineSettings) -> None:
         self._settings = settings
         self._number = 0
-        """Of requests and appends; never used again, whatever comes late."""
+        """The number of the last request or append. None is used twice, so late answers are recognised."""
         self.confirmed = 0
-        """Events up to this one are in the topic for good."""
-        self.refusals = Refusals()
+        """Events up to this number are committed in the topic."""
+        self.refusals = RefusalLog()
         self._telling: list[Refusal] = []
-        """Those in the batch that is on its way."""
+        """The refusals in the batch that is on its way."""
         self._reset()
 
     def become_active(self, now: float) -> None:
-        """Begin with nothing."""
+        """Begin without any knowledge of the timeline's end; the first keyframe by time is due after
+        ``keyframe_interval_s``."""
         self._reset()
         self._keyframe_at = now + self._settings.keyframe_interval_s
 
     def clear(self) -> None:
-        """No longer active."""
+        """Forget the timeline's end and all refusals that are not written, since this controller is no longer
+        active."""
         self._reset()
         self.refusals.clear()
 
@@ -132,7 +138,9 @@ class TimelineWriter:
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_answer(self, token: int, answer: Message | Exception, state: MetadataState, now: float) -> None:
-        """The answer to a ``Call``."""
+        """Handle the answer to a ``Call`` of ``act``: the end of the timeline, or the record before its end, after
+        which appending can begin. An error, or a record that cannot be read, begins the search for the end anew after
+        a pause. Answers to earlier calls are ignored."""
         if token != self._number:
             return
         match answer:
@@ -147,13 +155,15 @@ class TimelineWriter:
                 else:
                     self._know(place)
             case TidelogError() if self._phase == "reading" and _is_emptied(answer, self._end):
-                # retention took even the last record: it was told of long ago
+                # retention deleted even the last record: its event was written long ago
                 self._know(_Place(self._end, state.timeline.written, None))
             case _:
                 self._lose(now)
 
     def on_produced(self, message: Produced, now: float) -> None:
-        """Acks of a replica server."""
+        """Handle the acks of a replica server. If the batch on its way was appended where it should be, the next one
+        may follow. Any other outcome begins the search for the end anew after a pause; refusals in a batch that
+        certainly was not appended are written later."""
         for ack in message.acks:
             if ack.id != self._number or self._phase != "writing":
                 continue
@@ -167,15 +177,19 @@ class TimelineWriter:
                 self._lose(now)
 
     def on_server_down(self, node: NodeId, now: float) -> None:
-        """The link to a replica server is gone: an append over it has no ack."""
+        """Begin the search for the end anew if the link is lost over which a batch is on its way, since its ack will
+        not come."""
         if self._phase == "writing" and self._led is not None and self._led.leader == node:
             self._lose(now)
 
     def _know(self, place: _Place) -> None:
+        """Record how far the timeline has come: the next batch may be appended there."""
         self._phase, self._until, self._place, self._next = "ready", math.inf, place, None
         self.confirmed = max(self.confirmed, place.event)
 
     def _lose(self, now: float, pause_s: float | None = None) -> None:
+        """Forget how far the timeline has come, and ask again after a pause, which doubles with each failure up to
+        ``PAUSE_MAX_S``."""
         self._phase, self._until, self._next = "lost", now + (pause_s or self._pause_s), None
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
         self._frame.clear()
@@ -183,7 +197,8 @@ class TimelineWriter:
     # --- what to do --------------------------------------------------------------------------------------
 
     def deadline(self, state: MetadataState) -> float:
-        """When ``act`` has something to do; infinite for "when something changes"."""
+        """Return when ``act`` has something to do: minus infinity for at once, infinity if only a change of the state
+        can bring it something."""
         led = _led(state)
         if led is None:
             return math.inf
@@ -194,8 +209,11 @@ class TimelineWriter:
             return -math.inf if due else min(self._keyframe_at, self.refusals.deadline())
         return self._until
 
-    def act(self, state: MetadataState, now: float, wall_ms: int) -> list[ScribeEffect]:
-        """The next step, if there is one to take. Afterwards ``deadline`` is later than ``now``."""
+    def act(self, state: MetadataState, now: float, wall_ms: int) -> list[TimelineEffect]:
+        """Take the next step and return its effects: ask the leader of the timeline for the end or for its last
+        record, or append the next batch; an empty list if there is nothing to do. Afterwards ``deadline`` is later
+        than ``now``. If the topic has later events than the metadata, nothing is appended and the event
+        ``timeline_ahead`` is logged once."""
         led = _led(state)
         if led != self._led:
             self._led, self._phase, self._until, self._pause_s = led, "lost", -math.inf, PAUSE_FIRST_S
@@ -223,22 +241,26 @@ class TimelineWriter:
         return []
 
     def _is_ahead(self, state: MetadataState) -> bool:
-        """It is the timeline of another past of this cluster: nothing of this one belongs behind it."""
+        """Return whether the topic has later events than the metadata. Then it belongs to another past of this
+        cluster, and no event of this one may follow there."""
         return self._place.event > state.timeline.last
 
     def _ask(self, phase: str, message: Message, now: float) -> Call:
+        """Return a request to the leader of the timeline with a new number; its answer leads on from ``phase``."""
         assert self._led is not None
         self._phase, self._until = phase, now + ANSWER_S + 1.0  # the answer comes before, in any case
         self._number += 1
         return Call(self._led.leader, self._number, message, ANSWER_S)
 
     def _has_work(self, state: MetadataState) -> bool:
+        """Return whether events, refusals or a keyframe wait to be appended."""
         if self._is_ahead(state):
             return False
         waits = self._frame or self.refusals.ready or self._place.event < state.timeline.last
         return bool(waits) or self._keyframe_due(state)
 
     def _keyframe_due(self, state: MetadataState) -> bool:
+        """Return whether enough events were written since the last keyframe, or events without any."""
         if self._place.keyframe is None:
             return self._place.event > 0
         since = self._place.event - self._place.keyframe[1]
@@ -247,12 +269,14 @@ class TimelineWriter:
         return since >= 4 * sum(len(topic.partitions) for topic in state.topics.values())
 
     def _begin_keyframe(self, state: MetadataState, now: float) -> None:
+        """Take a keyframe of the present state, unless one is being written; its records are appended next."""
         if not self._frame:
             self._frame.extend(keyframe_records(state))
             self._frame_offset = self._place.offset
             self._keyframe_at = now + self._settings.keyframe_interval_s
 
-    def _write(self, led: _Led, state: MetadataState, now: float, wall_ms: int) -> list[ScribeEffect]:
+    def _write(self, led: _Led, state: MetadataState, now: float, wall_ms: int) -> list[TimelineEffect]:
+        """Return the message that appends the next batch at the known end of the log; its ack is awaited."""
         if not self._frame and self._place.event == state.timeline.last and self._keyframe_due(state):
             self._begin_keyframe(state, now)
         records, self._next = self._page(state, wall_ms)
@@ -272,7 +296,9 @@ class TimelineWriter:
         return [ToServer(led.leader, Produce((part,), batch))]
 
     def _page(self, state: MetadataState, wall_ms: int) -> tuple[list[NewRecord], _Place]:
-        """What comes next, as much as goes into a batch, and how far the timeline has come then."""
+        """Return the records of the next batch, at most ``BATCH_BYTES`` unless a single one is larger, and how far
+        the timeline has come when they are appended. The records are removed from the keyframe and the refusals that
+        wait."""
         at, size, records = self._place, 0, list[NewRecord]()
         self._telling = []
         for record in self._following(state):
@@ -290,10 +316,11 @@ class TimelineWriter:
             if record["type"] == "keyframe":
                 self._frame.popleft()
             elif record["type"] == "refused":
-                self._telling.append(self.refusals.take())
+                self._telling.append(self.refusals.pop_ready())
         return records, at
 
     def _following(self, state: MetadataState) -> list[Document]:
+        """Return the records that come next: the rest of a keyframe, or else a gap, events and refusals."""
         if self._frame:
             return list(self._frame)
         timeline, event = state.timeline, self._place.event
@@ -307,7 +334,7 @@ class TimelineWriter:
 
 
 def _led(state: MetadataState) -> _Led | None:
-    """Who leads the timeline; None where nobody does."""
+    """Return the leader of the timeline's partition; None if the topic does not exist or has no leader."""
     topic_id = state.names.get(TIMELINE)
     if topic_id is None:
         return None
@@ -316,7 +343,8 @@ def _led(state: MetadataState) -> _Led | None:
 
 
 def _read_place(answer: ReadAnswer, end: int) -> _Place | None:
-    """What the last record before ``end`` says; None where it is not there, or says nothing."""
+    """Return how far the timeline has come according to the last record before offset ``end``; None if the answer
+    does not hold that record or it cannot be decoded."""
     assert not isinstance(answer.payload, list)
     try:
         for _, batch in split(answer.payload):
@@ -331,5 +359,6 @@ def _read_place(answer: ReadAnswer, end: int) -> _Place | None:
 
 
 def _is_emptied(error: TidelogError, end: int) -> bool:
+    """Return whether a read before ``end`` failed because retention has deleted every record up to there."""
     start = str(error.detail.get("log_start", ""))
     return error.code == "OFFSET_OUT_OF_RANGE" and start.isdigit() and int(start) >= end

@@ -11,13 +11,13 @@ random logs at them):
   ``min_insync_replicas``; learners are no replicas;
 - the doubtful are members of ISR or ELR, and none of them leads;
 - the leader is an unfenced member of the ISR; it was in the ISR or in the ELR before, so it holds everything
-  committed (R3), unless the election was unclean and says so;
+  committed (R3), unless the election was unclean, which its history says;
 - a server that registered and is not safe is in no ISR or ELR until a leader's proposal adds it (R9) or an unclean
-  election finds nobody better; only ``quorum`` keeps the promise of one that is away or restarted;
+  election finds no better one; only ``quorum`` keeps the promise of one that is away or restarted;
 - a fenced server is in an ISR only alone, and offline; a restarted one only alone, with a new leader epoch (but for
   ``quorum``);
-- ``epoch`` grows with every change, ``leader_epoch`` with every change of leader, also to none and also to a new
-  life of the same server (R1; no leader epoch is ever resumed after a restart).
+- ``epoch`` grows with every change, ``leader_epoch`` with every change of leader, also to none and also to a
+  new incarnation of the same server (R1; no leader epoch is ever resumed after a restart).
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ __all__ = ["Applied", "MetadataState", "apply", "skip"]
 
 
 def apply(state: MetadataState, command: Command, index: int) -> Applied:
-    """The state after ``command``, which stands in the log at ``index``. Deterministic."""
+    """Return the outcome of ``command``, which stands in the log at ``index``: the new state, the answer and what
+    changed. Every controller gets the same outcome from the same state. A command that cannot be carried out any more
+    has an error as its answer. The first command of a cluster also sets the feature level."""
     changes = ChangeSet(state, index, command.time_ms, command.asker)
     if not state.level:
         changes.level = command.level or 1
@@ -57,5 +59,5 @@ def apply(state: MetadataState, command: Command, index: int) -> Applied:
 
 
 def skip(state: MetadataState, index: int) -> MetadataState:
-    """The state after an entry without a command (Raft's no-op)."""
+    """Return the state after an entry that holds no command, such as Raft's no-op: only its index changes."""
     return replace(state, index=index)

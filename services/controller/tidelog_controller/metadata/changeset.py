@@ -1,4 +1,5 @@
-"""The changes of one command while it is applied, and how they are told in the partitions' histories."""
+"""The changes of one command while it is applied, and how they are recorded in the partitions' histories and the
+timeline."""
 
 from __future__ import annotations
 
@@ -14,28 +15,30 @@ from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata.timeline_state import TimelineEvent
 
 HISTORY_LENGTH = 200
-"""Changes remembered per partition."""
+"""Number of changes that are remembered per partition."""
 
 
 class ChangeSet:
-    """The changes of one command, until they become one new state. Copies only what it changes."""
+    """The changes of one command while it is applied, until ``finish`` makes them one new state. The function that
+    applies the command calls it. It copies only what changes; most changes also record an event."""
 
     def __init__(self, state: MetadataState, index: int, time_ms: int, asker: str = "") -> None:
-        """``asker``: who wants this; whatever is told of it says so."""
+        """Begin without changes. ``index`` is the index of the command's entry, ``time_ms`` the wall clock in the
+        command. ``asker`` is the principal that asked for the command, which every event then names."""
         self.state = state
         self._told_by = {"asked_by": asker} if asker else {}
         self.next_producer_id = state.next_producer_id
         self.timeline = state.timeline
-        """Without the events of this command."""
+        """The timeline of the state, without the events of this command."""
         self.queue = state.queue
-        """Replaced by another where it changes."""
+        """The queue of reassignments; a rule replaces it as a whole."""
         self.access = state.access
-        """The same."""
+        """Tokens, rules and quotas; a rule replaces them as a whole."""
         self.level = state.level
         self.ticket_keys = state.ticket_keys
-        """Replaced by others where they change."""
+        """The keys of tickets; a rule replaces them as a whole."""
         self.owners = state.owners
-        """The same."""
+        """The owners of topics; a rule replaces them as a whole."""
         self._forgotten: list[NodeId] = []
         self.index = index
         self._time_ms = time_ms
@@ -49,12 +52,13 @@ class ChangeSet:
         self._events: list[TimelineEvent] = []
 
     def is_live(self, node: NodeId) -> bool:
-        """As ``MetadataState.is_live``, with this command's change of the server."""
+        """Return whether a server is registered and not fenced, after the changes of this command."""
         server = self._servers.get(node)
         return not server.fenced if server is not None else self.state.is_live(node)
 
     def drains(self, node: NodeId) -> bool:
-        """It is to lead nothing where another can."""
+        """Return whether a server is being drained, after the changes of this command: it leads nothing where another
+        server can. False for an unknown server."""
         server = self._servers.get(node) or self.state.servers.get(node)
         return server is not None and server.draining
 
@@ -66,60 +70,68 @@ class ChangeSet:
         evidence: dict[str, str],
         earlier_lives: tuple[str, ...] | None = None,
     ) -> None:
-        """The server as it is from now on, and what happened to it."""
-        self.tell(event, cause, evidence, self.state.servers.get(server.node), server, node=server.node)
+        """Add or replace a server, and record an event of the kind ``event`` about it. ``earlier_lives`` are the
+        names of its earlier incarnations, if they change."""
+        self.record_event(event, cause, evidence, self.state.servers.get(server.node), server, node=server.node)
         self._servers[server.node] = server
         if earlier_lives is not None:
             self._earlier_lives[server.node] = earlier_lives
 
     def renew_server(self, server: ServerState) -> None:
-        """The server as it is after a rescue, of which one event tells for all."""
+        """Replace a server after a rescue without an event of its own: one event stands for all servers."""
         self._servers[server.node] = server
 
     def forget_server(self, node: NodeId) -> None:
-        """The server is gone, and all that was known of it."""
+        """Remove a server with everything known of it, and record the event ``server_forgotten``."""
         self._forgotten.append(node)
-        self.tell("server_forgotten", "operator", {}, self.state.servers[node], None, node=node)
+        self.record_event("server_forgotten", "operator", {}, self.state.servers[node], None, node=node)
 
     def add_topic(self, topic: TopicState) -> None:
-        """A new topic."""
+        """Add a topic with its partitions, and record the event ``topic_created`` and one event for each
+        partition."""
         self._added[topic.topic_id] = topic
         told = {"partitions": str(len(topic.partitions))}
-        self.tell("topic_created", "create_topic", told, None, topic.config, topic=topic)
+        self.record_event("topic_created", "create_topic", told, None, topic.config, topic=topic)
         for number, partition in enumerate(topic.partitions):
-            self._record(TopicPartition(topic.topic_id, number), None, partition, "created", "create_topic", {})
+            self._record_change(
+                TopicPartition(topic.topic_id, number), None, partition, "created", "create_topic", {}
+            )
 
     def remove_topic(self, topic_id: str) -> None:
-        """The topic is gone."""
+        """Remove a topic, its histories and its queued reassignments, and record the event ``topic_deleted``."""
         self._removed.append(topic_id)
         topic = self.state.topics[topic_id]
         told = {"partitions": str(len(topic.partitions))}
-        self.tell("topic_deleted", "delete_topic", told, topic.config, None, topic=topic)
+        self.record_event("topic_deleted", "delete_topic", told, topic.config, None, topic=topic)
         self.queue = {key: move for key, move in self.queue.items() if move.topic_id != topic_id}
 
     def put_config(self, topic: TopicState, config: TopicConfig, evidence: dict[str, str]) -> None:
-        """The topic has these settings from now on."""
+        """Replace the settings of a topic, and record the event ``topic_changed``."""
         self._configs[topic.topic_id] = config
-        self.tell("topic_changed", "alter_topic", evidence, topic.config, config, topic=topic)
+        self.record_event("topic_changed", "alter_topic", evidence, topic.config, config, topic=topic)
 
     def add_partitions(self, topic: TopicState, partitions: tuple[PartitionState, ...]) -> None:
-        """A topic has these, too, after those that it had; nothing else of it changes with this command."""
+        """Append partitions to a topic, and record the event ``topic_grown`` and one event for each new partition.
+        The same command must change nothing else of the topic."""
         present = len(topic.partitions)
         self._partitions[topic.topic_id] = [*topic.partitions, *partitions]
         told = {"partitions_before": str(present), "partitions": str(present + len(partitions))}
-        self.tell("topic_grown", "grow_topic", told, topic.config, topic.config, topic=topic)
+        self.record_event("topic_grown", "grow_topic", told, topic.config, topic.config, topic=topic)
         for number, partition in enumerate(partitions, present):
-            self._record(TopicPartition(topic.topic_id, number), None, partition, "created", "grow_topic", {})
+            self._record_change(TopicPartition(topic.topic_id, number), None, partition, "created", "grow_topic", {})
 
     def copies_of(self, node: NodeId) -> Iterator[tuple[TopicPartition, PartitionState, TopicConfig]]:
-        """The partitions that ``node`` is a replica of, in the order of the topics' creation."""
+        """Yield the partitions of which a server is a replica, each with its key and the settings of its topic, in
+        the order in which the topics were created."""
         for topic in self.state.topics.values():
             for number, partition in enumerate(topic.partitions):
                 if node in partition.replicas:
                     yield TopicPartition(topic.topic_id, number), partition, topic.config
 
     def change(self, key: TopicPartition, new: PartitionState, cause: str, evidence: dict[str, str]) -> None:
-        """Put a partition's new state, once per command, and remember why. Nothing when it is the old one."""
+        """Replace the state of a partition by ``new``, and record an event with this cause in its history and in the
+        timeline. Does nothing if ``new`` equals the old state. Fails an assertion unless the epoch of ``new`` is one
+        higher. A partition changes once per command."""
         old = self.state.topics[key.topic_id].partitions[key.partition]
         if new == old:
             return
@@ -127,7 +139,8 @@ class ChangeSet:
         self._put(key, old, _with_departed(old, new), cause, evidence)
 
     def recover(self, key: TopicPartition, new: PartitionState, evidence: dict[str, str]) -> None:
-        """Put a partition's state after a rescue, whose epochs have jumped."""
+        """Replace the state of a partition after a rescue, whose epochs have jumped, and record an event with the
+        cause ``rescue``."""
         self._put(key, self.state.topics[key.topic_id].partitions[key.partition], new, "rescue", evidence)
 
     def _put(
@@ -137,14 +150,15 @@ class ChangeSet:
             self._partitions[key.topic_id] = list(self.state.topics[key.topic_id].partitions)
         self._partitions[key.topic_id][key.partition] = new
         cause, evidence = _told(old, new, cause, evidence)
-        self._record(key, old, new, _event(old, new, cause), cause, evidence)
+        self._record_change(key, old, new, _event(old, new, cause), cause, evidence)
 
-    def note(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
-        """Remember something of a partition that changes nothing of it."""
+    def record_partition_event(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
+        """Record an event about a partition, in its history and in the timeline, that does not change the
+        partition."""
         now = self.state.topics[key.topic_id].partitions[key.partition]
-        self._record(key, now, now, event, cause, evidence)
+        self._record_change(key, now, now, event, cause, evidence)
 
-    def tell(
+    def record_event(
         self,
         kind: str,
         cause: str,
@@ -156,7 +170,9 @@ class ChangeSet:
         partition: int = -1,
         node: NodeId = "",
     ) -> None:
-        """One more event of the timeline."""
+        """Add an event of this kind to the timeline, with the next number and the time of the command. ``before`` and
+        ``after`` are its subject before and after the change (None: it did not or does not exist). The event is about
+        the given topic, partition or server."""
         name, topic_id = ("", "") if topic is None else (topic.name, topic.topic_id)
         evidence = {**evidence, **self._told_by}
         number = self.timeline.last + len(self._events) + 1
@@ -166,7 +182,7 @@ class ChangeSet:
         )
         self._events.append(event)
 
-    def _record(
+    def _record_change(
         self,
         key: TopicPartition,
         old: PartitionState | None,
@@ -181,10 +197,11 @@ class ChangeSet:
         )
         self._changes.append((key, entry))
         topic = self._added.get(key.topic_id) or self.state.topics[key.topic_id]
-        self.tell(event, cause, evidence, old, new, topic=topic, partition=key.partition)
+        self.record_event(event, cause, evidence, old, new, topic=topic, partition=key.partition)
 
     def finish(self, answer: Message | TidelogError) -> Applied:
-        """The new state. Every command ends here, also one that came to nothing."""
+        """Return the new state together with ``answer`` and with the list of what changed. Every command ends here,
+        also one that was refused."""
         old = self.state
         changed = dict(self._added)
         for topic_id in {**self._partitions, **self._configs}:
@@ -251,7 +268,8 @@ class ChangeSet:
 
 
 def _with_departed(old: PartitionState, new: PartitionState) -> PartitionState:
-    """Remember who ends to have a copy, as long as the leader epoch lasts."""
+    """Return the new state of a partition, with the servers that lose their copy by this change added to
+    ``departed``. Not if a new leader epoch begins, which empties that list."""
     if new.leader_epoch != old.leader_epoch:
         return new
     copies = new.replicas + new.learners
@@ -260,7 +278,7 @@ def _with_departed(old: PartitionState, new: PartitionState) -> PartitionState:
 
 
 def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
-    """The history's word for a change: its most important part."""
+    """Return the name for the history of the most important part of a partition's change."""
     if new.paused != old.paused:
         return "paused" if new.paused else "resumed"
     if new.read_only != old.read_only:
@@ -293,7 +311,8 @@ def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
 def _told(
     old: PartitionState, new: PartitionState, cause: str, evidence: dict[str, str]
 ) -> tuple[str, dict[str, str]]:
-    """Cause and evidence with what a reader must know of the change besides leader and ISR."""
+    """Return cause and evidence of a partition's change, completed by what a reader needs besides leader and ISR: an
+    unclean election, an election from the ELR, and changed replicas, targets, ELR and doubtful members."""
     more = {}
     if new.unclean_epoch != old.unclean_epoch:
         more = {"trigger": cause, "loss": "possible", "in_sync_before": " ".join(old.isr)}

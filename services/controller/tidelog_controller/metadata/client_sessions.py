@@ -1,13 +1,15 @@
-"""Each request once (Raft §8, dissertation §6.3): what the last requests of each client were answered.
+"""Each request once (Raft §8, dissertation §6.3): the answers to the last requests of each client.
 
-A client that got no answer asks again, perhaps another controller: with the same client id and sequence. What was
-applied is not applied again; it is answered as it was then. The table is part of the replicated state, so every
-controller forgets the same at the same place in the log: beyond ``PER_CLIENT`` requests of a client the ones with the
-smallest sequences, and beyond ``CLIENTS`` clients the one that was silent longest, of the principal with the most.
+A client that got no answer asks again, maybe another controller, with the same client id and sequence. A request
+that was applied is not applied again; it gets the answer that it got then. The table is part of the replicated state,
+so every controller forgets the same at the same place in the log: beyond ``PER_CLIENT`` requests of a client the ones
+with the smallest sequences, and beyond ``CLIENTS`` clients the one that was silent longest, of the principal with the
+most.
 
-An answer belongs to what was asked. Since feature level ``REQUEST_DIGESTS`` a digest of that is remembered with it,
-and another request of the same client and sequence is refused: ``REQUEST_CONFLICT``. Below that level only the kind
-of the answer tells one request from another (``fitting``), and the client that was silent longest is forgotten."""
+An answer belongs to one request. Since feature level ``REQUEST_DIGESTS`` a digest of the request is remembered with
+it, and another request of the same client and sequence is refused: ``REQUEST_CONFLICT``. Below that level only the
+kind of the answer tells one request from another (``fitting``), and the client that was silent longest is
+forgotten."""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ CLIENTS = 1024
 PER_CLIENT = 64
 DIGEST_BYTES = 16
 TEXT, DETAILS = 1024, 16
-"""Of a remembered refusal so many characters of each text are kept, and so many details."""
+"""Number of characters that are kept of each text of a remembered refusal, and number of its details."""
 NOT_ASKED = ("client", "sequence", "asker", "spared")
-"""Fields of a request that say who asks, not what."""
+"""Fields of a request that name its sender and do not count as its content."""
 _ASKED = Schema(
     ValueError,
     lambda cls, field: issubclass(cls, Message) or is_later(field),
@@ -43,27 +45,30 @@ _ASKED = Schema(
 
 @dataclass(frozen=True, slots=True)
 class RequestId:
-    """Which request of which client; sequences begin with 1 and grow."""
+    """The identity of one client's request. A client numbers its requests from 1 on, and repeats one under its
+    number."""
 
     client: str
     sequence: int
     digest: bytes = b""
-    """Of what was asked (``digest_of``); empty below feature level ``REQUEST_DIGESTS``."""
+    """The digest of the request's content (``digest_of``); empty below feature level ``REQUEST_DIGESTS``."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """An answer as bytes: the class's name ("": an error) and its document."""
+    """A remembered answer: the name of its class ("" for an error), its CBOR document, and the digest of the
+    request."""
 
     kind: str
     data: bytes
     digest: bytes = later(b"")
-    """Of the request."""
+    """The digest of the request's content; empty below feature level ``REQUEST_DIGESTS``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client: its last answers by sequence, and below which sequence they are forgotten."""
+    """What is remembered of one client: its last answers by sequence number, and the highest number of a forgotten
+    one."""
 
     answers: dict[int, _Answered] = field(default_factory=dict)
     forgotten: int = 0
@@ -71,13 +76,14 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ClientSessions:
-    """The table. Never changed in place; the client heard last stands last."""
+    """The remembered answers of all clients, part of the replicated state. It is never changed in place. Clients are
+    in the order of their last request."""
 
     clients: dict[str, Client] = field(default_factory=dict)
 
     def find(self, request: RequestId) -> Message | TidelogError | None:
-        """How it was answered; None if it is new. One that is too old to be remembered is refused, and one that is
-        another than the one that was answered."""
+        """Return the remembered answer to a request; None if it is new. Return ``REQUEST_CONFLICT`` if another
+        request had this number, and ``MALFORMED`` if the number is so old that its answer is forgotten."""
         client = self.clients.get(request.client)
         if client is None:
             return None
@@ -91,7 +97,7 @@ class ClientSessions:
         return None
 
     def with_answer(self, request: RequestId, answer: Message | TidelogError) -> ClientSessions:
-        """With one more answer."""
+        """Return the table with one more answer; the oldest answers and clients beyond the limits are forgotten."""
         clients = dict(self.clients)
         client = clients.pop(request.client, Client())
         answers, forgotten = {**client.answers, request.sequence: _written(answer, request.digest)}, client.forgotten
@@ -106,13 +112,15 @@ class ClientSessions:
 
 
 def digest_of(request: Message) -> bytes:
-    """What is asked. A field with its default counts for nothing: an earlier release does not know it."""
+    """Return a digest of the content of a request, ``DIGEST_BYTES`` long. Fields that name the sender do not count,
+    and fields with their default neither: an earlier release does not know them."""
     asked = {name: value for name, value in _ASKED.to_map(request).items() if name not in NOT_ASKED}
     return hashlib.sha256(cbor2.dumps([request.OP, asked], canonical=True)).digest()[:DIGEST_BYTES]
 
 
 def fitting(answer: Message | TidelogError, asked: type[Message] | None) -> Message | TidelogError:
-    """The answer, if it is one to such a request. Whoever asked would take any other for a broken connection."""
+    """Return the remembered answer if it is of the class ``asked`` or an error, otherwise ``REQUEST_CONFLICT``: a
+    client would take an answer of another class for a broken connection. With ``asked`` None every answer fits."""
     fits = isinstance(answer, TidelogError) or asked is None or isinstance(answer, asked)
     return answer if fits else _conflict()
 
@@ -122,7 +130,8 @@ def _conflict() -> TidelogError:
 
 
 def _first_to_go(clients: dict[str, Client]) -> str:
-    """Of the principal with the most clients the one that was silent longest: nobody can have others forgotten."""
+    """Return the client to forget: of the principal with the most clients the one that was silent longest. So no
+    principal can have the clients of another forgotten."""
     most = Counter(map(owner_of, clients)).most_common(1)[0][0]
     return next(name for name in clients if owner_of(name) == most)
 

@@ -1,4 +1,4 @@
-"""What a command did, as others hear of it: a delta for watchers, lines for the active controller's log."""
+"""What others get of the outcome of a command: a delta for watchers, and events for the active controller's log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from tidelog.wire.metadata_image import encode_delta
 from tidelog_controller.metadata.state import Applied, MetadataState
 
 LINES = 100
-"""Changes of partitions, of each kind, that one command writes a line for each of; the others are counted, since ten
-thousand lines take longer than heartbeats may. Of no kind there is none: an error stays one. The timeline and the
-partitions' histories have all."""
+"""Number of partitions, for each kind of change, of which one command logs an event each; the others are counted,
+since ten thousand lines take longer than heartbeats may. Errors are not limited. The timeline and the partitions'
+histories have all changes."""
 
 
 def delta_of(before: MetadataState, applied: Applied, *, secrets: bool = False) -> bytes:
-    """What watchers lack: as long as what changed, however many partitions the topics have. ``secrets``: with the
-    keys of tickets."""
+    """Return the encoded change of the metadata that a command made, for watchers. Its size depends on what changed
+    and not on the size of the topics: partitions that changed are listed alone unless their topic is new, has new
+    settings or more partitions. With ``secrets`` it includes the keys of tickets."""
     whole = []
     for topic in applied.topics:
         old = before.topics.get(topic.topic_id)
@@ -42,8 +43,9 @@ def delta_of(before: MetadataState, applied: Applied, *, secrets: bool = False) 
 
 
 def events_of(before: MetadataState, applied: Applied) -> list[Event]:
-    """One event per transition, up to ``LINES`` of partitions of each kind; a new topic and new settings are one,
-    however many partitions there are."""
+    """Return the events that the active controller logs for a command: one for each change of a server, topic,
+    setting, feature level, right or key, and one for each changed partition, up to ``LINES`` of a kind. An empty list
+    if nothing changed."""
     events: list[Event] = []
     for server in applied.servers:
         known = before.servers.get(server.node)

@@ -1,4 +1,5 @@
-"""The functions that apply commands, by kind. Each module of ``metadata/rules`` registers its own by ``applies``."""
+"""The functions that apply commands, by class of command. Each module of ``metadata/rules`` registers its own with
+``applies``."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ Answer = TypeVar("Answer", bound=Message | TidelogError)
 Rule = Callable[[ChangeSet, C], Answer]
 
 RULES: dict[type[Command], Rule[Any, Any]] = {}
-"""By kind of command: the function that applies it."""
+"""The function that applies a command, by the class of the command. It adds its changes to the change set and returns
+the answer."""
 
 
 def applies(kind: type[C]) -> Callable[[Rule[C, Answer]], Rule[C, Answer]]:
-    """Register the decorated function as the one that applies commands of this kind."""
+    """Return a decorator that registers a function as the one that applies commands of the class ``kind``. A second
+    function for one class fails an assertion."""
 
     def register(rule: Rule[C, Answer]) -> Rule[C, Answer]:
         assert kind not in RULES, kind

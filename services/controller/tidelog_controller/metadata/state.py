@@ -1,4 +1,4 @@
-"""What the controllers agree on, and what one command did to it."""
+"""The metadata on which the controllers agree, and the outcome of one command."""
 
 from __future__ import annotations
 
@@ -25,60 +25,64 @@ from tidelog_controller.metadata.timeline_state import PendingTimeline
 
 @dataclass(frozen=True, slots=True)
 class MetadataState:
-    """Everything the cluster agrees on, after entry ``index``. Never changed in place: ``apply`` makes a new one."""
+    """All metadata of the cluster after entry ``index`` of the log. It is never changed in place: applying a command
+    makes a new one."""
 
     cluster: str
     index: int = 0
     servers: dict[NodeId, ServerState] = field(default_factory=dict)
     topics: dict[str, TopicState] = field(default_factory=dict)
-    """By topic id."""
+    """Topics by topic id."""
     names: dict[str, str] = field(default_factory=dict)
     """Topic ids by topic name."""
     history: dict[str, tuple[tuple[HistoryEntry, ...], ...]] = field(default_factory=dict)
     """By topic id, then partition: the last ``HISTORY_LENGTH`` changes, oldest first."""
     next_producer_id: int = 1
-    """0 means "not idempotent" in a batch header."""
+    """The lowest producer id that was not given yet. It begins with 1: 0 in a batch header means that the producer is
+    not idempotent."""
     earlier_lives: dict[NodeId, tuple[str, ...]] = field(default_factory=dict)
-    """By server: the last lives of its data directory before the present one, oldest first."""
+    """By server: the names of the last incarnations of its data directory before the present one, oldest first."""
     timeline: PendingTimeline = field(default_factory=PendingTimeline)
-    """What happened, until it is in the topic ``__timeline``."""
+    """The events that are not in the topic ``__timeline`` for certain yet."""
     queue: dict[str, QueuedMove] = field(default_factory=dict)
-    """By ``QueuedMove.key``: reassignments that wait for their turn, in that order."""
+    """Reassignments that wait for their turn, in that order, by ``QueuedMove.key``."""
     access: Access = field(default_factory=Access)
     level: int = 0
-    """Feature level; 0 until the first command, which says at which the cluster begins."""
+    """The feature level; 0 until the first command, which sets it."""
     ticket_keys: tuple[TicketKey, ...] = later(())
-    """Keys of producer tickets, oldest first (``ticket_keys.py``)."""
+    """Keys of producer tickets, oldest first (``metadata/rules/ticket_keys.py``)."""
     owners: tuple[TopicOwner, ...] = later(())
-    """Of the topics that have one (``owners.py``)."""
+    """The owners of those topics that have one (``metadata/rules/owners.py``)."""
 
     def image(self, *, secrets: bool = False) -> ClusterImage:
-        """What watchers see of it. ``secrets``: with the keys of tickets, which gateways need."""
+        """Return the part of the metadata that watchers get. With ``secrets`` it includes the keys of tickets, which
+        only gateways may have."""
         servers, topics = tuple(self.servers.values()), tuple(self.topics.values())
         keys = self.ticket_keys if secrets else ()
         return ClusterImage(self.index, self.cluster, servers, topics, self.access, max(self.level, 1), keys)
 
     def partition(self, topic_id: str, partition: int) -> PartitionState | None:
-        """One partition, or None when there is no such topic or partition."""
+        """Return the state of one partition; None if the topic or the partition does not exist."""
         topic = self.topics.get(topic_id)
         if topic is None or not 0 <= partition < len(topic.partitions):
             return None
         return topic.partitions[partition]
 
     def is_live(self, node: NodeId) -> bool:
-        """Registered and not fenced: may lead and may join an ISR."""
+        """Return whether a server is registered and not fenced, so that it may lead and join an ISR."""
         server = self.servers.get(node)
         return server is not None and not server.fenced
 
-    def in_life(self, node: NodeId, broker_epoch: int) -> bool:
-        """Whether ``broker_epoch`` is the server's present life, fenced or not."""
+    def is_incarnation(self, node: NodeId, broker_epoch: int) -> bool:
+        """Return whether ``broker_epoch`` is that of the server's present incarnation, fenced or not. False for an
+        unknown server."""
         server = self.servers.get(node)
         return server is not None and server.broker_epoch == broker_epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one command did: the new state, the answer to whoever asked, and what changed."""
+    """The outcome of one command: the new state, the answer for the sender of the request, and what changed."""
 
     state: MetadataState
     answer: Message | TidelogError
@@ -86,18 +90,18 @@ class Applied:
     topics: tuple[TopicState, ...] = ()
     deleted_ids: tuple[str, ...] = ()
     changes: tuple[tuple[TopicPartition, HistoryEntry], ...] = ()
-    """The history entries that were added, in order."""
+    """The history entries that were added, in order, each with its partition."""
     access: Access | None = None
-    """All of it, where anything of it changed."""
+    """All tokens, rules and quotas if any of them changed; otherwise None."""
     level: int | None = None
-    """Where it was raised."""
+    """The new feature level if it was raised; otherwise None."""
     forgotten: tuple[NodeId, ...] = ()
-    """Servers that are gone."""
+    """Servers that were removed."""
     ticket_keys: tuple[TicketKey, ...] | None = None
-    """All of them, where any of them changed."""
+    """All keys of tickets if any of them changed; otherwise None."""
 
     @property
     def visible(self) -> bool:
-        """Whether watchers must hear of it."""
+        """Return whether the command changed anything that watchers get."""
         news = (self.servers, self.topics, self.deleted_ids, self.forgotten, self.ticket_keys)
         return any(news) or self.access is not None or self.level is not None

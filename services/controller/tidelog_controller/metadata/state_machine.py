@@ -22,8 +22,7 @@ from tidelog.wire.schema import STORED
 
 from tidelog_controller.metadata.application import apply, skip
 from tidelog_controller.metadata.client_sessions import ClientSessions, RequestId
-from tidelog_controller.metadata.command_bytes import decode_command, encode_command
-from tidelog_controller.metadata.commands import Command
+from tidelog_controller.metadata.commands import Command, decode_command, encode_command
 from tidelog_controller.metadata.state import Applied, MetadataState
 from tidelog_controller.metadata.timeline_state import PendingTimeline
 from tidelog_controller.raft.log import Entry
@@ -33,16 +32,17 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """The whole state after some entry."""
+    """The whole state after some entry of the log: the metadata, and in ``sessions`` the answers to the last requests
+    of each client."""
 
     metadata: MetadataState
-    once: ClientSessions = field(default_factory=ClientSessions)
+    sessions: ClientSessions = field(default_factory=ClientSessions)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one entry did. ``command`` and ``applied`` are None where it changed nothing: no command, or done
-    before."""
+    """What applying one entry brought. ``command`` and ``applied`` are None if the entry held no command, or one that
+    repeats an answered request; ``answer`` is then None, or the remembered answer."""
 
     state: Replicated
     answer: Message | TidelogError | None = None
@@ -51,7 +51,8 @@ class Outcome:
 
 
 def encode_proposal(command: Command, request: RequestId | None) -> bytes:
-    """An entry's data."""
+    """Return the data of a Raft entry for a command. ``request`` names the client's request that it comes from, by
+    which a repetition is recognised; None if there is none."""
     data = encode_command(command)
     if request is None:
         return data
@@ -60,7 +61,8 @@ def encode_proposal(command: Command, request: RequestId | None) -> bytes:
 
 
 def decode_proposal(data: bytes) -> tuple[Command, RequestId | None]:
-    """The command of an entry, and whose request it is. Raises ``ValueError`` for what this version does not know."""
+    """Return the command in the data of a Raft entry, and the client's request that it comes from, or None. Raises
+    ``ValueError`` for a command that this release does not know."""
     if not is_array(data):
         return decode_command(data), None
     client, sequence, command, *digest = cbor2.loads(data)
@@ -68,21 +70,24 @@ def decode_proposal(data: bytes) -> tuple[Command, RequestId | None]:
 
 
 def step(state: Replicated, entry: Entry) -> Outcome:
-    """Apply one entry. Deterministic."""
-    skipped = Replicated(skip(state.metadata, entry.index), state.once)
+    """Return the outcome of applying one committed entry to ``state``, which is not changed. A request that was
+    answered before is not applied again, and gets the remembered answer. Every controller gets the same outcome.
+    Raises ``ValueError`` for a command that this release does not know."""
+    skipped = Replicated(skip(state.metadata, entry.index), state.sessions)
     if entry.is_members or not entry.data:
         return Outcome(skipped)
     command, request = decode_proposal(entry.data)
-    known = None if request is None else state.once.find(request)
+    known = None if request is None else state.sessions.find(request)
     if known is not None:
         return Outcome(skipped, known)
     applied = apply(state.metadata, command, entry.index)
-    once = state.once if request is None else state.once.with_answer(request, applied.answer)
-    return Outcome(Replicated(applied.state, once), applied.answer, command, applied)
+    sessions = state.sessions if request is None else state.sessions.with_answer(request, applied.answer)
+    return Outcome(Replicated(applied.state, sessions), applied.answer, command, applied)
 
 
 def encode_state(state: Replicated) -> bytes:
-    """The state as one CBOR map: ``format``, ``once``, and the fields of the metadata by name."""
+    """Return the state as one CBOR map: ``format``, the fields of the metadata by name, and the client sessions under
+    the name ``once``. It may take long, so it runs in a thread."""
     metadata = state.metadata
     kinds = hints(MetadataState)
     for name, default in later_fields(MetadataState).items():
@@ -91,7 +96,7 @@ def encode_state(state: Replicated) -> bytes:
     if metadata.level == 1:  # what an earlier release reads
         del kinds["level"]
     pieces = [map_head(len(kinds) + 2), cbor2.dumps("format"), cbor2.dumps(FORMAT)]
-    pieces += [cbor2.dumps("once"), cbor2.dumps(STORED.to_map(state.once))]
+    pieces += [cbor2.dumps("once"), cbor2.dumps(STORED.to_map(state.sessions))]
     for name, kind in kinds.items():
         pieces.append(cbor2.dumps(name))
         value = getattr(metadata, name)
@@ -106,16 +111,17 @@ def encode_state(state: Replicated) -> bytes:
 
 
 def decode_state(data: bytes) -> Replicated:
-    """What ``encode_state`` wrote. Raises ``ValueError`` for what this version does not know."""
+    """Return the state that ``encode_state`` wrote, also in an earlier release. Raises ``ValueError`` for a document
+    that is damaged or of a later release."""
     try:
         document: Any = cbor2.loads(data)
     except cbor2.CBORDecodeError as error:
         raise ValueError(f"the snapshot is no CBOR: {error}") from error
     if type(document) is not dict or document.pop("format", None) != FORMAT:
         raise ValueError("the snapshot is of a later version; upgrade this controller")
-    once = STORED.from_map(ClientSessions, document.pop("once", {}))
+    sessions = STORED.from_map(ClientSessions, document.pop("once", {}))
     document.setdefault("level", 1)
     metadata = STORED.from_map(MetadataState, document)
     if "timeline" not in document and metadata.servers:  # of a version without: what was before is a gap
         metadata = dataclasses.replace(metadata, timeline=PendingTimeline(last=1))
-    return Replicated(metadata, once)
+    return Replicated(metadata, sessions)

@@ -4,11 +4,11 @@ the topic ``__timeline`` for certain, and the number of the last one.
 Events are made while commands are applied, so that every controller numbers them alike, and wait in the state itself:
 neither a snapshot nor the compaction of the Raft log can lose one. The active controller writes them
 (``active/timeline_writer.py``) and says with a command which are in the topic for good (``ForgetEvents``). At most
-``PENDING_EVENTS`` wait; where the topic cannot be written for so long that there are more, the oldest go, and the
-scribe writes a gap in their place.
+``PENDING_EVENTS`` wait; if the topic cannot be written for so long that there are more, the oldest are dropped, and
+the timeline writer puts a gap record in their place.
 
-None of this makes events: they come from changes of partitions, topics, servers and controllers alone. A change of
-the partition of ``__timeline`` is an event like any other, and writing it down is none."""
+Writing the timeline makes no events: they come from changes of partitions, topics, servers and controllers alone. A
+change of the partition of ``__timeline`` is an event like any other."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import ControllerMember
 
 PENDING_EVENTS = 20_000
-"""Events that wait at most."""
+"""Number of events that wait at most."""
 CLOCK_JUMP_MS = 300_000
-"""Times are made not to go back where clocks differ by less; a clock that was wrong by more has been set right."""
+"""Times of events do not go back as long as the clocks of controllers differ by less than this; a clock that was
+wrong by more has been corrected, and its times count as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """One event: what ``kind``, about which partition (``partition`` >= 0), topic, or node, and why."""
+    """One event of the timeline: its kind, its subject (a partition if ``partition`` is 0 or more, else a topic or a
+    server) before and after, and why it happened. ``index`` is the index of the command that made it, ``time_ms`` the
+    wall clock."""
 
     number: int
     time_ms: int
@@ -45,47 +48,49 @@ class TimelineEvent:
 
 @dataclass(frozen=True, slots=True)
 class PendingTimeline:
-    """Never changed in place."""
+    """The events that wait to be written to the timeline. It is never changed in place."""
 
     last: int = 0
-    """Number of the last event; the first has 1."""
+    """The number of the last event; the first one has 1."""
     time_ms: int = 0
-    """When it was."""
+    """The time of the last event."""
     written: int = 0
-    """Events up to this one are in the topic, for good."""
+    """Events up to this number are committed in the topic."""
     pending: tuple[TimelineEvent, ...] = ()
-    """Those behind it, without a gap, but for such as had to go."""
+    """The events after ``written``, in order; the oldest are missing if there were too many."""
     controllers: tuple[ControllerMember, ...] = ()
-    """The group, as the events tell of it; without stores."""
+    """The group of controllers that the last events describe, without the names of stores."""
     active: NodeId = ""
     term: int = 0
-    """The active controller, likewise."""
+    """The term in which ``active`` became the active controller, according to the last events."""
 
     def clock(self, time_ms: int) -> int:
-        """The time of a command, made not to go back."""
+        """Return the time for the events of a command of this time: never before the last event, unless the clock was
+        corrected by ``CLOCK_JUMP_MS`` or more."""
         return self.time_ms if time_ms < self.time_ms < time_ms + CLOCK_JUMP_MS else time_ms
 
     def with_events(self, events: Sequence[TimelineEvent]) -> PendingTimeline:
-        """With these more."""
+        """Return the timeline with these events appended; if more than ``PENDING_EVENTS`` wait, the oldest are
+        dropped."""
         if not events:
             return self
         pending = (*self.pending, *events)[-PENDING_EVENTS:]
         return replace(self, last=events[-1].number, time_ms=events[-1].time_ms, pending=pending)
 
     def without(self, number: int) -> PendingTimeline:
-        """Events up to this number are in the topic for good."""
+        """Return the timeline without the events up to this number, which are committed in the topic."""
         if number <= self.written:
             return self
         left = tuple(event for event in self.pending if event.number > number)
         return replace(self, written=min(number, self.last), pending=left)
 
     def first_after(self, number: int) -> int:
-        """The number of the first event behind this one that is still known; ``last`` + 1 if there is none."""
+        """Return the number of the first event after this one that still waits; ``last`` + 1 if there is none."""
         first = self.pending[0].number if self.pending else self.last + 1
         return max(first, number + 1)
 
     def after(self, number: int, count: int) -> tuple[TimelineEvent, ...]:
-        """Up to so many events behind that number, of those that are still known."""
+        """Return up to ``count`` events after this number, of those that still wait, in order."""
         if not self.pending:
             return ()
         at = self.first_after(number) - self.pending[0].number

@@ -1,4 +1,4 @@
-"""Whether a controller is ready: it has a vote, and is the active one or knows which is."""
+"""Whether a controller is ready: it has a vote, and is the active controller or knows which one is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from tidelog_controller.controller import Controller
 
 
 def reasons_not_ready(core: Controller) -> Sequence[str]:
-    """List why this controller is not ready (``tidelog.runtime.health``)."""
+    """Return the reasons why this controller is not ready, as text for people; an empty list if it is
+    (``tidelog.runtime.health``)."""
     node, raft = core.node_id, core.metadata_log.raft
     reasons = []
     if core.metadata_log.stopping:

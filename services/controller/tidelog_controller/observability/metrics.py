@@ -65,7 +65,7 @@ APPLIED = Metric("tidelog_raft_applied_index", "gauge", "index", "Last entry tha
 LOG_ENTRIES = Metric(
     "tidelog_raft_log_entries", "gauge", "entries", "Entries of the log that are not compacted away."
 )
-LOG_BYTES = Metric("tidelog_raft_log_bytes", "gauge", "bytes", "Size of the commands in them.")
+LOG_BYTES = Metric("tidelog_raft_log_bytes", "gauge", "bytes", "Size of the commands in these entries.")
 SNAPSHOT_BYTES = Metric("tidelog_raft_snapshot_bytes", "gauge", "bytes", "Size of the last snapshot.")
 WAITING = Metric(
     "tidelog_controller_waiting_requests",
@@ -73,7 +73,7 @@ WAITING = Metric(
     "requests",
     "Requests that wait for a majority of the controllers.",
 )
-INPUTS = Metric("tidelog_controller_waiting_inputs", "gauge", "inputs", "Messages that it has not come to.")
+INPUTS = Metric("tidelog_controller_waiting_inputs", "gauge", "inputs", "Messages that it has not handled yet.")
 CONNECTIONS = Metric(
     "tidelog_controller_connections", "gauge", "connections", "Accepted connections, by the peer's role.", ("role",)
 )
@@ -84,14 +84,14 @@ SERVER_LAG = Metric(
     "tidelog_server_lag_seconds",
     "gauge",
     "seconds",
-    "How long ago the replica server had everything of the worst partition, as the leaders told last.",
+    "How long ago the replica server had everything of the worst partition, as leaders last reported.",
     ("server",),
 )
 SLOW = Metric(
     "tidelog_slow_servers",
     "gauge",
     "servers",
-    "Replica servers that are chosen last as leaders and for replicas, since what they have to do with others lags.",
+    "Replica servers that are chosen last as leaders and for replicas: most replication with their peers lags.",
 )
 
 METRICS = (
@@ -110,7 +110,7 @@ METRICS = (
 
 
 def metrics_page(shell: ControllerShell) -> MetricsPage:
-    """Return the page of one controller."""
+    """Return the page of metrics of one controller; its values are computed each time it is requested."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 

@@ -12,9 +12,8 @@ What has a state of its own is an object that ``Raft`` owns:
     leadership_transfer.py  handing leadership over
     old_copies.py           how a disk that was put back from a copy is recognised
 
-``configuration.py`` is the list of members, ``membership.py`` the rules of its changes, ``bootstrap.py`` how a
-cluster is founded, ``status.py`` the group as one controller sees it. ``storage.py``, outside of this room, carries
-out what is to be persisted.
+``membership.py`` is the list of members and the rules of its changes, ``bootstrap.py`` how a cluster is founded.
+``storage.py``, outside of this room, carries out what is to be persisted.
 
 Imports no other room of the controller. Keeps the Raft rules of ``docs/invariants.md``.
 """

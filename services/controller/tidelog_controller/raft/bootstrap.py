@@ -1,7 +1,7 @@
 """How a cluster begins, and how a controller with an empty store learns that it does not.
 
 A controller with an empty store may be new, with all the others; or its disk was lost, and it has voted and promised
-what it does not know any more. It must not vote then (``raft/configuration.py``), and in particular not found the
+what it does not know any more. It must not vote then (``raft/membership.py``), and in particular not found the
 cluster again with others that are late. So a cluster is founded only when *every* controller of the list has an empty
 store. Each controller sends the names of all stores that it knows, its own included, to all others (``Meet``). It
 founds the cluster when the last ``Meet`` of every other controller names exactly the stores that it knows itself. All
@@ -36,41 +36,46 @@ from tidelog.sansio.effects import Event, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import Meet
 
-from tidelog_controller.raft.configuration import Configuration, Member
 from tidelog_controller.raft.effects import RaftEffect
+from tidelog_controller.raft.membership import Configuration, Member
 from tidelog_controller.raft.raft import Raft
 
 MEET_EVERY_S = 0.5
+"""Seconds between two ``Meet`` messages to each other controller."""
 
 
 class Bootstrap:
-    """The founding of the cluster, as one controller takes part in it."""
+    """The part that one controller has in founding the cluster: it exchanges ``Meet`` messages with the others until
+    it has a configuration. Afterwards it only answers controllers that have none."""
 
     def __init__(self, raft: Raft, urls: Mapping[NodeId, str], *, waits: bool, now: float) -> None:
-        """``urls``: the controllers that found the cluster, this one included. ``waits``: it never founds."""
+        """Take part in the founding of a cluster, beginning now. ``urls`` are the controllers that found it, this one
+        included. With ``waits`` this controller never founds: it waits until it is added to a cluster that exists."""
         self.raft = raft
         self.lost = False
-        """The others know another store under this name."""
+        """Whether the other controllers know another store under this controller's name: its own was lost."""
         self._urls = dict(urls)
         self._peers = [node for node in urls if node != raft.node_id]
         self._waits = waits
         self._stores = {raft.node_id: raft.store}
-        """Names of the stores that this controller knows, by node."""
+        """The stores that this controller knows, its own included, by controller."""
         self._known_to: dict[NodeId, dict[NodeId, str]] = {}
-        """By node: the stores that the last ``Meet`` of that controller names."""
+        """By controller: the stores that its last ``Meet`` named."""
         self._meet_at = now
 
     @property
     def founded(self) -> bool:
-        """Whether this controller has a configuration."""
+        """Return whether this controller has a configuration."""
         return bool(self.raft.members.all)
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do."""
+        """Return when ``on_tick`` has something to do; None once the controller is founded, or only waits to be added
+        again."""
         return None if self.founded or (self._waits and self.lost) else self._meet_at
 
     def on_tick(self, now: float) -> Sequence[RaftEffect]:
-        """Send all others the stores that this controller knows, and found the cluster if it is alone."""
+        """Send every other controller a ``Meet`` with the stores that this one knows, and found the cluster if all
+        know the same. Return the effects; none if it is too early."""
         deadline = self.deadline()
         if deadline is None or now < deadline:
             return []
@@ -79,7 +84,10 @@ class Bootstrap:
         return effects + list(self._found_if_all_know_the_same(now))
 
     def on_meet(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
-        """Take the stores that another controller knows, and found the cluster if all know the same."""
+        """Handle the ``Meet`` of another controller and return the effects. A founded controller answers with its
+        configuration. One that is not founded records the stores, founds the cluster if all controllers know the
+        same, and takes the configuration of a founded sender that names this very store. If a founded sender knows
+        another store under this name, this one logs ``raft_store_lost`` and waits to be added again."""
         if self.founded:
             return [] if meet.founded else [self._answer_founded(sender)]
         if meet.founded:
@@ -124,7 +132,8 @@ class Bootstrap:
         return Send(peer, Meet(self.raft.store, self._stores.get(peer, ""), stores=dict(self._stores)))
 
     def _answer_founded(self, sender: NodeId) -> Send:
-        """Return the answer of a founded controller: what its configuration says of the other one."""
+        """Return the message of a founded controller: the store under which its configuration knows the other
+        controller, and the configuration at the beginning of its log."""
         raft = self.raft
         member = raft.members.find(sender)
         known_as = member.store if member is not None else ""

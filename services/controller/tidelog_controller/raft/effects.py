@@ -11,17 +11,18 @@ from typing import Literal
 from tidelog.sansio.effects import Event, Send
 from tidelog.types import NodeId
 
-from tidelog_controller.raft.configuration import Configuration
-from tidelog_controller.raft.log import Base, Entry, Snapshot, Stored, check_entries
+from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot, check_entries
+from tidelog_controller.raft.membership import Configuration
 
 Role = Literal["follower", "pre_candidate", "candidate", "leader"]
 
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Make durable, before any later effect of the list: term, vote and whether the store is rolled back; the
-    snapshot, if there is one; then, if ``truncate_from`` is not None, the removal of all entries from that index on;
-    if ``base`` is not None, of all up to its index; then ``entries``, which follow what is left."""
+    """An effect for the storage: make durable, before any later effect of the list, term, vote and whether the store
+    is rolled back; the snapshot, if there is one; then the removal of all entries from ``truncate_from`` on, if it is
+    not None; the removal of all up to the base's index, if ``base`` is not None; then ``entries``, which follow those
+    that are left."""
 
     term: int
     voted_for: NodeId | None
@@ -34,37 +35,42 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Apply these entries, which are committed. A ``Raft`` object gives each entry once, in order of index, from the
-    one after the stored snapshot; that rebuilds the state machine after a restart."""
+    """An effect for the state machine: apply these committed entries in order. A ``Raft`` object gives each entry
+    once, in order of index, from the one after the stored snapshot; so the state machine is rebuilt after a
+    restart."""
 
     entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Replace the state machine by this snapshot of another controller; the next ``Apply`` follows it."""
+    """An effect for the state machine: replace its state by this snapshot, which another controller sent. The next
+    ``Apply`` follows it."""
 
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class TakeSnapshot:
-    """Write down the state machine as it is now, after entry ``index``, and bring it to ``Raft.on_snapshot``."""
+    """An effect for the state machine: encode its present state, after entry ``index``, and give the bytes to
+    ``Raft.on_snapshot``."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadReady:
-    """ReadIndex: this server led when read ``token`` began, and all that was committed then is applied now."""
+    """An effect for the state machine (ReadIndex): answer the read ``token`` from the present state. This server led
+    when the read began, and everything that was committed then is applied."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """The role, the term or the known leader of this controller has changed. This is for information: it may stand
-    before the ``Persist`` of the new term, except that the one of a new leader stands behind it."""
+    """An effect that reports a change of this controller's role, its term or the leader that it knows. Reads and
+    proposals that wait are over. It may stand before the ``Persist`` of the new term; that of a new leader stands
+    behind it."""
 
     role: Role
     term: int
@@ -73,7 +79,7 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class MembersChanged:
-    """This configuration is in force from here on, committed or not."""
+    """An effect that reports that this configuration is in force from now on, committed or not."""
 
     members: Configuration
 
@@ -81,8 +87,9 @@ class MembersChanged:
 RaftEffect = Persist | Send | Apply | Restore | RoleChanged | MembersChanged | TakeSnapshot | ReadReady | Event
 
 
-def apply_persist(stored: Stored, persist: Persist) -> Stored:
-    """Return what the disk holds after ``persist``: the meaning of the effect, for storage in memory."""
+def apply_persist(stored: PersistentState, persist: Persist) -> PersistentState:
+    """Return what a disk that held ``stored`` holds after ``persist``: the meaning of the effect, for a store in
+    memory."""
     entries, base = stored.entries, persist.base or stored.base
     if persist.truncate_from is not None:
         entries = entries[: max(persist.truncate_from - stored.base.index - 1, 0)]

@@ -16,28 +16,29 @@ from tidelog.wire.messages import TimeoutNow
 
 
 class LeadershipTransfer:
-    """The transfer that goes on, if there is one."""
+    """The transfer of leadership that a leader has begun, if there is one, and whether the leader is about to
+    stop."""
 
     def __init__(self) -> None:
         self.target: NodeId | None = None
-        """The follower that is to lead; None: no transfer goes on."""
+        """The follower that shall lead; None if no transfer goes on."""
         self.ends_at: float | None = None
-        """When the leader gives up."""
+        """When the leader gives up, in seconds; None if no transfer goes on."""
         self.leaving = False
-        """Whether this controller is to hand leadership over whenever it leads."""
+        """Whether this controller hands leadership over whenever it leads, because its process is about to end."""
         self._notified = False
 
     def start(self, target: NodeId, ends_at: float) -> None:
-        """Begin a transfer, in place of one that goes on."""
+        """Begin a transfer to ``target``, in place of one that goes on. It fails at ``ends_at``."""
         self.target, self.ends_at, self._notified = target, ends_at, False
 
     def clear(self) -> None:
-        """End the transfer: it has failed, or this server leads no longer."""
+        """End the transfer: it has failed, or this server stopped leading."""
         self.target, self.ends_at, self._notified = None, None, False
 
     def notify(self, match: int, last_index: int, term: int) -> TimeoutNow | None:
-        """Return the message to the target once its log, known up to ``match``, has everything; None before and after
-        that."""
+        """Return the ``TimeoutNow`` message to the target if its log, which agrees up to ``match``, has every entry;
+        None before that, and if the message was returned already."""
         if match != last_index or self._notified:
             return None
         self._notified = True

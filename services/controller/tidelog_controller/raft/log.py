@@ -29,23 +29,25 @@ from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import Payload
 
-from tidelog_controller.raft.configuration import NOBODY, Configuration, decode_members
+from tidelog_controller.raft.membership import NOBODY, Configuration, decode_members
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry. ``data`` is the command; b"" is no command: the no-op with which a leader begins its term."""
+    """One entry of the Raft log. ``data`` is a command; empty data is the no-op with which a leader begins its
+    term."""
 
     index: int
     term: int
     data: bytes
     is_members: bool = False
-    """``data`` is a configuration (``raft/configuration.py``) and no command."""
+    """Whether ``data`` is a configuration (``raft/membership.py``) instead of a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state machine after entry ``index`` as bytes, with that entry's term and the configuration there."""
+    """The encoded state machine after entry ``index``, with that entry's term and the configuration that was in force
+    there."""
 
     index: int
     term: int
@@ -55,7 +57,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Entries up to ``index`` are gone; the last of them had ``term``, and ``members`` was in force there."""
+    """The place where the log begins: all entries up to ``index`` are compacted away. The last of them had ``term``,
+    and the configuration ``members`` was in force there."""
 
     index: int = 0
     term: int = 0
@@ -66,8 +69,9 @@ EMPTY = Base()
 
 
 @dataclass(slots=True)
-class Stored:
-    """The content of a controller's disk when it starts; the defaults are those of a new one."""
+class PersistentState:
+    """What a controller has on its disk when it starts: term, vote, log, snapshot and the name of its store. The
+    defaults are those of a new store."""
 
     term: int = 0
     voted_for: NodeId | None = None
@@ -75,78 +79,83 @@ class Stored:
     base: Base = EMPTY
     snapshot: Snapshot | None = None
     store: str = ""
-    """The random name of this storage, drawn when it was made."""
+    """The random name of this store, drawn when it was made."""
     lost: bool = False
-    """The storage was made because an earlier one was damaged or missing: it never takes part in founding a
-    cluster."""
+    """Whether the store was made because an earlier one was damaged or missing: then it never takes part in founding
+    a cluster."""
     rolled_back: bool = False
-    """The disk is an old copy, and the leader has not refilled it yet (``old_copies.py``): the store has no vote."""
+    """Whether the disk is an old copy that the leader has not refilled yet (``old_copies.py``): then the store has no
+    vote."""
 
 
 class RaftLog:
-    """The entries of one controller. ``apply_persist`` of the unsaved changes to the stored log gives this one."""
+    """The entries of one controller in memory, with the record of which changes are not durable yet.
+    ``apply_persist`` of those changes to the stored log gives this log."""
 
     def __init__(self, entries: Iterable[Entry], base: Base = EMPTY) -> None:
         self._entries: list[Entry] = list(entries)
         check_entries(self._entries, base)
         self.base = base
         self._configurations: list[tuple[int, Configuration]] = [(base.index, base.members)]
-        self._note_members(self._entries)
+        self._record_configurations(self._entries)
         self._truncated_from: int | None = None
         self._unsaved_base: Base | None = None
         self._first_unsaved = self.last_index + 1
 
     @property
     def last_index(self) -> int:
-        """The index of the last entry; the base's when there is none."""
+        """Return the index of the last entry; that of the base if the log is empty."""
         return self.base.index + len(self._entries)
 
     @property
     def entry_count(self) -> int:
-        """How many entries the log holds."""
+        """Return the number of entries that are not compacted away."""
         return len(self._entries)
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the commands in the entries."""
+        """Return the bytes of data of the entries that are not compacted away."""
         return sum(len(entry.data) for entry in self._entries)
 
     @property
     def last_term(self) -> int:
-        """The term of the last entry; the base's when there is none."""
+        """Return the term of the last entry; that of the base if the log is empty."""
         return self._entries[-1].term if self._entries else self.base.term
 
     @property
     def members(self) -> Configuration:
-        """The configuration in force: the newest in the log, committed or not (Raft §6)."""
+        """Return the configuration in force: the newest in the log, committed or not (Raft §6)."""
         return self._configurations[-1][1]
 
     @property
     def members_index(self) -> int:
-        """Index of the entry that ``members`` came with, or that of the base."""
+        """Return the index of the entry that holds the configuration in force; that of the base if it is older than
+        the log."""
         return self._configurations[-1][0]
 
     def members_at(self, index: int) -> Configuration:
-        """The configuration that was in force at ``index``, not before the base."""
+        """Return the configuration that was in force at ``index``, which is not before the base."""
         return next(members for since, members in reversed(self._configurations) if since <= index)
 
     def term_at(self, index: int) -> int | None:
-        """Term of the entry at ``index``; None beyond the end and before the base."""
+        """Return the term of the entry at ``index``; None beyond the end of the log and before the base."""
         if index == self.base.index:
             return self.base.term
         return self._entries[index - self.base.index - 1].term if self.base.index < index <= self.last_index else None
 
     def has(self, index: int, term: int) -> bool:
-        """Whether the entry (``index``, ``term``), which some leader has had at that place of its log, is
-        here. What is compacted away counts as here: it is committed."""
+        """Return whether the entry (``index``, ``term``), which some leader has had at this place of its log, is in
+        this log. An entry that is compacted away counts as present: it is committed."""
         return index <= self.base.index or self.term_at(index) == term
 
     def slice(self, first: int, last: int) -> tuple[Entry, ...]:
-        """Entries ``first`` to ``last``, both included, as far as they are not compacted away."""
+        """Return the entries from ``first`` to ``last``, both included, without those that are compacted away or do
+        not exist."""
         return tuple(self._entries[max(first - self.base.index - 1, 0) : max(last - self.base.index, 0)])
 
     def take_batch(self, first: int, max_bytes: int) -> tuple[Entry, ...]:
-        """Entries from ``first`` on, together at most ``max_bytes`` of data, but at least one if there is any."""
+        """Return entries from ``first`` on with at most ``max_bytes`` of data together, but at least one; an empty
+        tuple if there is none from ``first`` on. The log is unchanged."""
         size = 0
         end = first
         while end <= self.last_index:
@@ -157,17 +166,19 @@ class RaftLog:
         return self.slice(first, end - 1)
 
     def append(self, term: int, data: bytes, *, is_members: bool = False) -> Entry:
-        """Append one entry (a leader only ever does this: leader append-only, §5.3)."""
+        """Append one entry at the end and return it. Only a leader appends, and never changes its own entries (leader
+        append-only, §5.3)."""
         assert term >= self.last_term, (term, self.last_term)
         entry = Entry(self.last_index + 1, term, data, is_members)
         self._entries.append(entry)
-        self._note_members([entry])
+        self._record_configurations([entry])
         return entry
 
     def first_conflict(self, entries: Sequence[Entry]) -> int | None:
-        """Return the first index at which ``entries`` differ from this log or go beyond it; None if it has them all.
+        """Return the first index at which ``entries`` differ from this log or go beyond its end; None if this log has
+        them all.
 
-        Judged by the entry's own term. Entries of this log beyond the last of ``entries`` are no conflict: an older,
+        Entries are compared by term. Entries of this log beyond the last of ``entries`` are no conflict: an older,
         shorter message must not erase what a newer one brought (§5.3, fifth paragraph from the end). What is
         compacted away is committed, so no entry can differ there."""
         for entry in entries:
@@ -176,7 +187,8 @@ class RaftLog:
         return None
 
     def merge(self, entries: Sequence[Entry], first_new: int) -> None:
-        """Replace everything from ``first_new`` on (see ``first_conflict``) by the part of ``entries`` there."""
+        """Replace all entries from ``first_new`` on, as ``first_conflict`` found it, by those of ``entries`` from
+        there on."""
         if first_new <= self.last_index:
             del self._entries[first_new - self.base.index - 1 :]
             while self._configurations[-1][0] >= first_new:
@@ -186,12 +198,12 @@ class RaftLog:
                 self._first_unsaved = first_new
         new = [entry for entry in entries if entry.index >= first_new]
         self._entries.extend(new)
-        self._note_members(new)
+        self._record_configurations(new)
 
     def last_at_or_below(self, index: int, term: int) -> int:
-        """Largest index <= ``index`` whose term is <= ``term``: where two logs can still agree, given that one
-        has an entry of ``term`` there and the other's differs (dissertation §3.5 back-off, as etcd does it). Below
-        the base if the entries that could show it are gone."""
+        """Return the largest index up to ``index`` whose entry has a term up to ``term``: the last place where this
+        log can still agree with another that has an entry of ``term`` at ``index`` (dissertation §3.5, the back-off
+        as etcd does it). The result is below the base if the entries that could show it are compacted away."""
         index = min(index, self.last_index)
         while index > self.base.index and self._entries[index - self.base.index - 1].term > term:
             index -= 1
@@ -200,12 +212,12 @@ class RaftLog:
     # --- founding and compaction: Raft §7 ------------------------------------------------------------------
 
     def found(self, members: Configuration) -> None:
-        """Begin the log with this configuration."""
+        """Begin an empty log with this configuration. Fails an assertion if the log was begun before."""
         assert self.base == EMPTY, "a cluster is founded once"
         self._rebase(Base(0, 0, members))
 
     def compact(self, index: int) -> None:
-        """Drop the entries up to ``index``, which are applied and for which a snapshot stands."""
+        """Drop the entries up to ``index``. They must be applied, durable, and covered by a snapshot."""
         term = self.term_at(index)
         assert term is not None and index < self._first_unsaved, index
         members = self.members_at(index)
@@ -213,7 +225,7 @@ class RaftLog:
         self._rebase(Base(index, term, members))
 
     def restart(self, snapshot: Snapshot) -> None:
-        """Become the log of another controller, from its snapshot on; nothing of this one is left."""
+        """Drop the whole log and continue behind a snapshot of another controller."""
         if self._first_unsaved > self.base.index + 1:
             self._truncated_from = self.base.index + 1
         self._entries.clear()
@@ -229,26 +241,27 @@ class RaftLog:
     # --- what is not durable -------------------------------------------------------------------------------
 
     def has_unsaved(self) -> bool:
-        """Whether ``take_unsaved`` has something to give."""
+        """Return whether the log has changes that are not durable yet."""
         changed = self._truncated_from is not None or self._unsaved_base is not None
         return changed or self._first_unsaved <= self.last_index
 
     def take_unsaved(self) -> tuple[int | None, tuple[Entry, ...], Base | None]:
-        """Return (truncate_from, entries, base) of a ``Persist``; they count as saved afterwards."""
+        """Return what a ``Persist`` effect must contain: the index from which stored entries are removed or None, the
+        entries to append, and the new base or None. They count as durable afterwards."""
         unsaved = self._truncated_from, self.slice(self._first_unsaved, self.last_index), self._unsaved_base
         self._truncated_from = self._unsaved_base = None
         self._first_unsaved = self.last_index + 1
         return unsaved
 
-    def _note_members(self, entries: Iterable[Entry]) -> None:
+    def _record_configurations(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             if entry.is_members:
                 self._configurations.append((entry.index, decode_members(entry.data)))
 
 
 def check_entries(entries: Sequence[Entry], base: Base) -> None:
-    """AssertionError unless the entries are contiguous from the base and their terms never decrease: the storage has
-    checked both before."""
+    """Raise ``AssertionError`` if the entries do not follow each other from the base on, or if their terms decrease.
+    The storage has checked both before."""
     term = base.term
     for position, entry in enumerate(entries, base.index + 1):
         assert entry.index == position, f"entry {entry.index} stands at {position}"
@@ -257,15 +270,16 @@ def check_entries(entries: Sequence[Entry], base: Base) -> None:
 
 
 def encode_entries(entries: Sequence[Entry]) -> bytes:
-    """Return the payload of an ``AppendEntries``: CBOR [[term, data], …], with [data] for a configuration; b"" for no
-    entries."""
+    """Return the payload of an ``AppendEntries`` message: CBOR [[term, data], …], with [data] for a configuration;
+    empty bytes for no entries."""
     rows = [[entry.term, [entry.data] if entry.is_members else entry.data] for entry in entries]
     return cbor2.dumps(rows) if rows else b""
 
 
 def decode_entries(payload: Payload, prev_index: int, prev_term: int, term: int) -> tuple[Entry, ...]:
-    """Return the entries of an ``AppendEntries`` of ``term`` that follow (prev_index, prev_term). ProtocolError if
-    ``encode_entries`` does not make these bytes, or if the terms go back or beyond the message's own."""
+    """Return the entries in the payload of an ``AppendEntries`` message of ``term``, which follow the entry
+    (prev_index, prev_term); an empty tuple for an empty payload. Raises ``ProtocolError`` if ``encode_entries`` does
+    not make these bytes, or if a term is below the one before or above the message's."""
     raw = b"".join(payload) if isinstance(payload, list) else bytes(payload)
     if not raw:
         return ()

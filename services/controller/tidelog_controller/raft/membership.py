@@ -1,9 +1,19 @@
-"""Changes of the configuration (dissertation §4): one controller at a time.
+"""The members of the Raft group: the configuration, and the rules of its changes (Raft §6, dissertation §4).
 
-A new configuration is appended only when the last one is committed, and when an entry of the leader's own term is.
-Without the second condition two leaders could each change another majority's half (Ongaro on raft-dev, 2015). A
-controller that is added is a learner, without a vote. The leader makes it a voter when it keeps up (§4.2.1). A change
-is refused when fewer than a majority of the voters after it were heard lately.
+A configuration lists members, each a voter or a learner (dissertation §4.2.1: it gets the log and counts for
+nothing). **A voter is a store, not a name**: the random name of the storage in which term, vote and log are kept.
+The answers of another store under the same name count for no majority: the memory of that controller was lost, and
+with it votes and entries that others rely on. To the algorithm the lost store is a server that crashed for ever; the
+new one has a vote when a configuration names it. ``store`` is "" only in a learner, until it has answered.
+
+Configurations are entries of the log and in force from when they are appended, committed or not. Each differs from
+the one before in one voter at most, so that any majority of one and any of the other overlap (dissertation §4.1).
+
+The group changes by one controller at a time. A new configuration is appended only when the last one is committed,
+and when an entry of the leader's own term is. Without the second condition two leaders could each change another
+majority's half (Ongaro on raft-dev, 2015). A controller that is added is a learner, without a vote. The leader makes
+it a voter when it keeps up (§4.2.1). A change is refused when fewer than a majority of the voters after it were heard
+lately.
 
     unknown --add--> learner --keeps up--> voter --remove--> unknown
                         ^---add again, its store was lost---'
@@ -14,18 +24,105 @@ votes, since it is no voter of its own configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+import cbor2
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId
+from tidelog.wire.messages import ControllerMember
 
-from tidelog_controller.raft.configuration import Configuration
+Member = ControllerMember
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One configuration: the members of the group, each a voter or a learner. It is never changed; an empty one means
+    that none is known."""
+
+    all: tuple[Member, ...] = ()
+
+    @property
+    def voters(self) -> tuple[Member, ...]:
+        """Return the members that have a vote."""
+        return tuple(member for member in self.all if member.voter)
+
+    @property
+    def majority(self) -> int:
+        """Return the number of voters that make a majority."""
+        return len(self.voters) // 2 + 1
+
+    def find(self, node: NodeId) -> Member | None:
+        """Return the member of this name; None if there is none."""
+        return next((member for member in self.all if member.node == node), None)
+
+    def has_vote(self, node: NodeId, store: str) -> bool:
+        """Return whether the controller ``node`` is a voter with the store of this name."""
+        member = self.find(node)
+        return member is not None and member.voter and member.store == store
+
+    def wins(self, store_of: Mapping[NodeId, str]) -> bool:
+        """Return whether the controllers that granted a vote are a majority of the voters. ``store_of`` has the store
+        of each; a vote of another store than the one that the configuration names does not count."""
+        yes = sum(store_of.get(voter.node) == voter.store for voter in self.voters)
+        return yes >= self.majority
+
+    def with_learner(self, node: NodeId, url: str) -> Configuration:
+        """Return a configuration with the controller ``node`` as a learner, also if it was a voter before."""
+        others = self.without(node).all
+        return Configuration((*others, Member(node, url, voter=False)))
+
+    def with_voter(self, node: NodeId, store: str) -> Configuration:
+        """Return a configuration in which the learner ``node`` is a voter with this store."""
+        return Configuration(tuple(replace(m, voter=True, store=store) if m.node == node else m for m in self.all))
+
+    def without(self, node: NodeId) -> Configuration:
+        """Return a configuration without the controller ``node``."""
+        return Configuration(tuple(member for member in self.all if member.node != node))
+
+    def keeps_quorum(self, live: Collection[NodeId]) -> bool:
+        """Return whether the voters among the live controllers are a majority."""
+        return sum(voter.node in live for voter in self.voters) >= self.majority
+
+
+NOBODY = Configuration()
+"""The empty configuration of a server that is not founded."""
+
+
+def members_of(*nodes: NodeId) -> Configuration:
+    """Return a configuration of voters whose stores have no name, for a group that never loses a store."""
+    return Configuration(tuple(Member(node) for node in nodes))
+
+
+def encode_members(members: Configuration) -> bytes:
+    """Return the data of a log entry with this configuration: CBOR [[node, url, voter, store], …]."""
+    return cbor2.dumps([[m.node, m.url, m.voter, m.store] for m in members.all])
+
+
+def decode_members(data: bytes) -> Configuration:
+    """Return the configuration in the data of a log entry. Raises ``ValueError`` if the data are no configuration,
+    name a controller twice, or are encoded differently than ``encode_members`` does."""
+    try:
+        rows = cbor2.loads(data)
+        found = [Member(node, url, voter, store) for node, url, voter, store in rows]
+    except (cbor2.CBORDecodeError, TypeError, RecursionError) as error:
+        raise ValueError(f"no configuration: {error}") from error
+    members = Configuration(tuple(found))
+    for member in found:
+        kinds = tuple(map(type, (member.node, member.url, member.voter, member.store)))
+        if kinds != (str, str, bool, str):
+            raise ValueError("no configuration: a member is name, url, voter, store")
+    if len({member.node for member in found}) != len(found) or encode_members(members) != data:
+        raise ValueError("no configuration: a controller twice, or another encoding")
+    return members
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The state of one controller in the group, with the fields of ``ControllerInfo``."""
+    """The state of one controller of the group as another one knows it: the fields of the message ``ControllerInfo``.
+    ``match`` is the index up to which its log agrees with the leader's (-1: unknown). ``lost``: it answers with
+    another store than the one that has the vote. ``rolled_back``: its store is an old copy, which is refilled up to
+    index ``refill_to``."""
 
     match: int = -1
     lost: bool = False
@@ -34,8 +131,8 @@ class Standing:
 
 
 def with_controller(members: Configuration, node: NodeId, url: str, *, store_lost: bool) -> Configuration:
-    """Return the configuration in which that controller takes part: as a learner if it is new, or if its store was
-    lost; otherwise as what it was, with this URL."""
+    """Return the configuration after the controller ``node`` is added: it becomes a learner if it is new or its store
+    was lost. Otherwise it stays what it was, with this URL."""
     member = members.find(node)
     if member is None or store_lost or (not member.voter and member.url != url):
         return members.with_learner(node, url)
@@ -45,7 +142,8 @@ def with_controller(members: Configuration, node: NodeId, url: str, *, store_los
 def refuse_without_quorum(
     members: Configuration, wanted: Configuration, live: Collection[NodeId]
 ) -> TidelogError | None:
-    """Return the error of a change of the voters after which those that are live would be no majority, else None."""
+    """Return ``QUORUM_AT_RISK`` if the change from ``members`` to ``wanted`` changes the voters, and the live ones
+    would be no majority afterwards; otherwise None."""
     if wanted.voters == members.voters or wanted.keeps_quorum(live):
         return None
     left = [voter.node for voter in wanted.voters if voter.node in live]

@@ -2,7 +2,7 @@
 
 Raft takes it for granted that a server remembers its term, its vote and its log (Ongaro & Ousterhout §5). A disk that
 is put back from an earlier copy, a snapshot of a virtual machine say, forgets the end of all three under the right
-store name (``raft/configuration.py``), and no mark on that disk can show it. The other controllers can. Each
+store name (``raft/membership.py``), and no mark on that disk can show it. The other controllers can. Each
 controller remembers, in memory, for each store of the group one entry (index, term) that this store has acknowledged
 *and* that is committed. The leader knows it from the acknowledgements, and its heartbeats carry it to the followers,
 each of which may be the next candidate. Requests for votes and votes carry it too, so that a new leader knows what
@@ -36,32 +36,35 @@ from tidelog.wire.messages import Acked
 
 
 class AckedEntries:
-    """The furthest committed entry that each store is known to have acknowledged. In memory only."""
+    """The furthest committed entry (index, term) that each store of the group is known to have acknowledged. In
+    memory only."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, int]] = {}
 
     def record(self, store: str, index: int, term: int) -> None:
-        """Record that a store has acknowledged a committed entry. A store without a name cannot be recognised."""
+        """Record that a store has acknowledged a committed entry, if it is further than the known one. A store
+        without a name cannot be recognised and is ignored."""
         if store and index > self._of.get(store, (0, 0))[0]:
             self._of[store] = (index, term)
 
     def learn(self, rows: Iterable[Acked]) -> None:
-        """Record what another controller knows."""
+        """Record the acknowledged entries that a message of another controller lists, where they are further than the
+        known ones."""
         for row in rows:
             self.record(row.store, row.index, row.term)
 
     def keep_only(self, stores: Iterable[str]) -> None:
-        """Forget the stores that are not in the group any more."""
+        """Forget the stores that are not among ``stores``, those of the group."""
         self._of = {store: self._of[store] for store in stores if store in self._of}
 
     def rows(self) -> tuple[Acked, ...]:
-        """Return all that is known, for a message."""
+        """Return everything that is known as rows for a message, sorted by store."""
         return tuple(Acked(store, index, term) for store, (index, term) in sorted(self._of.items()))
 
     def is_behind(self, store: str, last_index: int, last_term: int) -> bool:
-        """Whether a log that ends with that entry lacks what that store has acknowledged. Of two logs that end with
-        entries of one term the longer has all of the other, and one that ends with an entry of a later term has all
-        that was committed before (Raft §5.4)."""
+        """Return whether a log that ends with this entry lacks an entry that the store has acknowledged. Of two logs
+        that end with entries of one term the longer has all of the other, and one that ends with an entry of a later
+        term has all that was committed before (Raft §5.4)."""
         index, term = self._of.get(store, (0, 0))
         return (last_term, last_index) < (term, index)

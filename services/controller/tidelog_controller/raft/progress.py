@@ -16,10 +16,12 @@ everything. Answers carry no number of their request, so old ones are recognised
 - a true rejection of a message that claims ``next - 1`` or less points strictly below it: another one is old;
 - a true rejection points at or above ``match``, because what a follower has acknowledged it never loses.
 
-An old rejection that slips through costs only messages: ``next > match`` holds always. All this is of one *store*;
-when another answers under the same name (``raft/configuration.py``) a new ``Progress`` begins. A store that did lose
-what it had acknowledged reports it (``old_copies.py``): its *refill* begins, with ``match`` 0, and answers of its
-earlier incarnation, which are those to older rounds of heartbeats, count no more."""
+An old rejection that slips through costs only messages: ``next > match`` holds always.
+
+All this is of one *store*; when another answers under the same name (``raft/membership.py``) a new
+``ReplicationProgress`` begins. A store that did lose what it had acknowledged reports it (``old_copies.py``): its
+*refill* begins, with ``match`` 0, and answers of its earlier incarnation, which are those to older rounds of
+heartbeats, count no more."""
 
 from __future__ import annotations
 
@@ -32,35 +34,36 @@ from tidelog_controller.raft.snapshot_transfer import SnapshotSender
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """The refill of a follower's store that is an old copy. The follower has drawn ``id``, and counts again once its
-    log agrees up to ``to``."""
+    """The refill of a follower's store that is an old copy: the ``id`` that the follower has drawn for it, and the
+    index ``to`` up to which its log must agree before it counts again."""
 
     id: int
     to: int
 
 
-class Progress:
-    """One follower from the leader's side, for one term of leadership."""
+class ReplicationProgress:
+    """What a leader knows of one follower's log and has sent to it, for one term and one store of the follower."""
 
     def __init__(self, next_index: int, window: int, now: float, store: str = "") -> None:
         self.store = store
-        """The store that answers; "": none has answered yet."""
+        """The name of the store that answers; "" if none has answered yet."""
         self.match = 0
-        """The follower has everything up to here, durably."""
+        """The follower has all entries up to this index, durably."""
         self.acked = 0
-        """The highest ``match`` there was in this term, also where the store has lost it since."""
+        """The highest ``match`` of this term, also if the store has lost it since."""
         self.refill: Refill | None = None
-        """Not None while the store is being refilled: the follower counts for nothing."""
+        """The refill of the store while it goes on, during which the follower counts for nothing; otherwise None."""
         self.first_round = 0
-        """Answers to earlier heartbeats than this one are of another incarnation of the store."""
+        """Answers to heartbeats with a lower number are from an earlier incarnation of the store."""
         self.next = next_index
-        """First index of the next message with entries."""
+        """The first index of the next message with entries."""
         self.probing = True
         self.sending: SnapshotSender | None = None
         self.heard_at = now
-        """When the last answer of this term came; a new leader takes every follower for live at first."""
+        """When the last answer of this term came. A new leader begins with the present time: it takes every follower
+        for live."""
         self.heard_round = 0
-        """The latest heartbeat that it has answered."""
+        """The number of the latest heartbeat that the follower has answered."""
         self._window = window
         self._probe_sent = False
         self._in_flight: deque[int] = deque()
@@ -68,13 +71,14 @@ class Progress:
 
     @property
     def can_send(self) -> bool:
-        """Whether a message with entries may go out now."""
+        """Return whether a message with entries may be sent now: no snapshot is being sent, and the window, or the
+        one probe, is not used up."""
         if self.sending is not None:
             return False
         return not self._probe_sent if self.probing else len(self._in_flight) < self._window
 
     def on_sent(self, last_index: int) -> None:
-        """Record that entries ``next`` to ``last_index`` were sent (none if ``last_index`` is ``next - 1``)."""
+        """Record that the entries ``next`` to ``last_index`` were sent; none if ``last_index`` is ``next - 1``."""
         if self.probing:
             self._probe_sent = True
         elif last_index >= self.next:
@@ -82,7 +86,8 @@ class Progress:
             self.next = last_index + 1
 
     def on_ok(self, match: int) -> bool:
-        """The follower agrees up to ``match``. Return whether that was not known yet."""
+        """Record that the follower agrees with the leader up to ``match``: streaming begins, or the snapshot was
+        installed. Return whether that is further than was known."""
         advanced = match > self.match
         self.match = max(self.match, match)
         self.acked = max(self.acked, match)
@@ -98,7 +103,8 @@ class Progress:
         return advanced
 
     def on_rejected(self, hint: int) -> bool:
-        """The logs agree at ``hint`` at most. Return whether that was not known yet: then send a probe."""
+        """Record that the logs agree up to ``hint`` at most, and go back to probing there. Return whether that is
+        news, so that a probe must be sent; an old rejection, or one while a snapshot is being sent, is ignored."""
         if self.sending is not None or not self.match <= hint < self.next - 1:
             return False
         self.probing = True
@@ -108,7 +114,8 @@ class Progress:
         return True
 
     def begin_refill(self, refill: Refill, round: int) -> None:
-        """The store is an old copy. Its incarnation that has reported this answers the rounds from this one on."""
+        """Begin to refill the store, which is an old copy: ``match`` is 0 and probing begins. Answers to heartbeats
+        before number ``round`` count no more."""
         self.refill = refill
         self.match = 0
         self._begin_incarnation(round)
@@ -117,7 +124,7 @@ class Progress:
         self._in_flight.clear()
 
     def end_refill(self, round: int) -> None:
-        """Let the store count again, with its answers to the rounds from this one on."""
+        """Let the store count again, with its answers to heartbeats from number ``round`` on."""
         self.refill = None
         self._begin_incarnation(round)
 
@@ -126,15 +133,17 @@ class Progress:
         self.heard_round = 0
 
     def send_snapshot(self, snapshot: Snapshot) -> None:
-        """Begin to send a snapshot: the follower needs entries that are compacted away."""
+        """Begin to send this snapshot, since the follower needs entries that are compacted away. No entries are sent
+        until it is installed."""
         self.sending = SnapshotSender(snapshot)
         self.probing = True
         self._probe_sent = False
         self._in_flight.clear()
 
     def has_caught_up(self, last_index: int, now: float, limit_s: float) -> bool:
-        """Whether a learner is fit to vote (dissertation §4.2.1). It catches up in rounds, each up to the end of
-        the log when the round began; it is fit when a round took no longer than ``limit_s``."""
+        """Return whether a learner may become a voter (dissertation §4.2.1). It catches up in rounds, each up to the
+        end of the log when the round began, and has caught up when a round took no longer than ``limit_s`` seconds.
+        Begins the first round and each next one."""
         if self._round is None:
             self._round = (last_index, now)
         target, began = self._round

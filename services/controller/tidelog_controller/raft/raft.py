@@ -35,13 +35,13 @@ Replication (Raft §5.3, §5.4.2):
 - Only entries of the leader's own term are committed by counting (figure 8); earlier ones with them. A no-op at the
   beginning of each term commits them without waiting for a command (§8).
 - A follower answers for its store. The leader counts an answer only for the store that the configuration names
-  (``raft/configuration.py``); a follower that answers from another one gets the log all the same, from the start.
+  (``raft/membership.py``); a follower that answers from another one gets the log all the same, from the start.
 - Messages may be lost, doubled, reordered and delayed without bound; ``progress.py`` says how the leader copes.
 
 A server without a configuration, or that is no voter of its own, does not stand: it takes what a leader sends. A
 message that no correct server sends raises ProtocolError and changes nothing; an answer of a stranger is ignored.
 
-``Raft`` owns what has a state of its own: ``RaftLog``, a ``Progress`` for each follower, ``ReadIndex``,
+``Raft`` owns what has a state of its own: ``RaftLog``, a ``ReplicationProgress`` for each follower, ``ReadIndex``,
 ``LeadershipTransfer``, ``SnapshotReceiver``, ``AckedEntries``. Each has its theory in its module, as have the changes
 of the group in ``membership.py``."""
 
@@ -65,7 +65,6 @@ from tidelog.wire.messages import (
     Vote,
 )
 
-from tidelog_controller.raft.configuration import Configuration, encode_members
 from tidelog_controller.raft.effects import (
     Apply,
     MembersChanged,
@@ -78,28 +77,39 @@ from tidelog_controller.raft.effects import (
     TakeSnapshot,
 )
 from tidelog_controller.raft.leadership_transfer import LeadershipTransfer
-from tidelog_controller.raft.log import Entry, RaftLog, Snapshot, Stored, decode_entries, encode_entries
-from tidelog_controller.raft.membership import Standing, refuse_without_quorum, with_controller
+from tidelog_controller.raft.log import Entry, PersistentState, RaftLog, Snapshot, decode_entries, encode_entries
+from tidelog_controller.raft.membership import (
+    Configuration,
+    Standing,
+    encode_members,
+    refuse_without_quorum,
+    with_controller,
+)
 from tidelog_controller.raft.old_copies import AckedEntries
-from tidelog_controller.raft.progress import Progress, Refill
+from tidelog_controller.raft.progress import Refill, ReplicationProgress
 from tidelog_controller.raft.read_index import ReadIndex
 from tidelog_controller.raft.settings import RaftSettings
 from tidelog_controller.raft.snapshot_transfer import SnapshotReceiver, check_install_snapshot, last_to_compact
 
 
 class Rng(Protocol):
-    """The part of ``random.Random`` that Raft needs."""
+    """The random number generator that Raft draws election times and refill ids from: ``random.Random``, or one with
+    a seed in tests."""
 
     def random(self) -> float:
         """Return a number in [0, 1)."""
 
 
 class Raft:
-    """One server. The effects of a call must all be performed before those of a later call."""
+    """One server of the Raft group as a state machine: a method for each input, which returns the effects that the
+    caller must perform in order, before those of a later input. It lives as long as the process and does no I/O."""
 
-    def __init__(self, node_id: NodeId, settings: RaftSettings, stored: Stored, rng: Rng, now: float) -> None:
-        """``stored`` is what was last made durable. A new server has no configuration: ``found`` gives it one, or a
-        leader does."""
+    def __init__(
+        self, node_id: NodeId, settings: RaftSettings, stored: PersistentState, rng: Rng, now: float
+    ) -> None:
+        """Restore the server from ``stored``, what was last made durable, as a follower. A new server has no
+        configuration: ``found`` gives it one, or a leader does. A server that is the only voter stands for election
+        at once."""
         self.node_id = node_id
         self.store = stored.store
         self.settings = settings
@@ -110,7 +120,8 @@ class Raft:
         self.log = RaftLog(stored.entries, stored.base)
         self.snapshot = stored.snapshot
         self.rolled_back = stored.rolled_back
-        """This store is an old copy that is not refilled yet (``old_copies.py``)."""
+        """Whether this store is an old copy of a disk that the leader has not refilled yet (``old_copies.py``). Such
+        a store has no vote."""
         self._hard_state_dirty = False
         self._unsaved_snapshot: Snapshot | None = None
         # In memory
@@ -126,19 +137,19 @@ class Raft:
         self._bytes_since_snapshot = 0
         # Elections
         self.old_copies: tuple[NodeId, ...] = ()
-        """Voters that said in the last election, which was in vain, that their stores are old copies."""
+        """Voters that refused their vote in the last failed election because their stores are old copies."""
         self.disks_needed: tuple[NodeId, ...] = ()
-        """Voters that did not answer then, and without which no election can succeed."""
+        """Voters that did not answer in the last failed election, and without which no election can succeed."""
         self._granted: dict[NodeId, str] = {}
-        """The votes that were given, with the store of each voter."""
+        """The servers that granted a vote in this election, with the store of each."""
         self._refused: dict[NodeId, bool] = {}
-        """The votes that were refused, and whether because that voter's store is an old copy."""
+        """The voters that refused a vote in this election, and whether because their store is an old copy."""
         self._heard_leader_at = now
         self._election_timeout_s = self._draw_timeout()
         alone = self.is_voter and self.members.majority == 1
         self._election_at = now if alone else now + self._election_timeout_s
         # On a leader
-        self._progress: dict[NodeId, Progress] = {}
+        self._progress: dict[NodeId, ReplicationProgress] = {}
         self._round = 0
         """The number of the latest heartbeat of this term."""
         self._heartbeat_at = now
@@ -151,23 +162,26 @@ class Raft:
 
     @property
     def members(self) -> Configuration:
-        """The configuration in force."""
+        """Return the configuration in force: the newest in the log, committed or not."""
         return self.log.members
 
     @property
     def is_voter(self) -> bool:
-        """Whether this server, with this store, may stand and counts."""
+        """Return whether this server, with this store, has a vote: it may stand for election and counts for
+        majorities."""
         return self.members.has_vote(self.node_id, self.store) and not self.rolled_back
 
     @property
     def reads_waiting(self) -> int:
-        """How many reads wait for a proof that this server leads."""
+        """Return the number of reads that wait for a proof that this server leads."""
         return self._reads.waiting
 
     # --- inputs: messages and time -----------------------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: Message, now: float) -> list[RaftEffect]:
-        """Take a message of another controller. ProtocolError, with nothing changed, if no correct one sends it."""
+        """Handle a message of another controller and return the effects. A vote or result of a server that is not in
+        the group is ignored. Raises ``ProtocolError``, with nothing changed, for a message that no correct controller
+        sends."""
         if sender == self.node_id:
             return []
         match message:
@@ -198,13 +212,16 @@ class Raft:
             self._after_progress(now)
 
     def on_peer_lost(self, peer: NodeId, now: float) -> list[RaftEffect]:
-        """The link to a peer broke: its process may have ended."""
+        """Handle a broken link to another controller. If that one is the leader, this server forgets having heard
+        from it and stands for election soon; otherwise nothing changes."""
         if self.role == "follower" and peer == self.leader_id:
             self._lose_leader(now)
         return self._take_effects()
 
     def on_tick(self, now: float) -> list[RaftEffect]:
-        """Time has passed. Afterwards ``deadline()`` is None or later than ``now``."""
+        """Do what is due: stand for election as a follower, forget a silent leader as a non-voter, and as a leader
+        send heartbeats, give up a transfer, or step down if no majority was heard. Afterwards ``deadline()`` is None
+        or later than ``now``."""
         if self.role == "leader":
             self._tick_leader(now)
         elif now >= self._election_at:
@@ -228,7 +245,8 @@ class Raft:
             self._send_heartbeats()
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do; None: never without another input."""
+        """Return the time in seconds at which ``on_tick`` has something to do; None if never without another
+        input."""
         if self.role != "leader":
             return self._election_at if self.is_voter or self.leader_id is not None else None
         heartbeat_at = self._heartbeat_at if self._progress else None
@@ -238,25 +256,26 @@ class Raft:
     # --- inputs: requests --------------------------------------------------------------------------------
 
     def found(self, members: Configuration, now: float) -> list[RaftEffect]:
-        """Begin a new cluster with these voters. Each of them must be given exactly the same configuration. They
-        stand soon: there is no leader yet that a longer wait would spare."""
+        """Begin the log of a new cluster with this configuration and let this server stand for election soon. Every
+        server of the cluster must be given exactly the same configuration."""
         self.log.found(members)
         self._election_at = now if members.majority == 1 else self._draw_early_election(now)
         self._ask_for_snapshot()
         return self._take_effects()
 
     def propose(self, data: bytes, now: float) -> tuple[int | None, list[RaftEffect]]:
-        """Append a command. Return the index at which it will be applied if this term lasts, or None when this server
-        does not lead, or is handing over. Committed is only what an ``Apply`` brings, with the term that this server
-        has now."""
+        """Append a command and send it to the followers. Return the index at which it will be applied if this server
+        stays leader in this term; None, with nothing appended, if it does not lead or is handing leadership over. The
+        command is committed only when an ``Apply`` effect brings an entry with that index and the present term."""
         if self.role != "leader" or self._transfer.target is not None:
             return None, []
         entry = self._append(data)
         return entry.index, self._take_effects()
 
     def read(self, now: float) -> tuple[int | None, list[RaftEffect]]:
-        """Begin a read. Return its token: a ``ReadReady`` follows, or a ``RoleChanged`` that ends it. None when this
-        server does not lead, or cannot know yet what is committed."""
+        """Begin a linearizable read. Return its token: a ``ReadReady`` with the token follows when the state may be
+        read, or a ``RoleChanged`` that ends the read. Return None if this server does not lead, or has committed no
+        entry of its term yet."""
         if self.role != "leader" or not self._has_committed_in_term:
             return None, []
         token = self._reads.new_token()
@@ -269,8 +288,9 @@ class Raft:
         return token, self._take_effects()
 
     def add_member(self, node: NodeId, url: str, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
-        """Add a controller as a learner; one whose store was lost begins again. Return the index of the configuration
-        that has it, or the refusal."""
+        """Append a configuration with the controller ``node`` as a learner; a voter whose store was lost becomes a
+        learner, too. Return the index of the configuration that has it, which is an earlier one if nothing changes.
+        Return an error instead if the last change is not committed yet or the change would risk the majority."""
         member = self.members.find(node)
         is_voter = member is not None and member.voter
         store_lost = is_voter and node in self._progress and self._answering(node) is None
@@ -278,14 +298,16 @@ class Raft:
         return self._change(wanted, now) if wanted != self.members else (self.log.members_index, [])
 
     def remove_member(self, node: NodeId, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
-        """Remove a controller. Return the index of the configuration without it, or the refusal."""
+        """Append a configuration without the controller ``node``. Return its index, or an error: the controller is
+        unknown, the last change is not committed yet, or the change would risk the majority."""
         if self.members.find(node) is None:
             return refuse("UNKNOWN_CONTROLLER", f"no controller {node} is in the group"), []
         return self._change(self.members.without(node), now)
 
     def transfer(self, now: float, target: NodeId | None = None) -> tuple[bool, list[RaftEffect]]:
-        """Hand leadership to ``target``, or to the follower that is best. Return whether the transfer began: it does
-        not without another live voter."""
+        """Begin to hand leadership to ``target``, or to the live voter whose log reaches furthest. Return whether the
+        transfer began: it does not if this server does not lead or the target is no other live voter. Until the
+        transfer ends or fails, no commands are taken."""
         target = target or self._best_follower(now)
         if self.role != "leader" or target is None or target == self.node_id or not self.is_live(target, now):
             return False, []
@@ -293,14 +315,14 @@ class Raft:
         return True, self._take_effects()
 
     def leave(self, now: float) -> list[RaftEffect]:
-        """Hand leadership over now, and whenever this server leads from now on: at once, or as soon as a live voter
-        is known, which a new leader does not know yet."""
+        """Hand leadership over because the process is about to end: now if this server leads and another voter is
+        live, otherwise as soon as this is the case."""
         self._transfer.leaving = True
         return self.transfer(now)[1]
 
     def on_snapshot(self, index: int, data: bytes, now: float) -> list[RaftEffect]:
-        """Keep the bytes of the state machine after entry ``index``, as ``TakeSnapshot`` asked, and compact the log.
-        Nothing happens if a later snapshot was installed meanwhile."""
+        """Keep ``data``, the encoded state machine after entry ``index`` for which a ``TakeSnapshot`` effect asked,
+        as the snapshot, and compact the log. Does nothing if a later snapshot was installed meanwhile."""
         if self.snapshot is not None and index <= self.snapshot.index:
             return []
         term = self.log.term_at(index)
@@ -406,13 +428,15 @@ class Raft:
         self._send(candidate, Vote(term, granted, pre, self.store, self.rolled_back, self._acked.rows()))
 
     def _hears_leader(self, now: float) -> bool:
-        """Whether there is a leader that this server must not help to depose."""
+        """Return whether this server leads, or has heard from its leader within the minimum election timeout. It then
+        ignores requests for votes of later terms."""
         recently = now < self._heard_leader_at + self.settings.election_timeout_min_s
         return self.role == "leader" or (self.leader_id is not None and recently)
 
     def _is_fit(self, request: RequestVote) -> bool:
-        """Whether this store may vote and knows a configuration, and the candidate's log is not behind this one, nor
-        behind what the candidate's own store has acknowledged."""
+        """Return whether this server may grant a vote to this candidate in principle: its own store is no old copy
+        and knows a configuration, and the candidate's log is neither behind this log nor behind what the candidate's
+        store has acknowledged."""
         if not self.members.all:
             return False
         mine, theirs = (self.log.last_term, self.log.last_index), (request.last_term, request.last_index)
@@ -436,18 +460,21 @@ class Raft:
             self._become_candidate(now, transfer=True)
 
     def _lose_leader(self, now: float) -> None:
-        """The leader's process has most likely ended: help to depose it, and stand soon; not at once, since the
-        others have noticed too. If it still runs, they hear it and refuse their votes, and its next message ends
-        this."""
+        """Forget having heard from the leader, and stand for election after a short random time: its process has most
+        likely ended. Not at once, since the others have noticed too. If the leader still runs, the others refuse
+        their votes, and its next message ends the attempt."""
         self._heard_leader_at = -inf
         self._election_at = min(self._election_at, self._draw_early_election(now))
 
     def _draw_early_election(self, now: float) -> float:
-        """Return a random time to stand at, soon: all servers notice together that there is no leader."""
+        """Return a random time within half the minimum election timeout at which to stand: all servers notice
+        together that there is no leader."""
         return now + self._rng.random() * self.settings.election_timeout_min_s / 2
 
     def _find_disks_needed(self) -> None:
-        """An election ended in vain. Find out whether so many stores are old copies that others are needed."""
+        """Determine after a failed election whether so many stores are old copies that the servers that did not
+        answer are needed. Sets ``old_copies`` and ``disks_needed``, and logs the event ``raft_disk_needed`` if they
+        are new."""
         old = tuple(node for node, is_old in self._refused.items() if is_old)
         voters = [voter.node for voter in self.members.voters]
         silent = tuple(node for node in voters if node not in self._granted and node not in self._refused)
@@ -460,7 +487,8 @@ class Raft:
     # --- replication: the leader -------------------------------------------------------------------------
 
     def _append(self, data: bytes) -> Entry:
-        """Append a command of this term, send it, and commit it at once if this server is a majority."""
+        """Append an entry of this term, send it to the followers, and commit it at once if this server alone is a
+        majority."""
         entry = self.log.append(self.term, data)
         self._replicate_all()
         self._advance_commit()
@@ -471,15 +499,16 @@ class Raft:
             if member.node != self.node_id and member.node not in self._progress:
                 self._progress[member.node] = self._new_progress(member.store, now)
 
-    def _new_progress(self, store: str, now: float) -> Progress:
-        return Progress(self.log.last_index + 1, self.settings.append_window, now, store)
+    def _new_progress(self, store: str, now: float) -> ReplicationProgress:
+        return ReplicationProgress(self.log.last_index + 1, self.settings.append_window, now, store)
 
     def _replicate_all(self) -> None:
         for peer in list(self._progress):
             self._replicate(peer)
 
     def _replicate(self, peer: NodeId) -> bool:
-        """Send what the follower lacks, as far as the window allows. Return whether that was anything."""
+        """Send a follower the entries that it lacks, as far as its window allows, or the next piece of a snapshot if
+        those entries are compacted away. Return whether a message was sent, or a snapshot is on its way."""
         progress = self._progress[peer]
         if progress.sending is None and progress.next <= self.log.base.index:
             assert self.snapshot is not None and self.snapshot.index >= self.log.base.index
@@ -511,7 +540,8 @@ class Raft:
         self._send(peer, append)
 
     def _send_heartbeats(self) -> None:
-        """Send a heartbeat to every follower: a new round."""
+        """Begin a new round: send a heartbeat to every follower, with what is known of the entries that stores have
+        acknowledged."""
         self._round += 1
         self._record_acked()
         for peer, progress in self._progress.items():
@@ -523,7 +553,9 @@ class Raft:
                 self._send(peer, progress.sending.heartbeat(self.term, self._round, self._acked_for(progress)))
 
     def _on_result(self, sender: NodeId, result: AppendResult | SnapshotResult, now: float) -> None:
-        """A follower has answered the leader of this term."""
+        """Take into account what a follower of this term's leader has answered to entries, a heartbeat or a piece of
+        a snapshot: advance or step back its progress, commit what a majority has, end its refill, and send what it
+        needs next. Raises ``ProtocolError`` if it acknowledges entries that were never sent."""
         if isinstance(result, AppendResult) and result.ok and result.match > self.log.last_index:
             raise ProtocolError(f"append_result of {sender}: acknowledges {result.match}, which was never sent")
         progress = self._on_heard(sender, result, now)
@@ -540,8 +572,9 @@ class Raft:
                 self._advance_commit()
         self._replicate(sender)
 
-    def _on_heard(self, sender: NodeId, result: AppendResult | SnapshotResult, now: float) -> Progress:
-        """Record that the follower runs, and with which store. Return its progress: a new one for another store."""
+    def _on_heard(self, sender: NodeId, result: AppendResult | SnapshotResult, now: float) -> ReplicationProgress:
+        """Record that a follower answered, when, and from which store. Return its progress: a new one if the answer
+        is from another store. An answer with a new refill id begins the refill of an old copy."""
         progress = self._progress[sender]
         if result.store != progress.store:
             member = self.members.find(sender)
@@ -556,7 +589,9 @@ class Raft:
         return progress
 
     def _after_progress(self, now: float) -> None:
-        """The leader has an answer of a follower: go on with reads, learners and the transfer that waited for one."""
+        """Continue, after the answer of a follower, the work of the leader that waits for such answers: reads that
+        are confirmed, a learner that may become a voter, a transfer of leadership, and stepping down once the
+        leader's removal is committed."""
         confirmed = self._confirmed_round()
         self._effects += self._reads.confirm(confirmed)
         if self._reads.waiting and confirmed >= self._round:
@@ -572,9 +607,9 @@ class Raft:
     # --- replication: a follower -------------------------------------------------------------------------
 
     def _follow(self, leader: NodeId, term: int, now: float) -> None:
-        """Follow the leader of this or a later term, of which a message has come. It gets this server's vote of that
-        term if no candidate has it: a majority has voted for it, and a store that has forgotten that it did must not
-        vote for another one."""
+        """Follow the leader of this or a later term that sent a message, and put off the next election. This server's
+        vote of that term goes to the leader if no candidate has it: a majority has voted for the leader, and a store
+        that has forgotten its own vote must not vote for another."""
         if term > self.term or self.role != "follower" or self.leader_id is None:
             self._become_follower(term, leader, now)
         if self.voted_for is None:
@@ -606,13 +641,14 @@ class Raft:
         self._send(leader, AppendResult(self.term, ok, match, hint_term, round, self.store, self._refill_id))
 
     def _agrees_at(self, index: int, term: int) -> bool:
-        """Whether this log agrees with a leader that has (index, term): what is compacted away is committed, and
-        every leader has it."""
+        """Return whether this log agrees with a leader's log that has the entry (``index``, ``term``). An entry that
+        is compacted away is committed, so every leader has it."""
         return index < self.log.base.index or self.log.term_at(index) == term
 
     def _check_append_entries(self, leader: NodeId, append: AppendEntries) -> tuple[Entry, ...]:
-        """Return the entries of a message of this or a later term. ProtocolError if no correct leader can have sent
-        it."""
+        """Return the entries of an ``AppendEntries`` of this or a later term. Raises ``ProtocolError`` if no correct
+        leader can have sent it: impossible terms, another leader of this term, malformed entries, or a replacement of
+        committed entries."""
         if append.term < max(append.prev_term, 1) or (append.prev_index == 0) != (append.prev_term == 0):
             raise ProtocolError(f"append_entries of {leader}: impossible terms {append}")
         self._check_leader(leader, append)
@@ -624,7 +660,7 @@ class Raft:
         return entries
 
     def _check_leader(self, leader: NodeId, message: AppendEntries | InstallSnapshot) -> None:
-        """Raise ProtocolError if another server leads the term of the message."""
+        """Raise ``ProtocolError`` if another server than the sender leads the term of the message."""
         if message.term == self.term and self.leader_id not in (None, leader):
             raise ProtocolError(f"{message.OP} of {leader}: {self.leader_id} leads term {self.term}")
 
@@ -644,7 +680,7 @@ class Raft:
         if held < message.size:
             self._answer_piece(leader, message, held)
             return
-        snapshot = self._receiver.take(message)
+        snapshot = self._receiver.finish(message)
         if snapshot is None:
             self._event("snapshot_damaged", index=message.index, leader=leader)
             self._answer_piece(leader, message, 0)
@@ -672,18 +708,21 @@ class Raft:
 
     @property
     def _has_committed_in_term(self) -> bool:
-        """Whether the last committed entry is of this term: then a leader knows all that is committed."""
+        """Return whether the last committed entry is of this term: then a leader knows everything that is
+        committed."""
         return self.log.term_at(self.commit_index) == self.term
 
     def _advance_commit(self) -> None:
-        """Commit what a majority holds, and forget followers once the configuration without them is committed."""
+        """Commit what a majority has, and stop replicating to removed servers once the configuration without them is
+        committed."""
         self._commit_by_counting()
         if self.log.members_index <= self.commit_index:
             for node in [node for node in self._progress if self.members.find(node) is None]:
                 del self._progress[node]  # it has just been sent the commit index with the others
 
     def _commit_by_counting(self) -> None:
-        """Commit what a majority holds, if it is of this term, and send the new commit index at once."""
+        """Commit up to the highest entry that a majority of the voters has, if it is of this term, and send the new
+        commit index to all followers at once."""
         matches = []
         for voter in self.members.voters:
             progress = self._follower_of(voter.node)
@@ -708,8 +747,8 @@ class Raft:
         self._ask_for_snapshot()
 
     def _ask_for_snapshot(self) -> None:
-        """Ask the state machine for a snapshot if enough was applied since the last one. A snapshot names the
-        configuration, so a server that is not founded yet has none."""
+        """Ask the state machine for a snapshot if enough entries or bytes were applied since the last one. Does
+        nothing before the server is founded, since a snapshot names the configuration."""
         settings, index = self.settings, self.commit_index
         many = index - self._asked_snapshot >= settings.snapshot_threshold
         large = self._bytes_since_snapshot >= settings.snapshot_threshold_bytes
@@ -731,35 +770,39 @@ class Raft:
     def _live_voters(self, now: float) -> list[NodeId]:
         return [voter.node for voter in self.members.voters if self.is_live(voter.node, now)]
 
-    def _answering(self, node: NodeId) -> Progress | None:
-        """The progress of a voter, if it answers with the store that has the vote."""
+    def _answering(self, node: NodeId) -> ReplicationProgress | None:
+        """Return the progress of a member that answers with the store that the configuration names for it; None
+        otherwise."""
         progress, member = self._progress.get(node), self.members.find(node)
         return progress if progress is not None and member is not None and progress.store == member.store else None
 
-    def _follower_of(self, node: NodeId) -> Progress | None:
-        """The progress of a follower that counts: its store is no old copy either."""
+    def _follower_of(self, node: NodeId) -> ReplicationProgress | None:
+        """Return the progress of a voter that counts for majorities: it answers with the store that has the vote, and
+        that store is not being refilled. None otherwise."""
         progress = self._answering(node)
         return progress if progress is not None and progress.refill is None else None
 
     def _others_needed(self) -> int:
-        """How many other voters make a majority with this server."""
+        """Return the number of other voters that make a majority together with this server."""
         return self.members.majority - (1 if self.is_voter else 0)
 
     def _reached_by_majority(self, values: list[float]) -> float:
-        """Of one value for each other voter that answers: the highest that a majority has reached. -1: none."""
+        """Return the highest value that a majority has reached, given one value for each other voter that answers,
+        this server counted as well; -1 if fewer answer."""
         need = self._others_needed()
         return sorted(values, reverse=True)[need - 1] if len(values) >= need else -1.0
 
     def _confirmed_round(self) -> int:
-        """The last heartbeat that a majority has answered."""
+        """Return the number of the last heartbeat that a majority has answered."""
         if self._others_needed() == 0:
             return self._round
         others = [self._follower_of(voter.node) for voter in self.members.voters if voter.node != self.node_id]
         return int(self._reached_by_majority([p.heard_round for p in others if p is not None]))
 
     def _quorum_ends_at(self) -> float | None:
-        """Leader: when it must step down unless it hears from more followers; None if it alone is a majority. A store
-        that it may refill is heard, too: it will count soon, and no other leader could refill it sooner."""
+        """Return the time at which this leader must step down unless it hears from more followers; None if it alone
+        is a majority. A store that is being refilled is heard, too: it will count soon, and no other leader could
+        refill it sooner."""
         if self._others_needed() == 0:
             return None
         others = [self._answering(voter.node) for voter in self.members.voters if voter.node != self.node_id]
@@ -769,7 +812,8 @@ class Raft:
     # --- members: ``membership.py`` and ``leadership_transfer.py`` -------------------------------------------
 
     def standings(self) -> dict[NodeId, Standing]:
-        """What this server knows of the controllers: of all of them only if it leads."""
+        """Return the state of each controller of the group as this server knows it: as the leader that of all,
+        otherwise only its own and which stores are old copies."""
         if self.role != "leader":
             return {node: Standing(rolled_back=True) for node in self.old_copies} | {
                 self.node_id: Standing(rolled_back=self.rolled_back)
@@ -803,7 +847,8 @@ class Raft:
         return entry.index
 
     def _promote_one(self, now: float) -> None:
-        """Make a learner that keeps up a voter."""
+        """Append a configuration in which a learner that keeps up is a voter, if there is one and the last change is
+        committed."""
         for member in self.members.all:
             progress = self._progress.get(member.node)
             if member.voter or progress is None or not progress.store or progress.match == 0 or progress.refill:
@@ -816,7 +861,8 @@ class Raft:
                     return
 
     def _step_down_removed(self, now: float) -> None:
-        """Hand over and follow: the configuration without this leader is committed."""
+        """Hand leadership to the best follower and become a follower, since the configuration without this leader is
+        committed."""
         target = self._best_follower(now)
         if target is not None:
             self._send(target, TimeoutNow(self.term))
@@ -836,14 +882,17 @@ class Raft:
             self._send(target, message)
 
     def _best_follower(self, now: float) -> NodeId | None:
-        """The live voter whose log reaches furthest; the first among equals."""
+        """Return the live voter whose log reaches furthest, the first among equals; None if no other voter is
+        live."""
         live = [node for node in self._live_voters(now) if node != self.node_id]
         return max(live, key=lambda node: self._progress[node].match, default=None)
 
     # --- old copies: ``old_copies.py`` ---------------------------------------------------------------------
 
     def _learn_acked(self, rows: tuple[Acked, ...], now: float) -> None:
-        """Learn from another controller what stores have acknowledged, and perhaps that this store is an old copy."""
+        """Record what another controller knows of the entries that stores have acknowledged. If this store lacks an
+        entry that it has acknowledged, it is an old copy: it becomes a follower without a vote, and this is made
+        durable and logged."""
         self._acked.learn(row for row in rows if row.store != self.store)
         self._acked.keep_only(member.store for member in self.members.all)
         if self.rolled_back or not self.store:
@@ -858,8 +907,8 @@ class Raft:
                 return
 
     def _record_acked(self) -> None:
-        """Record what of the committed entries each store has acknowledged, as far as the log still has their
-        terms."""
+        """Record for each store the last committed entry that it has acknowledged, as far as the log still has the
+        entry's term."""
         self._acked.keep_only(member.store for member in self.members.all)
         held = [(progress.store, progress.match) for progress in self._progress.values()]
         for store, match in ((self.store, self.commit_index), *held):
@@ -868,28 +917,31 @@ class Raft:
             if term is not None:
                 self._acked.record(store, index, term)
 
-    def _acked_for(self, progress: Progress) -> tuple[Acked, ...]:
-        """What a heartbeat says of the stores to one follower. Its own store may have acknowledged more to this
-        leader than is committed, and does not lose that in this term either."""
+    def _acked_for(self, progress: ReplicationProgress) -> tuple[Acked, ...]:
+        """Return what a heartbeat to one follower says of the entries that stores have acknowledged. For its own
+        store that includes entries that are not committed yet: in this term the store does not lose them either."""
         rows, term = self._acked.rows(), self.log.term_at(progress.acked)
         if not progress.store or not term:
             return rows
         return (*rows, Acked(progress.store, progress.acked, term))
 
-    def _begin_refill(self, peer: NodeId, progress: Progress, id: int) -> None:
-        """The follower's store is an old copy, and calls its refill ``id``."""
+    def _begin_refill(self, peer: NodeId, progress: ReplicationProgress, id: int) -> None:
+        """Begin the refill of a follower whose store is an old copy and has drawn refill ``id``: the follower counts
+        for nothing until its log agrees up to the present end of this log. Logs it and begins a new round."""
         to = self.log.last_index
         progress.begin_refill(Refill(id, to), self._round + 1)
         self._event("controller_rolled_back", controller=peer, acknowledged=progress.acked, refill_to=to)
         self._send_heartbeats()
 
-    def _may_refill(self, progress: Progress) -> bool:
-        """Whether a majority, without that store, has confirmed since it came back that this leader still led: then
-        all that was committed when it came back is in this log."""
+    def _may_refill(self, progress: ReplicationProgress) -> bool:
+        """Return whether a majority, without that follower, has confirmed since its store came back that this server
+        leads: then everything that was committed at that moment is in this log."""
         return progress.refill is not None and self._confirmed_round() >= progress.first_round
 
-    def _ends_refill(self, peer: NodeId, progress: Progress, result: AppendResult) -> bool:
-        """Whether that answer says that the store is refilled: its log agrees up to the target, and it knows."""
+    def _ends_refill(self, peer: NodeId, progress: ReplicationProgress, result: AppendResult) -> bool:
+        """Return whether this answer shows that the follower's store is refilled: its log agrees up to the target,
+        and the store has made the end of the refill durable. If so, let it count again, log it and begin a new
+        round."""
         if progress.refill is None or result.refill_id or result.match < progress.refill.to:
             return False
         progress.end_refill(self._round + 1)
@@ -898,7 +950,7 @@ class Raft:
         return True
 
     def _on_refilled(self) -> None:
-        """The leader has refilled this store."""
+        """Record that the leader has refilled this store, so that it has a vote again."""
         self.rolled_back, self._refill_id = False, 0
         self._hard_state_dirty = True
         self._event("raft_store_refilled", index=self.log.last_index)
@@ -914,7 +966,8 @@ class Raft:
         self._hard_state_dirty = True
 
     def _flush(self) -> None:
-        """Make what was changed so far durable before the next effect."""
+        """Append a ``Persist`` effect with all changes of term, vote, log and snapshot that are not durable yet, if
+        there are any; effects that follow may rely on them. Announce a new configuration."""
         if self._hard_state_dirty or self._unsaved_snapshot is not None or self.log.has_unsaved():
             truncate_from, entries, base = self.log.take_unsaved()
             persist = Persist(

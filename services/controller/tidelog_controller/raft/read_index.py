@@ -16,11 +16,11 @@ from tidelog_controller.raft.effects import ReadReady
 class _Read:
     token: int
     round: int
-    """The heartbeat whose answers prove the read."""
+    """The number of the heartbeat whose answers prove that the read may be answered."""
 
 
 class ReadIndex:
-    """The reads of one leader that wait for the proof that it still leads."""
+    """The reads of one leader that wait for the proof that it still leads, in the order in which they came."""
 
     def __init__(self) -> None:
         self._last_token = 0
@@ -28,25 +28,26 @@ class ReadIndex:
 
     @property
     def waiting(self) -> int:
-        """How many reads wait."""
+        """Return the number of reads that wait."""
         return len(self._waiting)
 
     def new_token(self) -> int:
-        """Return the token of a new read."""
+        """Return a new token, by which a read is recognised when it is ready."""
         self._last_token += 1
         return self._last_token
 
     def wait_for(self, round: int, token: int) -> None:
-        """Let a read wait until a majority has answered the heartbeat ``round``."""
+        """Let the read ``token`` wait until a majority has answered the heartbeat ``round``."""
         self._waiting.append(_Read(token, round))
 
     def confirm(self, round: int) -> list[ReadReady]:
-        """Return the reads that are proved now that a majority has answered the heartbeat ``round``."""
+        """Remove the reads that are proved now that a majority has answered the heartbeat ``round``, and return a
+        ``ReadReady`` effect for each."""
         ready = []
         while self._waiting and self._waiting[0].round <= round:
             ready.append(ReadReady(self._waiting.pop(0).token))
         return ready
 
     def clear(self) -> None:
-        """Drop all reads: this server leads no longer, or in a new term."""
+        """Drop all reads that wait, since this server stopped leading or leads in a new term. They get no effect."""
         self._waiting.clear()

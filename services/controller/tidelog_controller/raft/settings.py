@@ -1,4 +1,5 @@
-"""The settings of Raft. Each field's metadata says what it means and its range; relations are checked here."""
+"""The settings of Raft. The metadata of each field state its meaning and range; relations between fields are checked
+here."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from tidelog.runtime.config import setting
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """Times and bounds of Raft; the same on all controllers. ConfigError when they do not fit together."""
+    """Times and bounds of Raft, the same on all controllers. Raises ``ConfigError`` if the values do not fit
+    together."""
 
     heartbeat_s: float = setting(0.1, "time between two heartbeats of the active controller", 0.001, 60.0)
     election_timeout_min_s: float = setting(
@@ -23,11 +25,13 @@ class RaftSettings:
     append_window: int = setting(16, "unanswered AppendEntries with entries per follower", 1, 1024)
     snapshot_threshold: int = setting(
         8192,
-        "entries after which the metadata are written down whole; half as many stay",
+        "entries after which a snapshot of the metadata is written; half as many entries stay in the log",
         2,
         1 << 20,
     )
-    snapshot_threshold_bytes: int = setting(64 << 20, "the same, in bytes of commands", 1, 1 << 30)
+    snapshot_threshold_bytes: int = setting(
+        64 << 20, "bytes of commands after which a snapshot is written, too; half as many stay in the log", 1, 1 << 30
+    )
     snapshot_chunk_bytes: int = setting(256 << 10, "bytes of a snapshot in one message", 1, 8 << 20)
 
     def __post_init__(self) -> None:

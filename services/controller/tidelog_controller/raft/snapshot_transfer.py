@@ -19,36 +19,41 @@ from tidelog.types import NodeId
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Acked, InstallSnapshot
 
-from tidelog_controller.raft.configuration import Configuration
 from tidelog_controller.raft.log import RaftLog, Snapshot
+from tidelog_controller.raft.membership import Configuration
 from tidelog_controller.raft.settings import RaftSettings
 
 MAX_SNAPSHOT_BYTES = 1 << 30
+"""Size of the largest snapshot that is received."""
 
 
 class SnapshotSender:
-    """The leader's side of one snapshot to one follower: one piece at a time, again at most once a heartbeat."""
+    """The leader's side of sending one snapshot to one follower: one piece at a time, and a lost piece again, at most
+    once a heartbeat. It lives until the follower has installed the snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self._crc = zlib.crc32(snapshot.data)
         self._offset = 0
-        """The follower has the bytes before it, as far as is known."""
+        """The number of bytes that the follower is known to have."""
         self._may_send = True
 
     def next_piece(self, term: int, round: int, max_bytes: int) -> InstallSnapshot | None:
-        """Return the next piece; None when it is on its way already, or was the last."""
+        """Return a message with the next piece of at most ``max_bytes``; None if a piece is on its way or the
+        follower has all of them."""
         piece = self.snapshot.data[self._offset : self._offset + max_bytes] if self._may_send else b""
         self._may_send = False
         return self._message(term, round, piece, ()) if piece else None
 
     def heartbeat(self, term: int, round: int, acked: tuple[Acked, ...]) -> InstallSnapshot:
-        """Return a message without a piece. A piece that was lost may go out again afterwards."""
+        """Return a heartbeat for the follower: a message without a piece. A piece that was lost may be sent again
+        afterwards."""
         self._may_send = True
         return self._message(term, round, b"", acked)
 
     def on_result(self, offset: int) -> None:
-        """The follower asks for the piece at ``offset``, which is 0 again if it has lost its memory."""
+        """Continue at byte ``offset``, for which the follower asks; it is 0 again if the follower restarted. An
+        offset that is known already changes nothing."""
         if offset != self._offset:
             self._offset = min(offset, len(self.snapshot.data))
             self._may_send = True
@@ -60,16 +65,16 @@ class SnapshotSender:
 
 
 class SnapshotReceiver:
-    """The follower's side: the snapshot that is not whole yet."""
+    """The follower's side: the pieces of one snapshot of the leader that is not complete yet, in memory."""
 
     def __init__(self) -> None:
         self._name: tuple[int, int, int, int] | None = None
-        """Index, term, size and CRC of the snapshot; None: there is none."""
+        """Index, term, size and CRC of the snapshot; None if none is being received."""
         self._data = bytearray()
 
     def add(self, message: InstallSnapshot) -> int:
-        """Take the piece of the message, if it is the next one, and return how many bytes are there. A piece of
-        another snapshot begins that one."""
+        """Append the piece in the message if it is the next one, and return the number of bytes received. A piece of
+        another snapshot discards what was received of the first one."""
         name = (message.index, message.last_term, message.size, message.crc)
         if name != self._name:
             self._name, self._data = name, bytearray()
@@ -77,8 +82,8 @@ class SnapshotReceiver:
             self._data += payload_view(message.payload)
         return len(self._data)
 
-    def take(self, message: InstallSnapshot) -> Snapshot | None:
-        """Return the snapshot when all of it has come; None if it is damaged. It is not held any longer."""
+    def finish(self, message: InstallSnapshot) -> Snapshot | None:
+        """Return the complete snapshot, and forget its pieces; None if its size or CRC is not that of the message."""
         data = bytes(self._data)
         self.clear()
         if len(data) > message.size or zlib.crc32(data) != message.crc:
@@ -86,19 +91,21 @@ class SnapshotReceiver:
         return Snapshot(message.index, message.last_term, Configuration(message.members), data)
 
     def clear(self) -> None:
-        """Forget what has come."""
+        """Forget the pieces that were received."""
         self._name, self._data = None, bytearray()
 
 
 def check_install_snapshot(leader: NodeId, message: InstallSnapshot) -> None:
-    """Raise ProtocolError if no correct leader can have sent it."""
+    """Raise ``ProtocolError`` if no correct leader can have sent this message: its terms, its index or its size are
+    impossible."""
     fits = 1 <= message.last_term <= message.term and message.index >= 1
     if not fits or not 1 <= message.size <= MAX_SNAPSHOT_BYTES:
         raise ProtocolError(f"install_snapshot of {leader}: impossible terms or size")
 
 
 def last_to_compact(log: RaftLog, index: int, settings: RaftSettings) -> int:
-    """Return the index of the last entry that is not worth keeping behind a snapshot of ``index``."""
+    """Return the index of the last entry to drop when a snapshot up to ``index`` is made. Half of the threshold, in
+    entries and in bytes, is kept behind it for followers that are a little late."""
     size, first = 0, max(log.base.index + 1, index - settings.snapshot_threshold // 2 + 1)
     for entry in reversed(log.slice(first, index)):
         size += len(entry.data)

@@ -1,4 +1,4 @@
-"""Sessions and leader reports: who decides what, when, and not twice."""
+"""Leader reports: which are counted, when they replace a leader, and that they replace it once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tidelog_controller.metadata.commands import (
     RegisterServer,
     RemoveTopic,
     ReplaceLeaders,
-    UnfenceServer,
 )
 
 SESSION_S, GRACE_S, WINDOW_S = 3.0, 0.75, 5.0
@@ -24,7 +23,7 @@ LINKS = {f"r{number}": number for number in range(1, 6)}
 
 
 class Cluster:
-    """Five servers, one partition on all of them led by r1, and an active controller since time 0."""
+    """Five servers, two partitions on all of them led by r1, and an active controller since time 0."""
 
     def __init__(self) -> None:
         self.state = MetadataState("test")
@@ -42,10 +41,10 @@ class Cluster:
 
     def beat(self, now: float, *nodes: str) -> None:
         for node in nodes:
-            assert self.failure_detection.on_heartbeat(self.state, node, LINKS[node], now, 0) is None
+            assert self.failure_detection.sessions.on_heartbeat(self.state, node, LINKS[node], now, 0) is None
 
     def expired(self, now: float) -> list[str]:
-        return [fence.node for fence in self.failure_detection.expired(self.state, now, 0)]
+        return [fence.node for fence in self.failure_detection.sessions.expired(self.state, now, 0)]
 
     def report(
         self, node: str, now: float, *, partition: int = 0, epoch: int = 0, leader_epoch: int = 0
@@ -58,58 +57,6 @@ class Cluster:
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
-
-
-def test_new_active_controller_grants_everybody_a_full_session(cluster: Cluster) -> None:
-    assert cluster.failure_detection.deadline(cluster.state) == SESSION_S
-    assert cluster.expired(SESSION_S - 0.1) == []
-    assert cluster.expired(SESSION_S) == ["r1", "r2", "r3", "r4", "r5"]
-
-
-def test_heartbeats_keep_a_session_and_its_end_is_decided_once(cluster: Cluster) -> None:
-    cluster.beat(2.0, "r2", "r3", "r4", "r5")
-    assert cluster.expired(3.0) == ["r1"]
-    assert cluster.expired(3.1) == []
-    assert cluster.failure_detection.deadline(cluster.state) == 5.0
-    cluster.apply(FenceServer(0, "r1", 1), 3.2)
-    assert cluster.expired(4.9) == []
-
-
-def test_fenced_server_that_beats_is_unfenced_once(cluster: Cluster) -> None:
-    cluster.apply(FenceServer(0, "r1", 1), 1.0)
-    unfence = UnfenceServer(9, "r1", 1)
-    assert cluster.failure_detection.on_heartbeat(cluster.state, "r1", 1, 1.5, 9) == unfence
-    assert cluster.failure_detection.on_heartbeat(cluster.state, "r1", 1, 1.6, 9) is None
-    cluster.apply(unfence, 1.7)
-    cluster.beat(2.0, "r2", "r3", "r4", "r5")
-    assert cluster.expired(4.5) == []
-    assert cluster.expired(4.6) == ["r1"]
-
-
-def test_a_session_whose_link_broke_ends_after_the_grace(cluster: Cluster) -> None:
-    cluster.beat(1.0, *LINKS)
-    cluster.failure_detection.on_link_closed(LINKS["r2"], 1.5)
-    assert cluster.failure_detection.deadline(cluster.state) == 1.5 + GRACE_S
-    assert cluster.expired(2.24) == []
-    (fence,) = cluster.failure_detection.expired(cluster.state, 2.25, 0)
-    assert (fence.node, fence.evidence) == ("r2", {"silent_ms": "1250", "link": "broken"})
-
-
-def test_a_heartbeat_over_another_link_saves_the_session(cluster: Cluster) -> None:
-    cluster.beat(1.0, *LINKS)
-    cluster.failure_detection.on_link_closed(LINKS["r2"], 1.5)
-    assert cluster.failure_detection.on_heartbeat(cluster.state, "r2", 99, 1.7, 0) is None
-    cluster.failure_detection.on_link_closed(LINKS["r2"], 1.8)
-    assert cluster.expired(3.9) == []
-
-
-def test_registration_begins_a_session(cluster: Cluster) -> None:
-    assert cluster.expired(3.0)[0] == "r1"
-    cluster.apply(RegisterServer(0, "r1", "ws://x"), 3.1)
-    cluster.apply(FenceServer(0, "r1", 1), 3.2)  # was in flight; names the former life
-    assert not cluster.state.servers["r1"].fenced
-    assert cluster.expired(6.0) == []
-    assert cluster.expired(6.1) == ["r1"]
 
 
 def test_majority_of_the_others_replaces_the_leader_once(cluster: Cluster) -> None:

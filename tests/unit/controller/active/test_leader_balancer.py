@@ -1,4 +1,5 @@
-"""What the active controller moves of its own accord, and how it evens out what there is."""
+"""Which leaderships the active controller transfers of its own accord, and the plans that even out replicas and
+leaders."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def cluster(*partitions: PartitionState, racks: dict[str, str] | None = None, sp
 
 
 class Active:
-    """A balance, and the metadata that its decisions change."""
+    """A leader balancer, and the metadata to which its commands are applied."""
 
     def __init__(self, state: MetadataState) -> None:
         self.state = state
@@ -51,7 +52,8 @@ class Active:
         self.balance.on_applied(before, self.state, command, [key for key, _ in applied.changes], now)
 
     def due(self, now: float) -> list[tuple[int, str, str]]:
-        """What is begun or withdrawn now, and applied: partition, server, cause."""
+        """Apply the commands that begin or withdraw a transfer now. Return for each the partition, the successor and
+        the cause."""
         commands = self.balance.due(self.state, now, 0)
         for command in commands:
             self.write(command, now)
@@ -60,7 +62,7 @@ class Active:
         return [(c.partition, c.successor, c.cause) for c in commands]
 
     def pass_on(self, number: int, now: float) -> None:
-        """A transfer ends well."""
+        """End the transfer of a partition: its successor leads in a new leader epoch."""
         p = self.state.topics["id"].partitions[number]
         led = replace(p, leader=p.successor, successor=None, leader_epoch=p.leader_epoch + 1, epoch=p.epoch + 1)
         topic = self.state.topics["id"]
@@ -152,7 +154,7 @@ def test_replicas_are_spread_over_racks_before_load() -> None:
 
 
 def after(state: MetadataState) -> tuple[list[tuple[str, ...]], int]:
-    """The replicas when the plan is carried out, and how many it moves."""
+    """Return the replicas of each partition after the rebalance plan is carried out, and the number of its moves."""
     moves = plan_rebalance(state).moves
     places = [p.replicas for p in state.topics["id"].partitions]
     for move in moves:

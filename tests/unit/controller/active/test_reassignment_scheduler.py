@@ -1,4 +1,4 @@
-"""A rebalance's moves wait for their turn: a few per server at a time, until they are done or cancelled."""
+"""The moves of a rebalance wait for their turn: a few per server at a time, until they are done or cancelled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cluster(*replicas: str) -> MetadataState:
 
 
 class Active:
-    """The active controller's part, and the metadata that its decisions change."""
+    """A reassignment scheduler, and the metadata to which its commands are applied."""
 
     def __init__(self, state: MetadataState, most: int = 2) -> None:
         self.state = state
@@ -50,7 +50,8 @@ class Active:
         self.write(ChangeQueue(0, tuple(QueuedMove("id", n, tuple(to.split()), "load") for n, to in moves)))
 
     def begin(self) -> list[int]:
-        """The partitions whose turn comes now."""
+        """Let a second pass, apply the commands of the scheduler, and return the partitions whose reassignments
+        begin."""
         self.now += 1.0
         commands = self.turns.due(self.state, self.now, 0)
         for command in commands:
@@ -59,7 +60,7 @@ class Active:
         return [command.partition for command in commands]
 
     def finish(self, number: int) -> None:
-        """A move ends well."""
+        """Complete the reassignment of a partition: its target becomes its replicas."""
         p = self.state.topics["id"].partitions[number]
         done = replace(p, replicas=p.target, isr=p.target, leader=p.target[0], target=(), origin=(), learners=())
         partitions = list(self.state.topics["id"].partitions)

@@ -1,4 +1,5 @@
-"""What was refused is told in the timeline and in histories, with who asked; and nobody fills it with that."""
+"""Refused requests are recorded in the timeline and in histories with the principal that asked, and no client can
+fill the timeline with them."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ from tidelog_controller.active.refusal_log import (
     REPEAT_FIRST_S,
     TEXT,
     Refusal,
-    Refusals,
+    RefusalLog,
     refusal_of,
 )
 from tidelog_controller.active.timeline_records import refused_record
@@ -53,19 +54,19 @@ def refusal(number: int = 0, **fields: object) -> Refusal:
     return Refusal(1000 + number, **{**values, **fields})  # type: ignore[arg-type]
 
 
-def taken(refusals: Refusals) -> list[Refusal]:
-    """Those that are told now."""
-    return [refusals.take() for _ in range(len(refusals.ready))]
+def taken(refusals: RefusalLog) -> list[Refusal]:
+    """Remove and return the refusals that are ready to be written."""
+    return [refusals.pop_ready() for _ in range(len(refusals.ready))]
 
 
 # --- how many --------------------------------------------------------------------------------------------
 
 
 def test_the_first_of_a_sort_is_told_at_once_and_the_same_again_is_counted() -> None:
-    refusals = Refusals()
+    refusals = RefusalLog()
     for number in range(5):
         again = refusal(0, asker=f"shell at 10.0.0.1:{number}", message=f"try {number}")
-        refusals.note(again, STATE, float(number))
+        refusals.record(again, STATE, float(number))
     assert [one.message for one in taken(refusals)] == ["try 0"]
     refusals.on_tick(REPEAT_FIRST_S - 0.1)
     assert not refusals.ready
@@ -76,9 +77,9 @@ def test_the_first_of_a_sort_is_told_at_once_and_the_same_again_is_counted() -> 
 
 
 def test_who_goes_on_asking_is_told_of_less_and_less_often_and_then_forgotten() -> None:
-    refusals, now, told = Refusals(), 0.0, []
+    refusals, now, told = RefusalLog(), 0.0, []
     while now < 86_400:
-        refusals.note(refusal(), STATE, now)
+        refusals.record(refusal(), STATE, now)
         refusals.on_tick(now)
         told += [(now, one.count) for one in taken(refusals)]
         now += 5.0
@@ -87,14 +88,14 @@ def test_who_goes_on_asking_is_told_of_less_and_less_often_and_then_forgotten() 
         refusals.on_tick(refusals.deadline())
     assert taken(refusals)[0].count > 1
     assert refusals.deadline() == float("inf")
-    refusals.note(refusal(), STATE, now)
+    refusals.record(refusal(), STATE, now)
     assert len(taken(refusals)) == 1, "a new one"
 
 
 def test_many_sorts_are_told_together() -> None:
-    refusals = Refusals()
+    refusals = RefusalLog()
     for number in range(3 * KINDS):
-        refusals.note(refusal(number), STATE, 0.0)
+        refusals.record(refusal(number), STATE, 0.0)
     assert len(taken(refusals)) == BURST
     refusals.on_tick(REFILL_S)
     told = taken(refusals)
@@ -102,11 +103,11 @@ def test_many_sorts_are_told_together() -> None:
 
 
 def test_a_client_that_does_its_worst_writes_a_bounded_number_of_records() -> None:
-    refusals, dice, now, told, asked = Refusals(), random.Random(1), 0.0, 0, 0
+    refusals, dice, now, told, asked = RefusalLog(), random.Random(1), 0.0, 0, 0
     while now < 7200:
         for _ in range(20):
             asked += 1
-            refusals.note(refusal(dice.getrandbits(30), asker=f"{dice.random()}"), STATE, now)
+            refusals.record(refusal(dice.getrandbits(30), asker=f"{dice.random()}"), STATE, now)
         refusals.on_tick(now)
         assert refusals.deadline() > now
         told += len(taken(refusals))
@@ -115,28 +116,28 @@ def test_a_client_that_does_its_worst_writes_a_bounded_number_of_records() -> No
 
 
 def test_of_those_who_go_on_asking_a_bounded_number_is_known() -> None:
-    refusals = Refusals()
+    refusals = RefusalLog()
     for number in range(KINDS + 50):
         for kind in range(number + 1):
-            refusals.note(refusal(kind), STATE, number * REFILL_S)
+            refusals.record(refusal(kind), STATE, number * REFILL_S)
         refusals.on_tick(number * REFILL_S)
         taken(refusals)
     assert len(refusals._repeated) <= KINDS
 
 
 def test_while_nothing_can_be_written_few_wait() -> None:
-    refusals = Refusals()
+    refusals = RefusalLog()
     for number in range(10 * READY):
-        refusals.note(refusal(number), STATE, number * REFILL_S)
+        refusals.record(refusal(number), STATE, number * REFILL_S)
         refusals.on_tick(number * REFILL_S)
         assert refusals.deadline() > number * REFILL_S
     assert len(refusals.ready) == READY
 
 
 def test_what_says_nothing_of_the_request_is_not_told() -> None:
-    refusals = Refusals()
+    refusals = RefusalLog()
     for code in ("NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED"):
-        refusals.note(refusal(code=code), STATE, 0.0)
+        refusals.record(refusal(code=code), STATE, 0.0)
     assert not refusals.ready
 
 
@@ -179,7 +180,7 @@ def test_refusals_stand_between_the_events_and_change_nothing() -> None:
     pen.write()
     error = refuse("NOT_REPLICA", "r9 is no replica", leader="r1")
     wish = TransferLeader("__timeline", 0, "r9", asker="ann at 10.0.0.1:7")
-    pen.timeline_writer.refusals.note(refusal_of(wish, error, log.state, 77_000), log.state, pen.now)
+    pen.timeline_writer.refusals.record(refusal_of(wish, error, log.state, 77_000), log.state, pen.now)
     happen(log, 2)
     pen.write()
     happen(log, 1)
@@ -200,7 +201,7 @@ def test_the_next_scribe_goes_on_behind_a_refusal() -> None:
     log, there = cluster(), TimelineLog()
     first = Pen(log, there)
     first.write()
-    first.timeline_writer.refusals.note(refusal(), log.state, first.now)
+    first.timeline_writer.refusals.record(refusal(), log.state, first.now)
     first.write()
     assert there.records()[-1]["type"] == "refused"
     happen(log, 3)
@@ -213,7 +214,7 @@ def test_a_refusal_whose_append_was_refused_is_told_later_and_one_of_unknown_fat
         log, there = cluster(), TimelineLog()
         pen = Pen(log, there)
         pen.write()
-        pen.timeline_writer.refusals.note(refusal(), log.state, pen.now)
+        pen.timeline_writer.refusals.record(refusal(), log.state, pen.now)
         (effect,) = pen.timeline_writer.act(log.state, pen.now, 0)
         assert isinstance(effect, ToServer) and isinstance(effect.message, Produce)
         error = refuse("OFFLINE", "not now", unknown_outcome=unknown).to_info()
@@ -227,7 +228,7 @@ def test_a_refusal_whose_append_was_refused_is_told_later_and_one_of_unknown_fat
 
 
 class Cluster(ControllerNet):
-    """One controller, one server, one topic."""
+    """One controller, and after ``begin`` one server and one topic."""
 
     def begin(self) -> None:
         self.to = self.link(self.elect())

@@ -1,4 +1,5 @@
-"""Which of several replicas that may lead does: the evidence, the ranks, and what a command with ranks comes to."""
+"""Which of several replicas that may lead is elected: the evidence, the ranks, and the elections by commands with
+ranks."""
 
 from __future__ import annotations
 
@@ -9,8 +10,14 @@ from tidelog.types import ServerState, TopicPartition
 from tidelog.wire.messages import FollowerLag, ReportLeader, SuspectPart
 from tidelog_controller.active.failure_detection import DAMPING_S, FREE_REPLACEMENTS, FailureDetection
 from tidelog_controller.active.server_ranks import MOST_DELAY, RECENT_S, REMEMBERED_S, ServerRanks
-from tidelog_controller.metadata.command_bytes import encode_command
-from tidelog_controller.metadata.commands import FenceServer, LeaveParts, LostLeader, RankedServer, ReplaceLeaders
+from tidelog_controller.metadata.commands import (
+    FenceServer,
+    LeaveParts,
+    LostLeader,
+    RankedServer,
+    ReplaceLeaders,
+    encode_command,
+)
 from tidelog_controller.metadata.rules.leader_election import elect
 from tidelog_controller.metadata.state import MetadataState
 
@@ -20,7 +27,7 @@ R2_LAST = (RankedServer("r2", 2, "silent for 2.6 s"),)
 
 
 class Seen:
-    """A ranking of three servers that heartbeat every half a second, but for those that are frozen."""
+    """The ranks of three servers that heartbeat every half a second, except for those that are frozen."""
 
     def __init__(self) -> None:
         self.state = MetadataState("test", servers={n: ServerState(n, f"ws://{n}", 1, fenced=False) for n in SERVERS})
@@ -29,7 +36,8 @@ class Seen:
         self.ranking.become_active(self.state, self.now)
 
     def run(self, seconds: float, *frozen: str, lags: dict[str, str] | None = None) -> None:
-        """``lags``: what each server reports of its followers, as "r2 4.0 r3 0"."""
+        """Let time pass while the servers heartbeat, except for the frozen ones. ``lags`` has what each server
+        reports of its followers, as "r2 4.0 r3 0": server and seconds."""
         for _ in range(round(seconds * 2)):
             self.now += 0.5
             for node in SERVERS:
@@ -206,7 +214,8 @@ def test_a_command_without_ranks_has_the_bytes_of_earlier_releases() -> None:
 
 
 class Reported:
-    """A partition whose leader both followers report again and again; all heartbeat unless told otherwise."""
+    """A partition whose leader is reported again and again by both followers; all servers heartbeat unless a call
+    says otherwise."""
 
     def __init__(self) -> None:
         self.log = three()
@@ -215,14 +224,14 @@ class Reported:
         self.now = 0.0
 
     def suspect(self, seconds: float, *, beats: bool) -> bool:
-        """The leader is reported for so long, and heartbeats or not; whether it is replaced. A session ends by
-        heartbeats alone, which is not judged here."""
+        """Let the followers report the leader for so many seconds, with or without heartbeats of it, and return
+        whether it is replaced. The end of its session is not tested here."""
         for _ in range(round(seconds * 2)):
             self.now += 0.5
             p, state = self.log.partition, self.log.state
             for node in SERVERS:
                 if node != p.leader or beats:
-                    self.failure_detection.on_heartbeat(state, node, 1 + SERVERS.index(node), self.now, 0)
+                    self.failure_detection.sessions.on_heartbeat(state, node, 1 + SERVERS.index(node), self.now, 0)
             parts = (SuspectPart("id", 0, p.epoch, p.leader_epoch),)
             for node in SERVERS:
                 told = ReportLeader(node, self.log.epoch_of(node), p.leader or "", "silent", parts)
@@ -236,11 +245,13 @@ class Reported:
         return False
 
     def rest(self, seconds: float) -> None:
-        """All is well."""
+        """Let time pass with heartbeats of all servers and without reports."""
         for _ in range(round(seconds * 2)):
             self.now += 0.5
             for node in SERVERS:
-                self.failure_detection.on_heartbeat(self.log.state, node, 1 + SERVERS.index(node), self.now, 0)
+                self.failure_detection.sessions.on_heartbeat(
+                    self.log.state, node, 1 + SERVERS.index(node), self.now, 0
+                )
 
     @property
     def why(self) -> dict[str, str]:
@@ -285,7 +296,7 @@ def test_a_leader_whose_link_is_broken_too_is_replaced_at_once() -> None:
     reported = damped()
     leader = reported.log.partition.leader
     assert leader is not None
-    reported.failure_detection.on_link_closed(1 + SERVERS.index(leader), reported.now)
+    reported.failure_detection.sessions.on_link_closed(1 + SERVERS.index(leader), reported.now)
     assert reported.suspect(0.5, beats=False)
 
 

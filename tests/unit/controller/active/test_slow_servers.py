@@ -1,4 +1,5 @@
-"""Who is slow: what leaders tell of their followers, whom the controller suspects, and what comes of it."""
+"""Which servers are slow: the lags that leaders report, the servers that the controller suspects, and the effect on
+its choices."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def state(*fenced: str) -> MetadataState:
 
 
 class Told:
-    """What the servers tell a controller, every five seconds."""
+    """The lags that servers report to a controller every five seconds."""
 
     def __init__(self, threshold_s: float = 2.0) -> None:
         self.slow_servers = SlowServers(threshold_s, patience_s=15.0, rest_s=60.0)
@@ -35,7 +36,8 @@ class Told:
         self.now = 0.0
 
     def tell(self, seconds: int, **lags: str) -> None:
-        """For so long each tells its lags: ``r1="r2 3.5 r3 0"``."""
+        """Let each named server report lags for so many seconds: ``r1="r2 3.5 r3 0"`` reports 3.5 s of r2 and none of
+        r3."""
         for _ in range(seconds // 5):
             self.now += 5.0
             for leader, words in lags.items():

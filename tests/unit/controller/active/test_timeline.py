@@ -1,4 +1,4 @@
-"""The timeline tells everything: events, the past that they come to, and what keeps the topic going. Tests
+"""The timeline has everything: events, the past state that they lead to, and the upkeep of its topic. Tests
 ``active/timeline_records.py``, ``active/timeline_topic.py`` and ``timeline/replay.py``."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidelog.timeline.records import Document, decode, encode
 from tidelog.timeline.replay import Past, past_after
 from tidelog.types import TIMELINE, TopicConfig
 from tidelog_controller.active.timeline_records import event_record, keyframe_records
-from tidelog_controller.active.timeline_topic import Group, TimelineTopic
+from tidelog_controller.active.timeline_topic import ControllerGroup, TimelineTopic
 from tidelog_controller.config import TimelineSettings
 from tidelog_controller.metadata import timeline_state as timeline_module
 from tidelog_controller.metadata.commands import (
@@ -148,13 +148,13 @@ def test_a_large_cluster_has_a_keyframe_in_parts() -> None:
 
 
 def kept(log: Log, upkeep: TimelineTopic, now: float, confirmed: int = 0) -> list[str]:
-    """What is proposed and applied at that time."""
-    commands = upkeep.due(log.state, confirmed, Group("c1", 1, GROUP), now, 1)
+    """Apply what is proposed for the timeline's topic at this time, and return the kinds of the commands."""
+    commands = upkeep.due(log.state, confirmed, ControllerGroup("c1", 1, GROUP), now, 1)
     for command in commands:
         before = log.state
         log.write(command)
         upkeep.on_applied(before, log.state, now)
-    assert upkeep.deadline(confirmed, Group("c1", 1, GROUP)) > now
+    assert upkeep.deadline(confirmed, ControllerGroup("c1", 1, GROUP)) > now
     return [command.KIND for command in commands]
 
 

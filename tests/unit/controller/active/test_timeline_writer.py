@@ -1,4 +1,5 @@
-"""The scribe writes every event once, whoever is replaced and whatever is lost on the way."""
+"""The timeline writer writes every event once, whichever process is replaced and whatever message is lost on the
+way."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from support.applied_commands import Log, code, live, who
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import AlterIsrAnswer, Done, ProducerIds, Registered, TopicCreated
 from tidelog_controller.metadata.changeset import HISTORY_LENGTH
-from tidelog_controller.metadata.command_bytes import decode_command, encode_command
 from tidelog_controller.metadata.commands import (
     AddTopic,
     ConfirmLeadership,
@@ -21,13 +20,15 @@ from tidelog_controller.metadata.commands import (
     RemoveTopic,
     SetLearners,
     TakeProducerIds,
+    decode_command,
+    encode_command,
 )
 from tidelog_controller.metadata.rules.leader_election import elect
 
 
 @pytest.fixture
 def log() -> Log:
-    """Three servers and one topic with one partition on all of them, led by r1."""
+    """Return three servers and one topic with one partition on all of them, led by r1."""
     log = Log()
     log.register("r1", "r2", "r3")
     log.topic("r1", "r2", "r3")
@@ -352,8 +353,8 @@ def test_the_eligible_are_forgotten_when_the_isr_alone_is_enough(log: Log) -> No
 
 
 def test_a_greater_minimum_is_a_new_epoch_so_that_no_leader_commits_without_it(log: Log) -> None:
-    """A proposal under way was made by a leader that may commit alone; were it to count, those that it leaves out
-    would be eligible, and lack what is committed."""
+    """A proposal under way was made by a leader that may commit alone. If it counted, the replicas that it leaves out
+    would be eligible, and lack committed records."""
     alone = log.proposal("r1")
     log.configure(min_insync_replicas=2)
     assert (log.partition.epoch, log.partition.leader_epoch) == (1, 0)

@@ -68,12 +68,12 @@ action = st.one_of(session, isr, other, move, move)
 
 
 def ranks_of(number: int) -> tuple[RankedServer, ...]:
-    """Some ranking, another one for each command: also of servers that are not registered."""
+    """Return a ranking that is another one for each command; it also ranks servers that are not registered."""
     return tuple(RankedServer(f"r{n}", (number + n) % 4, "test") for n in range(1, 7) if (number + n) % 4)
 
 
 def commands_of(log: Log, number: int, action: tuple[object, ...]) -> list[Command]:
-    """The action as commands, to every topic; some of old epochs, some with members of former lives."""
+    """Return an action as commands to every topic; some name old epochs, some members of earlier incarnations."""
     topics = list(log.state.topics.values())
     match action:
         case ("register", str(n), bool(clean), str(directory)):
@@ -99,7 +99,7 @@ def commands_of(log: Log, number: int, action: tuple[object, ...]) -> list[Comma
 def command_to(
     log: Log, number: int, action: tuple[object, ...], topic: TopicState, p: PartitionState
 ) -> Command | None:
-    """The action as a command to one topic."""
+    """Return an action as a command to one topic; None if it does not apply to it."""
     leader = p.leader or p.replicas[0]
     servers = log.state.servers
     match action:
@@ -151,13 +151,14 @@ def command_to(
 
 
 class Model:
-    """Who may lack what it vouched for, per topic, told from the commands alone."""
+    """Per topic, the servers that may lack what they acknowledged, derived from the commands alone."""
 
     def __init__(self) -> None:
         self.unsafe: dict[str, set[str]] = {}
 
     def on_command(self, before: MetadataState, command: Command, applied: Applied) -> None:
-        """Call after every command."""
+        """Follow one command, and check that no server is in ISR or ELR that may lack what it acknowledged. Called
+        after every command."""
         for topic in applied.state.topics.values():
             unsafe = self.unsafe.setdefault(topic.topic_id, set())
             match command:
@@ -202,7 +203,7 @@ def check_partition(state: MetadataState, topic: TopicState) -> None:
 
 
 def check_change(applied: Applied, topic: TopicState, q: PartitionState) -> None:
-    """Between two states of a partition that follow one another."""
+    """Check the invariants between two states of a partition that follow one another."""
     p = topic.partitions[0]
     assert p == q or p.epoch == q.epoch + 1
     assert p.leader_epoch - q.leader_epoch in (0, 1)

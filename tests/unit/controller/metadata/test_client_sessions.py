@@ -1,4 +1,5 @@
-"""Each request once: whose it is, what was asked, what is forgotten. Attackers choose ids, numbers and requests."""
+"""Each request is done once: which client it belongs to, what its content was, and which answers are forgotten.
+Attackers choose ids, numbers and requests."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ BELOW = REQUEST_DIGESTS - 1
 
 
 def founded(level: int = REQUEST_DIGESTS) -> tuple[ControllerNet, int]:
-    """Controllers of a cluster at this level, and a link to the active one."""
+    """Return the controllers of a cluster at this feature level, and a link to the active one."""
     net = ControllerNet(levels=dict.fromkeys(("c1", "c2", "c3"), Levels(1, level)))
     link = net.link(net.elect())
     net.answer(link, AllocateProducerIds(1))
@@ -146,8 +147,8 @@ def test_snapshots_keep_the_digest() -> None:
         Entry(1, 1, encode_proposal(TakeProducerIds(0, 10, level=REQUEST_DIGESTS), request)),
     ).state
     again = decode_state(encode_state(state))
-    assert again == state and again.once.find(request) == ProducerIds(1, 10)
-    other = again.once.find(replace(request, digest=b"x" * 16))
+    assert again == state and again.sessions.find(request) == ProducerIds(1, 10)
+    other = again.sessions.find(replace(request, digest=b"x" * 16))
     assert isinstance(other, TidelogError) and other.code == "REQUEST_CONFLICT"
 
 
@@ -159,7 +160,9 @@ def test_names_that_are_too_long_are_refused_whoever_passes_them_on() -> None:
     request = RevokeTokens("", "bob", client="x" * (LONGEST_NAME + 1), sequence=1)
     assert code(net, link, request) == "MALFORMED"
     assert code(net, link, AlterAcls(client="ä" * LONGEST_NAME, sequence=1)) == "MALFORMED"
-    assert not any(len(name) > LONGEST_NAME for name in net.nodes[net.elect()].metadata_log.replicated.once.clients)
+    assert not any(
+        len(name) > LONGEST_NAME for name in net.nodes[net.elect()].metadata_log.replicated.sessions.clients
+    )
 
 
 def test_a_remembered_refusal_is_short() -> None:
@@ -173,7 +176,8 @@ def test_a_remembered_refusal_is_short() -> None:
 
 @pytest.mark.parametrize("ids", [CLIENTS, 3 * CLIENTS])
 def test_nobody_has_the_requests_of_others_forgotten(ids: int) -> None:
-    """One principal takes ever new ids: its own are forgotten, not those of others nor of the gateways."""
+    """A principal uses ever new client ids: its own are forgotten, not those of other principals or of the
+    gateways."""
     once = ClientSessions()
     gateway = name_of_gateway("g1", 1)
     for name in (ALICE, gateway):
@@ -187,7 +191,7 @@ def test_nobody_has_the_requests_of_others_forgotten(ids: int) -> None:
 
 
 def test_the_whole_table_has_a_bound() -> None:
-    """What one remembered request takes, times the most that there are, in a snapshot."""
+    """The size of the largest remembered request in a snapshot, times their greatest number."""
     longest = "client:" + "x" * (LONGEST_NAME - 7)
     refusal = refuse("INVALID_CONFIG", "x" * TEXT)
     once = ClientSessions().with_answer(RequestId(longest, 1, b"d" * 16), refusal)

@@ -1,4 +1,4 @@
-"""The replicated state machine: its state as a document, exactly, and requests that are done once."""
+"""The replicated state machine: its state as a document, exactly, and requests that are applied once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tidelog_controller.metadata.state_machine import (
     encode_state,
     step,
 )
-from tidelog_controller.raft.configuration import encode_members, members_of
 from tidelog_controller.raft.log import Entry
+from tidelog_controller.raft.membership import encode_members, members_of
 
 from unit.controller.metadata.test_application_random import action, commands_of
 
 
 def order_of(value: Any) -> Any:
-    """Every map in a value as a list of pairs: equal maps in another order are not the same to what iterates them."""
+    """Return a value with every map as a list of pairs, so that maps that differ in order only are not equal."""
     if isinstance(value, dict):
         return [(key, order_of(one)) for key, one in value.items()]
     if dataclasses.is_dataclass(value):

@@ -11,7 +11,7 @@ from tidelog.sansio.effects import Send
 from tidelog.wire.messages import Meet
 from tidelog_controller.raft.bootstrap import Bootstrap
 from tidelog_controller.raft.effects import RaftEffect
-from tidelog_controller.raft.log import Stored
+from tidelog_controller.raft.log import PersistentState
 from tidelog_controller.raft.raft import Raft
 from tidelog_controller.raft.settings import RaftSettings
 
@@ -19,15 +19,19 @@ URLS = {node: f"ws://{node}" for node in ("c1", "c2", "c3", "c4", "c5")}
 
 
 def begin(node: str, store: str, now: float = 0.0) -> Bootstrap:
-    """A controller with an empty store."""
+    """Return a controller with an empty store of this name."""
     raft = Raft(
-        node, RaftSettings(snapshot_threshold=2), Stored(store=f"{store} of {node}"), random.Random(node), now
+        node,
+        RaftSettings(snapshot_threshold=2),
+        PersistentState(store=f"{store} of {node}"),
+        random.Random(node),
+        now,
     )
     return Bootstrap(raft, URLS, waits=False, now=now)
 
 
 def new() -> dict[str, Bootstrap]:
-    """Five controllers with empty stores."""
+    """Return five controllers with empty stores."""
     return {node: begin(node, "store") for node in URLS}
 
 
@@ -56,18 +60,18 @@ def test_the_founder_sends_the_configuration_to_all_others_before_anything_else(
 
 
 def is_founded(effect: Send) -> bool:
-    """The message of a controller that has been founded."""
+    """Return whether a message is the ``Meet`` of a founded controller."""
     return isinstance(effect.message, Meet) and effect.message.founded
 
 
 def is_last(effect: Send) -> bool:
-    """The message of a controller that has heard of all stores."""
+    """Return whether a message is the ``Meet`` of a controller that knows all stores."""
     return isinstance(effect.message, Meet) and len(effect.message.stores) == len(URLS)
 
 
 class Group:
-    """Controllers and their messages, which arrive at once, except to those in ``down`` and those that ``lost``
-    names."""
+    """Controllers and their messages, which arrive at once, except at those in ``down`` and those for which ``lost``
+    returns True."""
 
     def __init__(self) -> None:
         self.controllers = new()
@@ -76,7 +80,7 @@ class Group:
         self.now = 0.0
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let time pass: run the timers of all controllers that are not down, and deliver their messages."""
         end = self.now + seconds
         while self.now < end:
             for node, founding in self.controllers.items():
@@ -99,22 +103,22 @@ class Group:
             sent.extend((effect.to, answer) for answer in answers if isinstance(answer, Send))
 
     def replace_disk(self, node: str) -> None:
-        """A controller starts again with an empty store."""
+        """Restart a controller with an empty store."""
         self.controllers[node] = begin(node, "new store", self.now)
 
     def propose(self, count: int) -> None:
-        """Commit so many commands."""
+        """Let the leader propose so many commands, and let a second pass."""
         (leader,) = self.leaders()
         for _ in range(count):
             self._deliver(leader, self.controllers[leader].raft.propose(b"x", self.now)[1])
         self.run(1.0)
 
     def founded(self) -> list[str]:
-        """The controllers that have a configuration."""
+        """Return the controllers that have a configuration."""
         return [node for node, founding in self.controllers.items() if founding.founded]
 
     def leaders(self) -> list[str]:
-        """The controllers that lead."""
+        """Return the running controllers that lead."""
         running = (node for node in self.controllers if node not in self.down)
         return [node for node in running if self.controllers[node].raft.role == "leader"]
 

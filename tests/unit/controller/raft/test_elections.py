@@ -14,7 +14,7 @@ from support.raft_network import FIVE, LATER, SETTINGS, THREE, Net, append, core
 from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendEntries, AppendResult, Message, RequestVote, Vote
 from tidelog_controller.raft.effects import Persist, RoleChanged
-from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.log import Entry, PersistentState
 from tidelog_controller.raft.raft import Raft
 
 # --- elections: Raft §5.2, §5.4.1 ------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def test_a_pre_vote_changes_nothing_on_either_side() -> None:
 
 
 def test_a_server_that_was_cut_off_does_not_depose_the_leader_when_it_comes_back() -> None:
-    """C16, dissertation §9.6: its term has not grown, and nobody who hears the leader answers it."""
+    """C16, dissertation §9.6: its term has not grown, and no server that hears the leader answers it."""
     net = Net(THREE)
     net.elect("c1")
     net.isolate("c3")
@@ -193,7 +193,7 @@ def test_a_server_that_was_cut_off_does_not_depose_the_leader_when_it_comes_back
 
 
 def test_who_hears_a_leader_ignores_vote_requests_of_later_terms() -> None:
-    """Dissertation §4.2.3: a server that has no business to disrupt is not even answered."""
+    """Dissertation §4.2.3: a disruptive server does not even get an answer."""
     raft = core(term=5)
     raft.on_message("c2", append(5, (0, 0)), 1.0)
     for pre in (True, False):
@@ -234,7 +234,8 @@ def test_a_leader_that_hears_just_a_majority_stays() -> None:
 
 
 def test_a_broken_link_to_the_leader_brings_the_next_election_forward() -> None:
-    """A killed process closes its links at once: nobody waits for the election timeout, nor refuses to help."""
+    """A killed process closes its links at once: no server waits for the election timeout, nor refuses its vote
+    because of the dead leader."""
     raft = core(term=3, terms=[3])
     raft.on_message("c3", append(3, (1, 3)), LATER)
     raft.on_peer_lost("c3", LATER)
@@ -245,7 +246,7 @@ def test_a_broken_link_to_the_leader_brings_the_next_election_forward() -> None:
 
 
 def test_a_broken_link_to_a_leader_that_lives_deposes_nobody() -> None:
-    """Pre-vote: the others hear it, and its next message is heard by whoever lost a link."""
+    """Pre-vote: the others hear the leader, and so does the server that lost its link, at the next message."""
     net = Net(THREE)
     net.elect("c1")
     node = net["c2"]
@@ -265,7 +266,7 @@ def test_a_broken_link_to_another_follower_changes_nothing() -> None:
 
 def test_a_candidate_left_behind_in_a_later_term_comes_back() -> None:
     """etcd: the leader's messages are refused with the later term, so that one election unites them."""
-    stored = {"c1": Stored(1), "c2": Stored(1), "c3": Stored(4, "c3")}
+    stored = {"c1": PersistentState(1), "c2": PersistentState(1), "c3": PersistentState(4, "c3")}
     net = Net(THREE, stored=stored)
     net.isolate("c3")
     net.elect("c1")

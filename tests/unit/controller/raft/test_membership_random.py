@@ -1,5 +1,5 @@
 """Random walks as in ``raft/test_random_walks.py`` while logs are compacted, the group changes and disks are lost.
-Tests ``raft/raft.py`` and ``raft/configuration.py``.
+Tests ``raft/raft.py`` and ``raft/membership.py``.
 
 Three or five voters and two controllers that are in no group yet. Beside the steps of the other walks the leader is
 asked to add or remove a controller, to hand over, or to read; a controller gets a new, empty disk, as long as of
@@ -23,7 +23,7 @@ SPARES = ("c8", "c9")
 
 
 class GroupWalk(Walk):
-    """A walk in which the group changes."""
+    """A random walk in which the group changes, logs are compacted and disks are lost."""
 
     thresholds = (2, 5, 20)
 
@@ -41,7 +41,7 @@ class GroupWalk(Walk):
         return {**super().kinds(), **{step: weight * self.restless for step, weight in more.items()}}
 
     def change(self) -> None:
-        """Some leader, perhaps a late one, is asked to add somebody or to remove somebody."""
+        """Ask a leader, which may be a deposed one that does not know it, to add or remove a controller."""
         leaders = [node for node in self.net.nodes.values() if node.raft.role == "leader"]
         if not leaders:
             return
@@ -71,7 +71,8 @@ class GroupWalk(Walk):
             self.perform(node, effects)
 
     def lose_store(self) -> None:
-        """As long as every group that may decide has a majority of stores left."""
+        """Replace the disk of a controller by an empty one, as long as every group that may decide has a majority of
+        stores left."""
         node = self.any_node()
         alive = {n.node_id: n.disk.store for n in self.net.nodes.values() if n is not node}
         groups = [n.raft.members for n in self.net.nodes.values()]
@@ -87,8 +88,9 @@ class GroupWalk(Walk):
         super().restart(node)
 
     def heal(self) -> None:
-        """Within ten seconds a proposal of one leader is applied by everybody in its group: unless somebody was taken
-        out at the very moment in which another lost its disk, before the leader could know."""
+        """End all faults, and check that within ten seconds a proposal of one leader is applied by every member of
+        its group. Gives up if a member was removed at the very moment in which another lost its disk, before the
+        leader could know."""
         self.crash_in = None
         alive = {node.node_id: node.disk.store for node in self.net.nodes.values()}
         if not all(node.raft.members.wins(alive) or not node.raft.members.all for node in self.net.nodes.values()):

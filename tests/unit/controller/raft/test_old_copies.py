@@ -21,7 +21,7 @@ Sent = list[tuple[NodeId, NodeId, Message]]
 
 
 class Group(Net):
-    """Three controllers with named stores, and what they say."""
+    """Three controllers with named stores, and the events that they log."""
 
     def __init__(self, **settings: int) -> None:
         super().__init__(3, named=True, settings=RaftSettings(**settings))
@@ -33,21 +33,22 @@ class Group(Net):
             self.said.append((node.node_id, effect))
 
     def names(self, node: NodeId) -> list[str]:
-        """The events of one of them."""
+        """Return the names of the events that one controller has logged."""
         return [event.name for who, event in self.said if who == node]
 
     def without(self, *gone: NodeId) -> None:
-        """These are cut off from everybody."""
+        """Cut the given controllers off from all others."""
         self.blocked = lambda sender, to: sender in gone or to in gone
 
     def beat(self) -> None:
-        """The next heartbeat, and all that follows from it."""
+        """Let the next heartbeat pass, and every message that follows from it."""
         self.run(1.01 * BEAT_S)
 
 
 def one_behind(*, down: tuple[NodeId, ...] = (), **settings: int) -> tuple[Group, Node]:
-    """c1 leads, and ten commands are committed. c2 has acknowledged them and comes back with the copy that it had
-    after the second one. From then on nobody hears ``down``."""
+    """Return a group in which c1 leads and ten commands are committed, and c2, which has acknowledged them, restarted
+    with the copy of its disk that it had after the second one. From then on the controllers in ``down`` are cut
+    off."""
     net = Group(**settings)
     net.elect("c1")
     for number in range(1, 3):
@@ -84,7 +85,8 @@ def test_the_first_heartbeat_recognises_it_and_both_sides_say_so() -> None:
 
 
 def test_its_acknowledgements_do_not_count_before_it_is_refilled() -> None:
-    """With the third away nobody has confirmed that the leader still leads: it does not name a target yet."""
+    """With the third one away no other controller has confirmed that the leader still leads: it does not name a
+    target yet."""
     net, old = one_behind(down=("c3",))
     net.beat()
     net.propose(b"11", net["c1"])
@@ -140,7 +142,7 @@ def test_if_the_leader_ends_before_that_the_others_say_which_disk_is_needed() ->
 
 
 def test_the_third_may_end_in_the_middle_of_the_refill() -> None:
-    """What is left of a majority is the leader and the store that it refills: it goes on leading until that
+    """The leader and the store that it refills are what is left of a majority: it goes on leading until that store
     counts."""
     net, old = one_behind()
     messages = 0
@@ -164,7 +166,7 @@ def test_the_third_may_end_in_the_middle_of_the_refill() -> None:
 
 
 def test_a_candidate_knows_it_from_the_leaders_heartbeats() -> None:
-    """The leader ends before the old disk comes back: what it knew the others know."""
+    """The leader ends before the old disk comes back: the others know what it knew."""
     net, old = one_behind(down=("c1",))
     net.run(LATER * 3)
     assert old.raft.rolled_back and net["c3"].raft.disks_needed == ("c1",)
@@ -245,7 +247,7 @@ def test_a_copy_that_lacks_nothing_is_harmless() -> None:
 
 
 def record(net: Net, sender: NodeId, to: NodeId) -> Sent:
-    """What goes from one to the other from now on."""
+    """Return a list to which every message from one controller to the other is added from now on."""
     seen: Sent = []
     blocked, deliver = net.blocked, net.deliver
 
@@ -259,7 +261,7 @@ def record(net: Net, sender: NodeId, to: NodeId) -> Sent:
 
 
 def test_a_late_acknowledgement_of_its_earlier_life_does_not_count() -> None:
-    """It comes after the leader has heard of the old copy: the entry is nowhere but at the leader."""
+    """It arrives after the leader has learned of the old copy: the leader alone has the entry."""
     net = Group()
     net.elect("c1")
     copy = net["c2"].copy_disk()
@@ -277,7 +279,8 @@ def test_a_late_acknowledgement_of_its_earlier_life_does_not_count() -> None:
 
 
 def test_late_messages_do_not_make_a_healthy_store_an_old_copy() -> None:
-    """All that was ever sent, in both directions, arrives once more, in the opposite order, after the refill."""
+    """Every message that was ever sent, in both directions, arrives once more, in the opposite order, after the
+    refill."""
     net, old = one_behind()
     there, back = record(net, "c1", "c2"), record(net, "c2", "c1")
     net.run(5 * BEAT_S)

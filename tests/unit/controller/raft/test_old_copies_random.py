@@ -16,7 +16,7 @@ from tidelog.sansio.effects import Event
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries
 from tidelog_controller.raft.effects import RaftEffect
-from tidelog_controller.raft.log import RaftLog, Stored
+from tidelog_controller.raft.log import PersistentState, RaftLog
 from tidelog_controller.raft.settings import RaftSettings
 
 from unit.controller.raft.test_random_walks import Walk
@@ -25,11 +25,11 @@ COPIES = 20
 
 
 class OldDiskWalk(Walk):
-    """A walk in which a disk is put back now and then."""
+    """A random walk in which disks are replaced by earlier copies."""
 
     def __init__(self, size: int, seed: int) -> None:
         super().__init__(size, seed)
-        self.copies: defaultdict[NodeId, list[Stored]] = defaultdict(list)
+        self.copies: defaultdict[NodeId, list[PersistentState]] = defaultdict(list)
 
     def make_net(self, size: int, settings: RaftSettings, seed: int) -> Net:
         return Net(size, settings=settings, seed=seed, named=True)
@@ -44,8 +44,8 @@ class OldDiskWalk(Walk):
         del copies[:-COPIES]
 
     def put_back(self) -> None:
-        """A follower comes back with a copy, and hears the leader, if that knows what the copy lacks, and if a
-        majority of disks is left."""
+        """Restart a follower with a copy of its disk, and let it hear from the leader. Done only if the leader knows
+        what the copy lacks, and if a majority of sound disks is left."""
         nodes = self.net.nodes.values()
         leader = max(nodes, key=lambda node: (node.raft.term, node.raft.role == "leader"))
         old = self.any_node()

@@ -37,21 +37,21 @@ from tidelog.wire.messages import (
     TimeoutNow,
     Vote,
 )
-from tidelog_controller.raft.configuration import Configuration, encode_members, members_of
 from tidelog_controller.raft.effects import Persist, ReadReady, Restore
-from tidelog_controller.raft.log import Entry, Snapshot, Stored
+from tidelog_controller.raft.log import Entry, PersistentState, Snapshot
+from tidelog_controller.raft.membership import Configuration, encode_members, members_of
 from tidelog_controller.raft.settings import RaftSettings
 
 SMALL = RaftSettings(snapshot_threshold=4, snapshot_chunk_bytes=20)
 
 
 def votes(net: Net) -> list[str]:
-    """Who votes, as the leader has it."""
+    """Return the voters of the leader's configuration, sorted."""
     return sorted(member.node for member in net.leader.raft.members.voters)
 
 
 def code(answer: int | TidelogError) -> str:
-    """What the leader refused a change with."""
+    """Return the error code with which the leader refused a change."""
     assert isinstance(answer, TidelogError), answer
     return answer.code
 
@@ -92,7 +92,7 @@ def test_log_matching_equal_index_and_term_means_equal_logs_up_to_there() -> Non
 
 
 def test_leader_completeness_a_leader_has_every_committed_entry() -> None:
-    """Raft figure 3, §5.4: who lacks one is not elected, however long its term is."""
+    """Raft figure 3, §5.4: a server that lacks one is not elected, however high its term is."""
     net = Net(THREE)
     net.elect("c1")
     net.isolate("c3")
@@ -145,7 +145,9 @@ LEADER_7 = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
 )
 def test_figure_7_every_follower_comes_to_agree_with_the_leader_of_term_8(name: str, terms: list[int]) -> None:
     """Raft figure 7, §5.3: missing entries are filled in, extraneous ones removed."""
-    net = Net(THREE, stored={"c1": Stored(7, None, log(*LEADER_7)), "c2": Stored(7, None, log(*terms))})
+    net = Net(
+        THREE, stored={"c1": PersistentState(7, None, log(*LEADER_7)), "c2": PersistentState(7, None, log(*terms))}
+    )
     net.isolate("c2")
     net.elect("c1")
     net.isolate()
@@ -156,8 +158,8 @@ def test_figure_7_every_follower_comes_to_agree_with_the_leader_of_term_8(name: 
 
 
 def figure_8(*terms: list[int]) -> Net:
-    """Five servers with these logs; S5 has been in term 3."""
-    stored = {f"c{n}": Stored(max([3, *own]), None, log(*own)) for n, own in enumerate(terms, 1)}
+    """Return five servers whose logs have entries of these terms; S5 has been in term 3."""
+    stored = {f"c{n}": PersistentState(max([3, *own]), None, log(*own)) for n, own in enumerate(terms, 1)}
     return Net(FIVE, stored=stored)
 
 
@@ -192,7 +194,7 @@ def test_figure_8_e_with_an_entry_of_the_leaders_term_everything_before_it_is_co
 
 
 def grown() -> Net:
-    """Three voters led by c1, and c4 to be added."""
+    """Return three voters led by c1, and spare servers to be added."""
     net = Net(THREE, spares=["c4", "c5"])
     net.elect("c1")
     return net
@@ -289,7 +291,7 @@ def test_three_become_five_and_three_again_under_load() -> None:
 
 
 def test_a_removed_leader_leads_until_the_change_is_committed_without_counting_itself_then_steps_down() -> None:
-    """Thesis §4.2.2; and it tells the next one to stand."""
+    """Thesis §4.2.2; and it asks the next one to stand."""
     net = grown()
     net.isolate("c1")
     net.change("remove", "c1")
@@ -303,7 +305,7 @@ def test_a_removed_leader_leads_until_the_change_is_committed_without_counting_i
 
 
 def test_a_removed_server_that_was_not_told_does_not_disrupt_the_others() -> None:
-    """Thesis §4.2.3: who hears a leader ignores the votes it asks for."""
+    """Thesis §4.2.3: a server that hears a leader ignores requests for its vote."""
     net = grown()
     net.isolate("c3")
     net.run(1.0)
@@ -316,7 +318,7 @@ def test_a_removed_server_that_was_not_told_does_not_disrupt_the_others() -> Non
 
 @pytest.mark.parametrize("kind", ["remove a live one", "remove the last"])
 def test_a_change_that_would_lose_the_quorum_is_refused(kind: str) -> None:
-    """C12: of two voters that are left one is down."""
+    """C12: of the two voters that would be left one is down."""
     if kind == "remove a live one":
         net = grown()
         net.isolate("c3")
@@ -356,7 +358,7 @@ def test_who_lost_its_store_has_no_vote_until_it_is_added_again() -> None:
 
 
 def compacted() -> Net:
-    """c1 leads c2 with a compacted log; c3 has nothing."""
+    """Return servers of which c1 leads c2 with a compacted log, and c3 has an empty log."""
     net = Net(THREE, settings=SMALL)
     net.isolate("c3")
     net.elect("c1")
@@ -401,8 +403,8 @@ def test_a_restart_begins_with_the_snapshot_and_goes_on_with_the_log() -> None:
 
 
 def installing(raft_terms: list[int], index: int, term: int) -> Node:
-    """c1 with this log is sent a snapshot in two pieces by c2."""
-    net = Net(THREE, stored={"c1": Stored(3, None, log(*raft_terms))})
+    """Return c1, with entries of these terms, after it received a snapshot in two pieces from c2."""
+    net = Net(THREE, stored={"c1": PersistentState(3, None, log(*raft_terms))})
     data = state_bytes(index)
     members = net["c1"].raft.members.all
     fields = (3, index, term, len(data), zlib.crc32(data), members)
@@ -463,7 +465,7 @@ def test_a_snapshot_is_durable_before_it_is_acknowledged_or_restored() -> None:
 
 def test_a_new_leader_commits_a_no_op_so_that_it_knows_what_is_committed() -> None:
     """Raft §8: "a leader must have the latest information on which entries are committed"."""
-    net = Net(THREE, stored={"c1": Stored(1, None, log(1, 1)), "c2": Stored(1, None, log(1, 1))})
+    net = Net(THREE, stored={"c1": PersistentState(1, None, log(1, 1)), "c2": PersistentState(1, None, log(1, 1))})
     assert net["c1"].raft.read(0.0) == (None, [])
     net.elect("c1")
     assert net["c1"].raft.commit_index == 3 and net["c1"].applied[-1].data == b""
@@ -517,7 +519,7 @@ def test_reads_that_come_together_share_a_heartbeat() -> None:
 
 
 def test_a_leader_hands_over_to_the_best_follower_without_a_timeout() -> None:
-    """Thesis §3.10: the target is brought up to date, then told to stand at once."""
+    """Thesis §3.10: the target is brought up to date, then asked to stand at once."""
     net = Net(THREE)
     first = net.elect("c1")
     net.isolate("c3")
@@ -543,7 +545,7 @@ def test_a_transfer_to_who_cannot_take_over_ends_and_the_leader_goes_on() -> Non
 
 
 def test_only_the_leader_of_the_term_can_tell_a_voter_to_stand() -> None:
-    """Thesis §3.10: one that is late or a stranger is ignored."""
+    """Thesis §3.10: a message that is late or from a stranger is ignored."""
     for sender, term in (("c3", 5), ("c2", 4), ("c2", 6)):
         raft = core(term=4)
         raft.on_message("c2", append(5, (0, 0)), 0.0)
@@ -588,7 +590,7 @@ def test_check_quorum_a_leader_without_a_majority_steps_down() -> None:
 
 
 def test_stable_storage_a_vote_and_an_acknowledgement_outlive_the_process() -> None:
-    """Raft figure 2: what was promised is durable before it is told."""
+    """Raft figure 2: what is promised is durable before it is sent."""
     net = Net(THREE)
     net.deliver("c2", "c1", RequestVote(5, 0, 0))
     net.deliver("c2", "c1", append(5, (0, 0), log(5)))

@@ -28,10 +28,10 @@ MAX_FLYING = 150
 
 
 class Walk:
-    """One walk, and what must be true of all of it."""
+    """One random walk over a network of Raft cores, and the checks that hold at each of its steps."""
 
     thresholds = (8192,)
-    """When a snapshot is taken; the first kind of walks keeps the whole log."""
+    """Numbers of entries after which snapshots are taken, to draw from; this kind of walk keeps the whole log."""
 
     def __init__(self, size: int, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -58,12 +58,12 @@ class Walk:
         return Net(size, settings=settings, seed=seed)
 
     def kinds(self) -> dict[Callable[[], None], float]:
-        """The steps and how often they come."""
+        """Return the kinds of steps, and how often each is taken."""
         steps = [self.deliver, self.lose, self.tick, self.propose, self.crash, self.cut]
         return dict(zip(steps, self.weights, strict=True))
 
     def run(self, steps: int) -> None:
-        """The steps, then heal and demand progress."""
+        """Take random steps, then heal the network and demand progress."""
         kinds = self.kinds()
         for step in self.rng.choices(list(kinds), list(kinds.values()), k=steps):
             step()
@@ -72,7 +72,8 @@ class Walk:
     # --- steps -------------------------------------------------------------------------------------------
 
     def deliver(self) -> None:
-        """Any message, mostly an early one; sometimes it stays in flight, to come once more."""
+        """Deliver a message in flight, mostly an early one; sometimes it stays in flight, to be delivered once
+        more."""
         flying = self.net.flying
         if not flying:
             self.tick()
@@ -92,7 +93,7 @@ class Walk:
             self.net.flying.pop(self.rng.randrange(len(self.net.flying)))
 
     def tick(self) -> None:
-        """The first deadline passes, or a random node's; the others may be late with theirs."""
+        """Let the first deadline pass, or that of a random node; the others may be late with theirs."""
         node = self.any_node()
         if self.rng.random() < 0.8:
             node = min(self.net.nodes.values(), key=lambda other: other.raft.deadline() or math.inf)
@@ -108,18 +109,18 @@ class Walk:
         self.perform(node, effects)
 
     def crash(self) -> None:
-        """Soon, at whatever effect comes then; or this node now."""
+        """Crash a node: a random one now, or soon the one that performs some effect then."""
         if self.rng.random() < 0.5:
             self.crash_in = self.rng.randrange(1, 30)
         else:
             self.restart(self.any_node())
 
     def cut(self) -> None:
-        """Two sides at random, or none."""
+        """Cut the network into two random sides, or heal it."""
         self.net.isolate(*[node for node in self.net.nodes if self.rng.random() < 0.4])
 
     def strike(self, node: Node) -> None:
-        """Faults hit hardest when something was just decided: cut off who decided, with or without company."""
+        """Cut off the node that has just decided something, alone or with others: faults hit hardest then."""
         if self.rng.random() < self.violence:
             company = [other for other in self.net.nodes if self.rng.random() < 0.3]
             self.net.isolate(node.node_id, *company)
@@ -139,7 +140,8 @@ class Walk:
         node.restart(self.net.now)
 
     def heal(self) -> None:
-        """Within ten seconds one leader has a proposal committed and applied everywhere."""
+        """End all faults, and check that within ten seconds one leader has a proposal committed and applied
+        everywhere."""
         self.crash_in = None
         self.violence = 0.0
         self.net.isolate()
@@ -199,7 +201,8 @@ class Walk:
             assert self.committed[base.index - 1].term == base.term, "compacted what is not committed"
 
     def check_apply(self, node: Node, apply: Apply) -> None:
-        """State machine safety; each once and in order; durable here; and in the log of every later leader."""
+        """Check state machine safety: entries are applied once and in order, are durable on this node, and are in the
+        log of every later leader."""
         for index, entry in enumerate(apply.entries, start=node.applied_from + len(node.applied) + 1):
             assert entry.index == index, "applied out of order"
             place = index - node.disk.base.index - 1

@@ -1,4 +1,4 @@
-"""What must not come into Raft: malformed messages, strangers, impossible claims, settings that do not fit. Tests
+"""What Raft must refuse: malformed messages, strangers, impossible claims, settings that do not fit together. Tests
 ``raft/raft.py``."""
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from support.raft_network import FIVE, LATER, SETTINGS, THREE, Net, append, appl
 from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendEntries, AppendResult, Message, RequestVote, Vote
 from tidelog_controller.raft.effects import Apply, Persist, RoleChanged, TakeSnapshot
-from tidelog_controller.raft.log import Entry, Stored
+from tidelog_controller.raft.log import Entry, PersistentState
 from tidelog_controller.raft.raft import Raft
 
 # --- log replication: Raft §5.3 --------------------------------------------------------------------------
@@ -113,7 +113,11 @@ def test_a_leader_never_changes_its_own_entries() -> None:
 def test_a_leader_makes_every_log_like_its_own(terms: list[int]) -> None:
     """Raft figure 7, (a) to (f), and two worse ones."""
     net = Net(
-        THREE, stored={"c1": Stored(7, None, log(1, 1, 1, 4, 4, 5, 5, 6, 6, 6)), "c2": Stored(7, None, log(*terms))}
+        THREE,
+        stored={
+            "c1": PersistentState(7, None, log(1, 1, 1, 4, 4, 5, 5, 6, 6, 6)),
+            "c2": PersistentState(7, None, log(*terms)),
+        },
     )
     net.isolate("c2")
     net.elect("c1")
@@ -126,7 +130,9 @@ def test_a_leader_makes_every_log_like_its_own(terms: list[int]) -> None:
 def test_conflict_hints_skip_whole_terms() -> None:
     """Raft §5.3 (last paragraph but two): one refusal per term, not per entry, is enough."""
     mine, theirs = [1] + [6] * 300, [1] + [2] * 200 + [3] * 100
-    net = Net(THREE, stored={"c1": Stored(7, None, log(*mine)), "c2": Stored(7, None, log(*theirs))})
+    net = Net(
+        THREE, stored={"c1": PersistentState(7, None, log(*mine)), "c2": PersistentState(7, None, log(*theirs))}
+    )
     refusals = []
     net.isolate("c2")
     net.elect("c1")
@@ -177,8 +183,8 @@ def test_entries_of_earlier_terms_are_not_committed_by_counting() -> None:
 
 def test_an_entry_of_an_earlier_term_on_a_majority_may_still_be_replaced() -> None:
     """Raft figure 8 (d): S5 is elected by S2, S3 and S4 and replaces the entry of term 2."""
-    stored = {f"c{n}": Stored(4, "c1", log(1, 2)) for n in (1, 2, 3)}
-    stored |= {"c4": Stored(4, "c1", log(1)), "c5": Stored(4, None, log(1, 3))}
+    stored = {f"c{n}": PersistentState(4, "c1", log(1, 2)) for n in (1, 2, 3)}
+    stored |= {"c4": PersistentState(4, "c1", log(1)), "c5": PersistentState(4, None, log(1, 3))}
     net = Net(FIVE, stored=stored)
     net.elect("c5")
     net.run(1.0)
@@ -216,7 +222,7 @@ def test_a_proposal_to_a_server_that_does_not_lead_is_refused() -> None:
 
 
 def streaming(**settings: int) -> Raft:
-    """c1 leads term 1; c2 has acknowledged the no-op."""
+    """Return c1 as the leader of term 1, after c2 has acknowledged the no-op."""
     raft = leader(1, **settings)
     raft.on_message("c2", AppendResult(1, True, 1), LATER)
     return raft

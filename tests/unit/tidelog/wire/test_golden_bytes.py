@@ -33,8 +33,7 @@ from tidelog.wire.codec import MESSAGES
 from tidelog.wire.messages import MetadataUpdate
 from tidelog.wire.metadata_image import apply_update, encode_delta, encode_image
 from tidelog_controller.metadata.client_sessions import ClientSessions, RequestId, digest_of
-from tidelog_controller.metadata.command_bytes import decode_command, encode_command
-from tidelog_controller.metadata.commands import KINDS
+from tidelog_controller.metadata.commands import KINDS, decode_command, encode_command
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_proposal, encode_state
 from tidelog_controller.metadata.timeline_state import PendingTimeline, TimelineEvent

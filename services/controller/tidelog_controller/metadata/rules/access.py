@@ -1,8 +1,8 @@
-"""Tokens, rules and quotas (``tidelog.acl``): from a wish to the command, and what the command does.
+"""Tokens, rules and quotas (``tidelog.acl``): from a request to the command, and what the command changes.
 
-The cluster only keeps them; gateways apply them. A wish is checked where it is planned; the command may come after
-another and is then done all the same: what is there takes the place of what was.
-"""
+The cluster only keeps them; gateways apply them. A request is checked when it is planned. Its command may be applied
+after another one and is carried out all the same: the given tokens, rules and quotas take the place of those with the
+same name."""
 
 from __future__ import annotations
 
@@ -33,33 +33,34 @@ from tidelog_controller.metadata.state import MetadataState
 
 AccessRequest = PutToken | RevokeTokens | AlterAcls | AlterQuotas | PrepareAudit
 MOST = 10_000
-"""Most tokens, rules and quotas, of each kind: every gateway has them all."""
+"""Number of tokens, of rules and of quotas at most: every gateway has them all."""
 AUDIT_REPLICAS = 3
 """Replicas of ``__audit``, as far as there are servers when it is created."""
 AUDIT_RETENTION_MS = 365 * 86_400_000
-"""Its ``retention_ms`` then: a year. It can be altered."""
+"""``retention_ms`` of ``__audit`` when it is created: a year. It can be altered."""
 YEARS_MS = 100 * 365 * 86_400_000
 
 
 def plan_access(
-    state: MetadataState, wish: AccessRequest, dice: Random, wall_ms: int
+    state: MetadataState, request: AccessRequest, rng: Random, wall_ms: int
 ) -> ChangeAccess | AddTopic | TopicCreated | TidelogError:
-    """The command that fulfils the wish, or the answer where it is fulfilled. Or the refusal: ``INVALID_CONFIG``,
-    ``UNKNOWN_TOKEN``, ``FORBIDDEN``, ``UNSUPPORTED_LEVEL``."""
-    match wish:
+    """Return the command that changes tokens, rules or quotas, or creates ``__audit``; the answer if that exists; or
+    the refusal: ``INVALID_CONFIG``, ``UNKNOWN_TOKEN``, ``FORBIDDEN``, ``UNSUPPORTED_LEVEL``,
+    ``NOT_ENOUGH_REPLICAS``."""
+    match request:
         case PrepareAudit():
-            return _plan_audit(state, dice, wall_ms)
+            return _plan_audit(state, rng, wall_ms)
         case PutToken():
-            return _plan_token(state, wish, wall_ms)
+            return _plan_token(state, request, wall_ms)
         case RevokeTokens(token_id, principal):
             known = [t for t in state.access.tokens if t.token_id == token_id or t.principal == principal]
             if not known:
                 what = f"with the id {token_id!r}" if token_id else f"of {principal!r}"
                 return refuse("UNKNOWN_TOKEN", f"there is no token {what}")
-            refusal = _why_spared(wish.spared, [token.principal for token in known])
+            refusal = _refuse_spared(request.spared, [token.principal for token in known])
             return refusal or ChangeAccess(wall_ms, drop_tokens=tuple(token.token_id for token in known))
         case AlterAcls(add, remove):
-            if wish.drop_inherited and state.level < SECURITY:
+            if request.drop_inherited and state.level < SECURITY:
                 text = f"'security' is an operation of its own from feature level {SECURITY} on"
                 step = "raise it ('tidelog features raise')"
                 return refuse("UNSUPPORTED_LEVEL", f"{text}; the cluster is at {state.level}: {step}")
@@ -68,47 +69,48 @@ def plan_access(
                 return refuse("INVALID_CONFIG", "; ".join(faults))
             new = tuple(acl for acl in dict.fromkeys(add) if acl not in state.access.acls)
             return _full(len(state.access.acls) + len(new), "rules") or ChangeAccess(
-                wall_ms, drop_acls=remove, acls=new, drop_heirs=wish.drop_inherited
+                wall_ms, drop_acls=remove, acls=new, drop_heirs=request.drop_inherited
             )
         case AlterQuotas(quotas):
-            refusal = _why_spared(wish.spared, [quota.principal for quota in quotas])
+            refusal = _refuse_spared(request.spared, [quota.principal for quota in quotas])
             return refusal or _plan_quotas(state, quotas, wall_ms)
 
 
-def _why_spared(spared: Sequence[str], principals: Iterable[str]) -> TidelogError | None:
-    """Why a request that is about these principals is refused to who is no superuser."""
+def _refuse_spared(spared: Sequence[str], principals: Iterable[str]) -> TidelogError | None:
+    """Return ``FORBIDDEN`` if one of ``principals`` is in ``spared``, the superusers, whose tokens and quotas only
+    superusers change; otherwise None."""
     found = next((principal for principal in principals if principal in spared), None)
     if found is None:
         return None
     return refuse("FORBIDDEN", f"{found} is a superuser: only superusers change its tokens and quotas")
 
 
-def _plan_token(state: MetadataState, wish: PutToken, wall_ms: int) -> ChangeAccess | TidelogError:
+def _plan_token(state: MetadataState, request: PutToken, wall_ms: int) -> ChangeAccess | TidelogError:
     known = {token.token_id: token for token in state.access.tokens}
-    former = known.get(wish.replaces)
-    if wish.replaces and former is None:
-        return refuse("UNKNOWN_TOKEN", f"there is no token with the id {wish.replaces!r}")
-    principal = former.principal if former is not None else wish.principal
-    if refusal := _why_spared(wish.spared, [principal]):
+    former = known.get(request.replaces)
+    if request.replaces and former is None:
+        return refuse("UNKNOWN_TOKEN", f"there is no token with the id {request.replaces!r}")
+    principal = former.principal if former is not None else request.principal
+    if refusal := _refuse_spared(request.spared, [principal]):
         return refusal
     faults = []
     if not PRINCIPAL.fullmatch(principal) or principal == ANONYMOUS:
         faults.append(f"{principal!r} cannot have a token: a principal is {PRINCIPAL_IS}")
-    if not TOKEN_ID.fullmatch(wish.token_id) or not DIGEST.fullmatch(wish.digest):
+    if not TOKEN_ID.fullmatch(request.token_id) or not DIGEST.fullmatch(request.digest):
         faults.append("a token is known by an id of 16 and a SHA-256 of 64 hexadecimal digits")
-    if wish.token_id in known:
+    if request.token_id in known:
         faults.append("there is a token with this id already")
-    if wish.lifetime_ms != -1 and not 1 <= wish.lifetime_ms <= YEARS_MS:
+    if request.lifetime_ms != -1 and not 1 <= request.lifetime_ms <= YEARS_MS:
         faults.append("a token lives for a millisecond at least and a hundred years at most, or never ends")
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
-    expires_ms = -1 if wish.lifetime_ms == -1 else wall_ms + wish.lifetime_ms
-    token = Token(wish.token_id, principal, wish.digest, wall_ms, expires_ms)
+    expires_ms = -1 if request.lifetime_ms == -1 else wall_ms + request.lifetime_ms
+    token = Token(request.token_id, principal, request.digest, wall_ms, expires_ms)
     if former is None:
         return _full(len(known) + 1, "tokens") or ChangeAccess(wall_ms, tokens=(token,))
-    if wish.grace_ms == 0:
+    if request.grace_ms == 0:
         return ChangeAccess(wall_ms, drop_tokens=(former.token_id,), tokens=(token,))
-    end_ms = wall_ms + wish.grace_ms
+    end_ms = wall_ms + request.grace_ms
     ending = replace(former, expires_ms=end_ms if former.expires_ms == -1 else min(end_ms, former.expires_ms))
     return _full(len(known) + 1, "tokens") or ChangeAccess(wall_ms, tokens=(ending, token))
 
@@ -132,19 +134,20 @@ def _full(count: int, what: str) -> TidelogError | None:
     return refuse("INVALID_CONFIG", f"there would be more than {MOST} {what}: remove some first")
 
 
-def _plan_audit(state: MetadataState, dice: Random, wall_ms: int) -> AddTopic | TopicCreated | TidelogError:
+def _plan_audit(state: MetadataState, rng: Random, wall_ms: int) -> AddTopic | TopicCreated | TidelogError:
     if AUDIT in state.names:
         return TopicCreated(state.names[AUDIT])
     live = len(candidates(state, AUDIT_REPLICAS))
     config = {"retention_ms": str(AUDIT_RETENTION_MS), "segment_max_bytes": str(16 << 20)}
     if not live:
         return refuse("NOT_ENOUGH_REPLICAS", f"no replica server is live that could hold {AUDIT}")
-    return plan_topic(state, CreateTopic(AUDIT, 1, min(live, AUDIT_REPLICAS), config), dice, wall_ms)
+    return plan_topic(state, CreateTopic(AUDIT, 1, min(live, AUDIT_REPLICAS), config), rng, wall_ms)
 
 
 @applies(ChangeAccess)
 def change_access(changes: ChangeSet, command: ChangeAccess) -> Done:
-    """Each thing stays in the place that it has."""
+    """Remove and add tokens, rules and quotas as the command says. One that replaces another of the same name keeps
+    its place in the order."""
     before = changes.access
     tokens = {t.token_id: t for t in before.tokens if t.token_id not in command.drop_tokens}
     tokens |= {t.token_id: t for t in command.tokens}
@@ -159,5 +162,6 @@ def change_access(changes: ChangeSet, command: ChangeAccess) -> Done:
 
 
 def separate_security(changes: ChangeSet) -> None:
-    """From now on it takes ``security`` to decide who may do what. Who could do so before keeps it."""
+    """Begin to require the right ``security`` for changes of access. Principals that could make them before inherit
+    it."""
     changes.access = replace(changes.access, heirs=heirs_of(changes.access.acls))

@@ -22,10 +22,12 @@ from tidelog_controller.metadata.rules.leader_election import elect, without
 from tidelog_controller.metadata.state import MetadataState
 
 STEPS = ("doubtful", "settled", "given_up")
+"""The states of a doubtful tail that a server may report, as in ``ReportDoubt``."""
 
 
 def plan_doubt(state: MetadataState, message: ReportDoubt, wall_ms: int) -> NoteDoubt | TidelogError:
-    """The command that takes note of a report, or why there is none."""
+    """Return the command that records a server's report about the doubtful tail of its copy. Refusals:
+    ``UNSUPPORTED_LEVEL``, ``MALFORMED``."""
     if state.level < DOUBTFUL_TAILS:
         text = f"the cluster is at feature level {state.level}: doubtful tails are known from {DOUBTFUL_TAILS} on"
         return refuse("UNSUPPORTED_LEVEL", text, level=state.level)
@@ -36,13 +38,16 @@ def plan_doubt(state: MetadataState, message: ReportDoubt, wall_ms: int) -> Note
 
 @applies(NoteDoubt)
 def note_doubt(changes: ChangeSet, command: NoteDoubt) -> Done | TidelogError:
-    """A copy is doubtful, is so no more, or gives up its tail. Every step begins a newer epoch."""
+    """Record that a copy has a doubtful tail, has settled it, or gives it up. A doubtful member of ISR or ELR counts
+    as away until it has settled; one that gives up its tail leaves both. Other leaders are elected where needed, and
+    every step begins a newer epoch. Refused if the partition has another epoch, or the server no copy or another
+    incarnation."""
     key, node = TopicPartition(command.topic_id, command.partition), command.node
     partition = changes.state.partition(*key)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {command.partition} of topic id {command.topic_id}")
-    if not changes.state.in_life(node, command.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+    if not changes.state.is_incarnation(node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation")
     if node not in partition.replicas + partition.learners:
         return refuse("NOT_REPLICA", f"{node} has no copy of this partition")
     if (partition.leader_epoch, partition.epoch) != (command.leader_epoch, command.epoch):
@@ -62,6 +67,6 @@ def note_doubt(changes: ChangeSet, command: NoteDoubt) -> Done | TidelogError:
     if new is partition:
         new = replace(partition, epoch=partition.epoch + 1)
     if command.step == "settled" and command.end > command.start:
-        changes.note(key, "records_possibly_lost", "doubtful_tail", evidence)
+        changes.record_partition_event(key, "records_possibly_lost", "doubtful_tail", evidence)
     changes.change(key, new, f"tail_{command.step}", evidence)
     return Done()

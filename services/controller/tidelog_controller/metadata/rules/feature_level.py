@@ -1,12 +1,13 @@
-"""The feature level (``tidelog.feature_levels``): who understands which, when it may be raised, and what is done only
-from one on.
+"""The feature level (``tidelog.feature_levels``): which process understands which levels, when the level may be
+raised, and when a server may be removed for good.
 
-The level is part of the replicated state. What processes understand is not: each says so when it opens a link, all
-that live have a link to the active controller, and who returns is asked again. So the active controller judges by its
-links. To be raised, every controller of the group, every replica server that is registered and every gateway with a
-link must understand the new level; a controller or server without a link counts as one that does not, unless the
-operator leaves it behind: it is refused until it is upgraded. Whatever opens a link between the judgement and the
-commit is refused with its next request. A level is never lowered: what it brought may be in use."""
+The level is part of the replicated state. The levels that processes understand are not: each process reports its own
+when it opens a link, all running ones have a link to the active controller, and one that returns reports again. So
+the active controller judges by its links. To be raised, every controller of the group, every replica server that is
+registered and every gateway with a link must understand the new level; a controller or server without a link counts
+as one that does not, unless the operator leaves it behind: it is refused until it is upgraded. A process that opens a
+link between the judgement and the commit is refused with its next request. A level is never lowered: what it brought
+may be in use."""
 
 from __future__ import annotations
 
@@ -16,21 +17,28 @@ from dataclasses import dataclass
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import FORGET_SERVERS, SECURITY, Levels, refuse_levels
 from tidelog.types import NodeId
-from tidelog.wire.messages import DescribeFeatures, Done, FeaturesAnswer, Message, ProcessLevels, RaiseLevel
-from tidelog.wire.messages import ForgetServer as ForgetServerWish
+from tidelog.wire.messages import (
+    DescribeFeatures,
+    Done,
+    FeaturesAnswer,
+    ForgetServer,
+    Message,
+    ProcessLevels,
+    RaiseLevel,
+)
 
 from tidelog_controller.metadata.changeset import ChangeSet
-from tidelog_controller.metadata.commands import Command, ForgetServer, SetLevel
+from tidelog_controller.metadata.commands import Command, RemoveServer, SetLevel
 from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.access import separate_security
 from tidelog_controller.metadata.state import MetadataState
 
-FeatureRequest = DescribeFeatures | RaiseLevel | ForgetServerWish
+FeatureRequest = DescribeFeatures | RaiseLevel | ForgetServer
 
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """A process at the other end of a link."""
+    """A service at the other end of a link: its role, its name and the feature levels that it supports."""
 
     role: str
     node: NodeId
@@ -38,7 +46,7 @@ class Linked:
 
 
 class Features:
-    """What a controller knows of the levels of others: volatile."""
+    """The feature levels of this release and of the services that have a link to this controller. In memory only."""
 
     def __init__(self, node_id: NodeId, levels: Levels) -> None:
         self.own = levels
@@ -46,25 +54,27 @@ class Features:
         self._linked: dict[int, Linked] = {}
 
     def on_link(self, source: int, linked: Linked) -> None:
-        """A service has opened a link."""
+        """Remember the service that opened the link ``source``."""
         self._linked[source] = linked
 
     def on_link_closed(self, source: int) -> None:
-        """Forget a link that a service has closed."""
+        """Forget the service at the other end of a closed link."""
         self._linked.pop(source, None)
 
     def is_gateway(self, source: int) -> bool:
-        """Whether a gateway is at the other end of that link."""
+        """Return whether a gateway is at the other end of this link."""
         linked = self._linked.get(source)
         return linked is not None and linked.role == "gateway"
 
     def refuse_unfit(self, source: int, level: int) -> TidelogError | None:
-        """Why whoever is at the other end of that link is to be refused; None: no reason."""
+        """Return the refusal of requests over this link if the service at its other end does not support the
+        cluster's feature level; None if it does, or if a client is there."""
         linked = self._linked.get(source)
         return None if linked is None else refuse_levels(linked.node, linked.levels, max(level, 1))
 
     def describe(self, state: MetadataState, controllers: Collection[NodeId]) -> FeaturesAnswer:
-        """The level, and who understands which: controllers, replica servers, gateways."""
+        """Return the feature level of the cluster and the levels that each controller, registered replica server and
+        connected gateway supports; 0 to 0 for a process without a link."""
         expected = [*(("controller", node) for node in controllers), *(("replica", node) for node in state.servers)]
         known = {
             (one.role, one.node): one.levels for one in self._linked.values()
@@ -78,42 +88,44 @@ class Features:
         return FeaturesAnswer(max(state.level, 1), tuple(processes))
 
     def plan(
-        self, state: MetadataState, wish: FeatureRequest, controllers: Collection[NodeId], wall_ms: int
+        self, state: MetadataState, request: FeatureRequest, controllers: Collection[NodeId], wall_ms: int
     ) -> Command | Message | TidelogError:
-        """The command that does what is wished; an answer where nothing needs to be changed; or the refusal."""
-        match wish:
+        """Return the answer to ``DescribeFeatures``, the command for a request to raise the level or to forget a
+        server, ``Done`` if nothing is to be changed, or the refusal."""
+        match request:
             case DescribeFeatures():
                 return self.describe(state, controllers)
             case RaiseLevel():
-                return self._plan_raise(state, wish, controllers, wall_ms)
-            case ForgetServerWish():
-                return plan_forgetting(state, wish, wall_ms)
+                return self._plan_raise(state, request, controllers, wall_ms)
+            case ForgetServer():
+                return plan_removal(state, request, wall_ms)
 
     def _plan_raise(
-        self, state: MetadataState, wish: RaiseLevel, controllers: Collection[NodeId], wall_ms: int
+        self, state: MetadataState, request: RaiseLevel, controllers: Collection[NodeId], wall_ms: int
     ) -> SetLevel | Done | TidelogError:
-        """The command that raises the level; or who is in the way, all of them."""
-        if wish.level < max(state.level, 1):
+        """Return the command that raises the level; ``Done`` if the cluster is at that level or this is a dry run; or
+        ``UNSUPPORTED_LEVEL`` with the names of all processes that do not support the level or have no link."""
+        if request.level < max(state.level, 1):
             return refuse(
                 "UNSUPPORTED_LEVEL",
-                f"the cluster is at feature level {state.level} and is not lowered to {wish.level}: what later levels"
-                " brought may be in its metadata",
+                f"the cluster is at feature level {state.level} and is not lowered to {request.level}: what later"
+                " levels brought may be in its metadata",
                 level=state.level,
             )
-        if wish.level == state.level:
+        if request.level == state.level:
             return Done()
         told = self.describe(state, controllers)
         blocking = []
         for one in told.processes:
             if not one.level_max:
-                if one.node not in wish.left_behind:
+                if one.node not in request.left_behind:
                     blocking.append(f"{one.role} {one.node} is not in touch")
-            elif wish.level not in Levels(one.level_min, one.level_max):
+            elif request.level not in Levels(one.level_min, one.level_max):
                 blocking.append(f"{one.role} {one.node} understands {Levels(one.level_min, one.level_max)}")
         if blocking:
-            text = f"the cluster cannot be raised to feature level {wish.level}: {'; '.join(blocking)}"
+            text = f"the cluster cannot be raised to feature level {request.level}: {'; '.join(blocking)}"
             return refuse("UNSUPPORTED_LEVEL", text, level=max(state.level, 1))
-        return Done() if wish.dry_run else SetLevel(wall_ms, wish.level)
+        return Done() if request.dry_run else SetLevel(wall_ms, request.level)
 
 
 @applies(SetLevel)
@@ -121,26 +133,27 @@ def set_level(changes: ChangeSet, command: SetLevel) -> Done:
     """Raise the feature level of the cluster. Does nothing if the cluster is at that level or above."""
     if command.to > changes.level:
         evidence = {"level": str(command.to), "level_before": str(changes.level)}
-        changes.tell("cluster_level_raised", "operator", evidence, None, None)
+        changes.record_event("cluster_level_raised", "operator", evidence, None, None)
         if changes.level < SECURITY <= command.to:
             separate_security(changes)
         changes.level = command.to
     return Done()
 
 
-def plan_forgetting(state: MetadataState, wish: ForgetServerWish, wall_ms: int) -> ForgetServer | TidelogError:
-    """The command that forgets a server; or why it may not be."""
+def plan_removal(state: MetadataState, request: ForgetServer, wall_ms: int) -> RemoveServer | TidelogError:
+    """Return the command that removes a server from the cluster. Refusals: ``UNSUPPORTED_LEVEL``, ``UNKNOWN_SERVER``,
+    ``SERVER_IN_USE``."""
     if state.level < FORGET_SERVERS:
         text = f"servers can be forgotten from feature level {FORGET_SERVERS} on; the cluster is at {state.level}"
         return refuse("UNSUPPORTED_LEVEL", f"{text}: raise it ('tidelog features raise')", level=state.level)
-    server = state.servers.get(wish.server)
+    server = state.servers.get(request.server)
     if server is None:
-        return refuse("UNKNOWN_SERVER", f"no replica server {wish.server} is registered")
-    return why_kept(state, wish.server) or ForgetServer(wall_ms, wish.server, server.broker_epoch)
+        return refuse("UNKNOWN_SERVER", f"no replica server {request.server} is registered")
+    return refuse_removal(state, request.server) or RemoveServer(wall_ms, request.server, server.broker_epoch)
 
 
-def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
-    """Why a server cannot be forgotten: it lives, or counts somewhere."""
+def refuse_removal(state: MetadataState, node: NodeId) -> TidelogError | None:
+    """Return ``SERVER_IN_USE`` if a server is live or has replicas, so that it cannot be removed; None if it can."""
     if state.is_live(node):
         return refuse("SERVER_IN_USE", f"{node} is live: stop it first")
     held = [
@@ -156,12 +169,13 @@ def why_kept(state: MetadataState, node: NodeId) -> TidelogError | None:
     return None
 
 
-@applies(ForgetServer)
-def forget_server(changes: ChangeSet, command: ForgetServer) -> Done | TidelogError:
-    """As ``plan_forgetting``, when it is applied."""
-    if not changes.state.in_life(command.node, command.broker_epoch):
+@applies(RemoveServer)
+def remove_server(changes: ChangeSet, command: RemoveServer) -> Done | TidelogError:
+    """Remove a server from the cluster with everything known of it. Refused with ``UNKNOWN_SERVER`` if it has another
+    incarnation or is removed already, and with ``SERVER_IN_USE`` if it is live or has replicas."""
+    if not changes.state.is_incarnation(command.node, command.broker_epoch):
         return refuse("UNKNOWN_SERVER", f"{command.node} is in another incarnation, or forgotten already")
-    refusal = why_kept(changes.state, command.node)
+    refusal = refuse_removal(changes.state, command.node)
     if refusal is None:
         changes.forget_server(command.node)
     return refusal or Done()

@@ -3,8 +3,9 @@
 Commit rules ``isr`` and ``leader``:
 
     led        the leader is a live member of the ISR
-    offline    leader None: nobody of ISR and ELR is live. The ISR is one fenced server, which alone holds everything
-               committed; or it is empty: whoever held everything has lost it, and may come back without
+    offline    leader None: no member of ISR and ELR is live. The ISR is one fenced server, which alone holds
+               everything committed; or it is empty: the servers that held everything have lost it, and may come back
+               without
 
 The **ELR** (eligible leader replicas, KIP-966) are those that left the ISR while it was below
 ``min_insync_replicas``. The HW stands still then, so they still hold everything committed: where no ISR member is
@@ -12,29 +13,29 @@ live, one of them leads, and the ISR that it leaves behind becomes eligible in t
 large enough, since the HW moves on without it, and knows no server that may have lost what it had. With commit rule
 ``leader`` the HW never waits: there is no ELR.
 
-Commit rule ``quorum``: the ISR are the replicas whose promises hold, which is everybody except those whose data
-were lost and that have not caught up again. Nobody leaves it for being slow or away. A leader that ends is not
-replaced at once:
+Commit rule ``quorum``: the ISR are the replicas whose promises hold, which is all except those whose data were lost
+and that have not caught up again. No replica leaves it for being slow or away. A leader that ends is not replaced at
+once:
 
     led --> sealing --> led      in every step a new leader epoch
 
-While *sealing* every replica stops taking records of older epochs and tells how far its log reaches. Of a majority
+While *sealing* every replica stops taking records of older epochs and reports how far its log reaches. Of a majority
 of the replicas, in the ISR all of them, the one with the greatest (last epoch, log end) leads: every majority that
 can have committed something has a member among them (Raft 5.4.1, as a vote that comes after the fact).
 
-A member whose copy is *doubtful* (``metadata/rules/doubtful_tails.py``) is as good as away until it has settled that.
+A member whose copy is *doubtful* (``metadata/rules/doubtful_tails.py``) is as good as away until its doubt is
+settled.
 
 Of the replicas that may lead the one with the best rank does, by the active controller's ranking
-(``active/server_ranks.py``). Replica order decides between equal ranks, and where the command carries no
-ranks. A rank never makes a replica a candidate.
+(``active/server_ranks.py``). Replica order decides between equal ranks, and where the command carries no ranks. A
+rank never makes a replica a candidate.
 
-**Unclean election**, where the topic allows it: with nobody live of whom it is known that it holds everything (with
-``quorum``: no majority of promises), the last leader leads if it is live and has not lost all that it had: also if it
-has just registered and may lack what it had not flushed, since every other live replica lags further behind. Else the
-first live replica; of those one that has just lost what it had, or may have, only if no other is live. There is no
-unclean election while all members are live and only have to settle their doubt. Records may be lost, and
-``unclean_epoch`` tells every replica that it may have to cut what was committed.
-"""
+**Unclean election**, where the topic allows it: if no live replica is known to hold everything (with ``quorum``: no
+majority of promises), the last leader leads if it is live and has not lost all that it had: also if it has just
+registered and may lack what it had not flushed, since every other live replica lags further behind. Else the first
+live replica; one that has just lost what it had, or may have, only if no other is live. There is no unclean election
+while all members are live and only have to settle their doubt. Records may be lost, and ``unclean_epoch`` shows every
+replica that it may have to cut what was committed."""
 
 from __future__ import annotations
 
@@ -48,8 +49,8 @@ from tidelog_controller.metadata.commands import RankedServer
 
 IsLive = Callable[[NodeId], bool]
 Ranks = Mapping[NodeId, int]
-"""The rank of servers as leaders (``active/server_ranks.py``): the lower the number, the better. A
-server that is not named has rank 0."""
+"""The ranks of servers as leaders (``active/server_ranks.py``): the lower the number, the better. A server that is
+not named has rank 0."""
 ALL_ALIKE: Ranks = MappingProxyType({})
 
 
@@ -71,16 +72,16 @@ def elect(
     doubtful: tuple[NodeId, ...] | None = None,
     ranks: Ranks = ALL_ALIKE,
 ) -> PartitionState:
-    """The partition with this ISR and the leader that follows from it; the same object when nothing changes.
+    """Return the partition with this ISR and the leader that follows from it, one epoch on; the same object if
+    nothing changes.
 
     The leader stays while it is a live member of ``isr``, but not with ``renew`` (it restarted, or is not to go on):
-    if the same server leads again it does so in a new leader epoch. Who ``drains`` is passed over for another that is
-    as good; a leader that does goes on until leadership is transferred. ``leaving`` leads only where nobody else can.
-    ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live, or if
-    it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it, now or later.
+    if the same server leads again it does so in a new leader epoch. A server that ``drains`` is passed over for
+    another that is as good; a leader that drains goes on until leadership is transferred. ``leaving`` leads only
+    where no other can. ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where no
+    other is live, or if it led last. ``wiped``: it has certainly lost all of it, and having led last never helps it.
     ``doubtful``: the members whose copies are doubtful from now on (default: as before); they are as good as away.
-    ``ranks`` order the replicas that may lead, first those in the ISR, then those in the ELR; no other replica leads
-    because of its rank."""
+    ``ranks`` order the replicas that may lead, first those in the ISR, then those in the ELR."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     doubtful = partition.doubtful if doubtful is None else doubtful
     if is_recovering(partition, config):
@@ -130,13 +131,15 @@ def elect(
 
 
 def is_recovering(partition: PartitionState, config: TopicConfig) -> bool:
-    """After a rescue a partition without commit rule ``quorum`` is sealed until its replicas have reported what they
-    know (``recovery.py``). Its ISR and ELR are promises then, which outlast sessions and restarts."""
+    """Return whether a partition without commit rule ``quorum`` is sealed after a rescue, until its replicas have
+    reported what they know (``recovery.py``). Its ISR and ELR are then promises, which outlast sessions and
+    restarts."""
     return partition.sealing and config.commit_rule != "quorum"
 
 
 def copies_needed(partition: PartitionState, config: TopicConfig) -> int:
-    """So many replicas have, together, everything that can have been committed."""
+    """Return how many replicas must report after a rescue: any that many have, together, everything that can have
+    been committed."""
     if config.commit_rule == "quorum":
         return len(partition.replicas) // 2 + 1
     return max(1, len(partition.replicas) - config.min_insync_replicas + 1)
@@ -150,8 +153,9 @@ def _wait_for_reports(
     wiped: bool,
     doubtful: tuple[NodeId, ...],
 ) -> PartitionState:
-    """A recovering partition without the promises of ``lost``. Nobody leads yet; but by an unclean election, where
-    the topic allows it and too few are live for another. A ``doubtful`` copy reports when its doubt is settled."""
+    """Return a recovering partition without ``lost`` in ISR and ELR. It stays without a leader; but if the topic
+    allows an unclean election and too few replicas are live for another, the last leader or the first live replica
+    leads. The copies in ``doubtful`` report when their doubt is settled."""
     isr, elr = without(partition.isr, lost or ""), without(partition.elr, lost or "")
     last = None if wiped and partition.last_leader == lost else partition.last_leader
     doubtful = tuple(node for node in partition.replicas if node in doubtful and node in isr + elr)
@@ -166,8 +170,9 @@ def _wait_for_reports(
 
 
 def elect_recovered(partition: PartitionState, leader: NodeId, above: int = -1) -> PartitionState:
-    """After a rescue it is known who has everything: ``leader`` leads alone, in a leader epoch beyond ``above``, and
-    the others join when they have caught up. One that is no replica becomes one, in place of the last."""
+    """Return the partition led by ``leader`` alone, which after a rescue is known to have everything, in a leader
+    epoch greater than ``above``. The other replicas join the ISR when they have caught up. A leader that is no
+    replica becomes one, in place of the last."""
     replicas, copies = partition.replicas, len(partition.replicas)
     return replace(
         partition,
@@ -186,7 +191,8 @@ def elect_recovered(partition: PartitionState, leader: NodeId, above: int = -1) 
 
 
 def lead_next(partition: PartitionState, leader: NodeId) -> PartitionState:
-    """One leader epoch on, led by who has all that the leader had: its successor, or itself."""
+    """Return the partition one leader epoch on, led by ``leader``, a member of the ISR that has everything that the
+    leader had: its successor, or itself."""
     assert leader in partition.isr
     return replace(
         partition,
@@ -199,8 +205,8 @@ def lead_next(partition: PartitionState, leader: NodeId) -> PartitionState:
 
 
 def elect_sealed(partition: PartitionState, leader: NodeId, above: int = -1) -> PartitionState:
-    """The old epochs are sealed, and of those that sealed them ``leader``'s log reaches furthest. ``above``: the new
-    leader epoch is beyond this one, too."""
+    """Return the sealed partition led by ``leader``, whose log reaches furthest of those that sealed the old epochs.
+    The new leader epoch is greater than ``above``."""
     assert partition.sealing and leader in partition.isr
     return replace(
         partition,
@@ -216,8 +222,8 @@ def elect_sealed(partition: PartitionState, leader: NodeId, above: int = -1) -> 
 def first_state(
     replicas: tuple[NodeId, ...], config: TopicConfig, is_live: IsLive, drains: IsLive = _nobody
 ) -> PartitionState | None:
-    """A new partition; None where no replica is live. The promise of an empty log always holds, so with ``quorum``
-    also those are in the ISR that are away."""
+    """Return a new partition with its first leader, at epoch 0; None if no replica is live. The ISR are the live
+    replicas; with commit rule ``quorum`` all, since the promise of an empty log always holds."""
     live = tuple(node for node in replicas if is_live(node))
     if not live:
         return None
@@ -226,7 +232,8 @@ def first_state(
 
 
 def can_take_over(partition: PartitionState, config: TopicConfig, node: NodeId, is_live: IsLive) -> bool:
-    """Whether the others of ISR and ELR can lead without ``node``."""
+    """Return whether the other members of ISR and ELR can lead without ``node``: one that is live and not doubtful,
+    with commit rule ``quorum`` a majority of them."""
     others = without((*partition.isr, *partition.elr), node)
     if config.commit_rule == "quorum":
         return can_be_sealed(partition, others, is_live)
@@ -234,23 +241,24 @@ def can_take_over(partition: PartitionState, config: TopicConfig, node: NodeId, 
 
 
 def can_be_sealed(partition: PartitionState, nodes: Iterable[NodeId], is_live: IsLive) -> bool:
-    """Whether those of ``nodes`` that are live, and not doubtful, are a majority of the replicas."""
+    """Return whether those of ``nodes`` that are live and not doubtful are a majority of the replicas."""
     return 2 * sum(map(_counting(partition, is_live), nodes)) > len(partition.replicas)
 
 
 def _counting(partition: PartitionState, is_live: IsLive) -> IsLive:
-    """Which nodes are live and not doubtful."""
+    """Return a predicate for the servers that are live and not doubtful in this partition."""
     return lambda node: is_live(node) and node not in partition.doubtful
 
 
 def ranks_by_server(ranks: Iterable[RankedServer]) -> Ranks:
-    """The ranks of a command, by server."""
+    """Return the ranks in a command as a mapping from server to rank; servers that it does not name have rank 0."""
     return {one.node: one.rank for one in ranks}
 
 
 def passed_over(old: PartitionState, new: PartitionState, ranks: Iterable[RankedServer]) -> dict[str, str]:
-    """The evidence of an election for ``why``: the rank of every candidate whose rank is not 0, and the replicas that
-    come before the new leader in replica order and rank worse. Empty if no new leader was elected."""
+    """Return the evidence of an election for ``tidelog why``: the rank of every candidate whose rank is not 0, and
+    the replicas that come before the new leader in replica order and have a worse rank. Empty if no new leader was
+    elected."""
     if new.leader is None or new.leader_epoch == old.leader_epoch:
         return {}
     candidates = without((*old.isr, *old.elr), old.leader or "")
@@ -263,14 +271,15 @@ def passed_over(old: PartitionState, new: PartitionState, ranks: Iterable[Ranked
 
 
 def without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
-    """``nodes`` but for that one."""
+    """Return ``nodes`` in their order without ``node``."""
     return tuple(member for member in nodes if member != node)
 
 
 def _eligible(
     partition: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], lost: NodeId | None
 ) -> tuple[NodeId, ...]:
-    """The ELR beside this ISR."""
+    """Return the ELR that belongs to this ISR: empty unless the commit rule is ``isr`` and the ISR is below
+    ``min_insync_replicas``; otherwise the other members of the ISR and ELR before, without ``lost``."""
     if config.commit_rule != "isr" or len(isr) >= config.min_insync_replicas:
         return ()
     known = (*partition.elr, *partition.isr)
@@ -285,8 +294,8 @@ def _first_live(
     avoided: NodeId | None,
     ranks: Ranks = ALL_ALIKE,
 ) -> NodeId | None:
-    """The best live replica of ``first``, else of ``then``. In each, draining servers come after all others, and a
-    better rank comes first. ``avoided`` leads only if no other can."""
+    """Return the best live replica of ``first``, else of ``then``; None if none is live. In each, servers that drain
+    come after all others, and a better rank comes first. ``avoided`` is returned only if no other can be."""
 
     def order(node: NodeId) -> tuple[bool, int]:
         return drains(node), ranks.get(node, 0)

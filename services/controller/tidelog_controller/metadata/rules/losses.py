@@ -1,5 +1,5 @@
-"""Reports that change no partition: records that a server had to cut, and for the timeline the group of controllers
-and the events that are in its topic."""
+"""Commands that change no partition: reports of records that a server had to cut, and, for the timeline, the group of
+controllers and the events that are in its topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tidelog_controller.metadata.state import MetadataState
 
 
 def plan_loss(state: MetadataState, report: ReportLoss, wall_ms: int) -> RecordLoss | TidelogError:
-    """The command that records a server's report."""
+    """Return the command that records a server's report of lost records; ``MALFORMED`` if the report names none.
+    Below feature level ``POSSIBLE_LOSSES`` the loss counts as certain."""
     if report.end <= report.start:
         return refuse("MALFORMED", f"no records from {report.start} to {report.end}")
     values = {field.name: getattr(report, field.name) for field in fields(report)}
@@ -38,33 +39,34 @@ def note_controllers(changes: ChangeSet, command: NoteControllers) -> Done:
         was = known.pop(member.node, None)
         if was != member:
             kind = "controller_joined" if was is None else "controller_changed"
-            changes.tell(kind, "group", evidence, was, member, node=member.node)
+            changes.record_event(kind, "group", evidence, was, member, node=member.node)
     for node, was in known.items():
-        changes.tell("controller_left", "group", evidence, was, None, node=node)
+        changes.record_event("controller_left", "group", evidence, was, None, node=node)
     if (command.active, command.term) != (timeline.active, timeline.term):
         told = {**evidence, "before": timeline.active, "term_before": str(timeline.term)}
         now = next((member for member in group if member.node == command.active), None)
-        changes.tell("controller_active", "elected", told, now, now, node=command.active)
+        changes.record_event("controller_active", "elected", told, now, now, node=command.active)
     changes.timeline = replace(timeline, controllers=group, active=command.active, term=command.term)
     return Done()
 
 
 @applies(ForgetEvents)
 def forget_events(changes: ChangeSet, command: ForgetEvents) -> Done:
-    """Drop the events up to this number: they are in the topic."""
+    """Drop the events up to the number in the command: they are committed in the topic."""
     changes.timeline = changes.timeline.without(command.number)
     return Done()
 
 
 @applies(RecordLoss)
 def record_loss(changes: ChangeSet, command: RecordLoss) -> Done | TidelogError:
-    """Record in the history, once, that a server has cut records that were committed, or may have been."""
+    """Record in the history of a partition, and only once, that a server has cut records that were committed, or may
+    have been. Refused if the server has no copy of the partition or another incarnation."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = changes.state.partition(*key)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {command.partition} of topic id {command.topic_id}")
-    if not changes.state.in_life(command.node, command.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
+    if not changes.state.is_incarnation(command.node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{command.node} has begun another incarnation")
     if command.node not in (*partition.replicas, *partition.learners):
         return refuse("NOT_REPLICA", f"{command.node} has no copy of this partition")
     evidence = {
@@ -78,5 +80,7 @@ def record_loss(changes: ChangeSet, command: RecordLoss) -> Done | TidelogError:
     event = "records_possibly_lost" if command.possible else "records_lost"
     if not any(entry.event == event and entry.evidence == evidence for entry in told):
         rule = changes.state.topics[key.topic_id].config.commit_rule
-        changes.note(key, event, "commit_rule" if rule == "leader" else "unclean_election", evidence)
+        changes.record_partition_event(
+            key, event, "commit_rule" if rule == "leader" else "unclean_election", evidence
+        )
     return Done()

@@ -1,8 +1,8 @@
-"""Whose topics these are: how many topics and partitions a principal may have (``tidelog.bounds``).
+"""The owners of topics: how many topics and partitions a principal may have (``tidelog.bounds``).
 
-The owner of a topic is the principal that created it, whoever changes it later. The cluster's own topics, and those
-of an earlier release, have none. The bounds are in the command, so that every controller judges in the same way: when
-it is applied, topics that were planned at the same time are counted."""
+The owner of a topic is the principal that created it, also after others have changed it. The cluster's own topics,
+and those of an earlier release, have none. The bounds are in the command, so that every controller judges in the same
+way: when it is applied, topics that were planned at the same time are counted."""
 
 from __future__ import annotations
 
@@ -24,48 +24,52 @@ TOPICS, PARTITIONS = "settings.owners.principal_max_topics", "settings.owners.pr
 def bounded_topic(
     state: MetadataState, command: AddTopic, principal: str, settings: OwnerSettings
 ) -> AddTopic | TidelogError:
-    """The command with owner and bounds, or why the owner may not have one more topic."""
+    """Return the command that creates a topic with its owner and the owner's bounds, or the reason why the owner may
+    not have one more topic. The command is unchanged without a principal and below feature level ``OWNERS``."""
     if not principal or state.level < OWNERS:
         return command
     most = settings.principal_max_topics, settings.principal_max_partitions
     owned = replace(command, owner=principal, max_topics=most[0], max_partitions=most[1])
-    return refuse_missing_topic(state, owned) or owned
+    return refuse_new_topic(state, owned) or owned
 
 
 def bounded_partitions(
     state: MetadataState, command: AddPartitions, settings: OwnerSettings
 ) -> AddPartitions | TidelogError:
-    """Return the command for more partitions with the owner's bound, or why the owner may not have them."""
+    """Return the command for more partitions with the bound of the topic's owner, or the reason why the owner may not
+    have them. The command is unchanged if the topic has no owner."""
     if not owner_of(state, command.topic_id):
         return command
     owned = replace(command, max_partitions=settings.principal_max_partitions)
-    return why_no_partitions(state, owned) or owned
+    return refuse_more_partitions(state, owned) or owned
 
 
-def refuse_missing_topic(state: MetadataState, command: AddTopic) -> TidelogError | None:
-    """Why the owner of a topic may not have it; None where it may, or there is none."""
+def refuse_new_topic(state: MetadataState, command: AddTopic) -> TidelogError | None:
+    """Return the reason why the owner of a new topic may not have it: too many topics or partitions. None if it may,
+    or if there is no owner."""
     if not command.owner:
         return None
     mine = _topics_of(state.owners, command.owner)
     over = refuse_excess(command.owner, "topics", len(mine), TOPICS, command.max_topics)
-    return over or _why_no_room(state, command.owner, len(command.replicas), command.max_partitions)
+    return over or _refuse_excess_partitions(state, command.owner, len(command.replicas), command.max_partitions)
 
 
-def why_no_partitions(state: MetadataState, command: AddPartitions) -> TidelogError | None:
-    """Why the owner of a topic may not have more partitions of it; None where it may, or there is none."""
+def refuse_more_partitions(state: MetadataState, command: AddPartitions) -> TidelogError | None:
+    """Return the reason why the owner of a topic may not have more partitions of it; None if it may, or if there is
+    no owner or no bound."""
     owner = owner_of(state, command.topic_id)
     if not owner or not command.max_partitions:
         return None
-    return _why_no_room(state, owner, len(command.replicas), command.max_partitions)
+    return _refuse_excess_partitions(state, owner, len(command.replicas), command.max_partitions)
 
 
 def owner_of(state: MetadataState, topic_id: str) -> str:
-    """The principal that created the topic; "": not known."""
+    """Return the principal that created the topic; "" if none is known."""
     return next((known.principal for known in state.owners if known.topic_id == topic_id), "")
 
 
 def without_owner(owners: Iterable[TopicOwner], topic_id: str) -> tuple[TopicOwner, ...]:
-    """The topic is gone."""
+    """Return the owners without that of this topic."""
     return tuple(known for known in owners if known.topic_id != topic_id)
 
 
@@ -73,6 +77,6 @@ def _topics_of(owners: Iterable[TopicOwner], principal: str) -> list[str]:
     return [known.topic_id for known in owners if known.principal == principal]
 
 
-def _why_no_room(state: MetadataState, owner: str, more: int, most: int) -> TidelogError | None:
+def _refuse_excess_partitions(state: MetadataState, owner: str, more: int, most: int) -> TidelogError | None:
     held = sum(len(state.topics[topic_id].partitions) for topic_id in _topics_of(state.owners, owner))
     return refuse_excess(owner, "partitions", held, PARTITIONS, most, more=more)

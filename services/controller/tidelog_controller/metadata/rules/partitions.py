@@ -32,17 +32,19 @@ from tidelog_controller.metadata.rules.leader_election import (
     without,
 )
 from tidelog_controller.metadata.rules.reassignment import pass_on, with_proposed
-from tidelog_controller.metadata.rules.servers import remaining
+from tidelog_controller.metadata.rules.servers import remaining_isr
 from tidelog_controller.metadata.state import MetadataState
 
 
 def refuse_other_leader(state: MetadataState, request: ChangeIsr | ConfirmLeadership) -> TidelogError | None:
-    """Return the refusal of a request by a server that does not lead in that leader epoch; None if it leads."""
+    """Return the refusal of a request by a server that does not lead the partition in that leader epoch; None if it
+    leads. The partition may be gone (``UNKNOWN_TOPIC``), the incarnation over, the server no leader, or the leader
+    epoch another."""
     partition = state.partition(request.topic_id, request.partition)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
-    if not state.in_life(request.node, request.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{request.node} is in a later life")
+    if not state.is_incarnation(request.node, request.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{request.node} has begun another incarnation")
     if partition.leader != request.node:
         return refuse("NOT_LEADER", f"{partition.leader or 'nobody'} leads, not {request.node}")
     if partition.leader_epoch != request.leader_epoch:
@@ -53,13 +55,17 @@ def refuse_other_leader(state: MetadataState, request: ChangeIsr | ConfirmLeader
 
 @applies(ConfirmLeadership)
 def confirm_leadership(changes: ChangeSet, command: ConfirmLeadership) -> Done | TidelogError:
-    """Change nothing; the answer says whether the server leads at this place in the log."""
+    """Change nothing; return ``Done`` if the server leads the partition at this place in the log, otherwise the
+    refusal."""
     return refuse_other_leader(changes.state, command) or Done()
 
 
 @applies(ChangeIsr)
 def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | TidelogError:
-    """Apply a leader's ISR proposal, if it is still at the epoch of the partition."""
+    """Change the ISR of a partition as its leader proposed, and return the new epoch and ISR. Learners of a
+    reassignment that caught up become replicas, and replicas that are not in its target leave. Refused with
+    ``STALE_EPOCH`` if the partition is at another epoch; also if a member is fenced or restarted, and then the epoch
+    grows."""
     state, key = changes.state, TopicPartition(command.topic_id, command.partition)
     refusal, partition = refuse_other_leader(state, command), state.partition(*key)
     if refusal is not None or partition is None:
@@ -79,7 +85,7 @@ def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | Tidel
         if any(node not in members for node in partition.isr if node in moved.replicas):
             return refuse("UNSUPPORTED", "with commit rule quorum nobody is taken out of the ISR")
         judged = tuple(member for member in command.isr if member.node not in partition.isr)
-    unfit = [m.node for m in judged if not (state.is_live(m.node) and state.in_life(m.node, m.broker_epoch))]
+    unfit = [m.node for m in judged if not (state.is_live(m.node) and state.is_incarnation(m.node, m.broker_epoch))]
     if unfit:
         same = replace(partition, epoch=partition.epoch + 1)
         changes.change(key, same, command.cause, {**command.evidence, "unfit": ", ".join(unfit)})
@@ -98,9 +104,9 @@ def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | Tidel
 @applies(ReplaceLeaders)
 def replace_leaders(changes: ChangeSet, command: ReplaceLeaders) -> Done:
     """Replace a leader that was reported dead. It leaves the ISR in the same change: no replica fetches in its epoch
-    any more, so it commits nothing, and the new leader's high watermark does not wait for it. A partition that moved
-    on is left alone. So is one in which no other replica could lead without loss: the reported leader may be
-    alive."""
+    any more, so it commits nothing, and the new leader's high watermark does not wait for it. A partition that has
+    changed since is left alone. So is one in which no other replica could lead without loss: the reported leader may
+    be alive."""
     ranks = ranks_by_server(command.ranks)
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
@@ -114,7 +120,7 @@ def replace_leaders(changes: ChangeSet, command: ReplaceLeaders) -> Done:
         config, others = changes.state.topics[part.topic_id].config, without(partition.isr, command.leader)
         sealable = config.commit_rule != "quorum" or can_be_sealed(partition, partition.isr, changes.is_live)
         if sealable and any(map(changes.is_live, others)):
-            isr = remaining(partition, config, command.leader)
+            isr = remaining_isr(partition, config, command.leader)
             new = elect(partition, config, isr, changes.is_live, drains=changes.drains, renew=True, ranks=ranks)
             evidence = part.evidence | passed_over(partition, new, command.ranks)
             changes.change(key, new, "leader_reported", evidence)
@@ -123,15 +129,16 @@ def replace_leaders(changes: ChangeSet, command: ReplaceLeaders) -> Done:
 
 @applies(LeaveParts)
 def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
-    """Take a server out of partitions, at its own request. A partition that moved on is passed over, as is one in
-    which no other replica can lead. If the server's data is lost, none is passed over: either each begins a newer
-    epoch, in which the server does not count or leads by an unclean election, so that no older ISR proposal counts
-    any more; or the command is refused and changes nothing."""
+    """Take a server out of leadership and ISR of partitions, at its own request, and elect other leaders. A partition
+    that has changed since is passed over, as is one in which no other replica can lead. If the server's data are
+    lost, none is passed over: either each begins a newer epoch, in which the server does not count or leads by an
+    unclean election, so that no older ISR proposal counts any more; or the command is refused and changes nothing.
+    With ``ready`` the named successors lead (``pass_on``)."""
     if command.ready:
         return pass_on(changes, command)
     node = command.node
-    if not changes.state.in_life(node, command.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+    if not changes.state.is_incarnation(node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation")
     parts = []
     for part in dict.fromkeys(command.parts):
         key = TopicPartition(part.topic_id, part.partition)
@@ -150,7 +157,7 @@ def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
             new = new if new != partition else replace(partition, epoch=partition.epoch + 1)
             changes.change(key, new, "data_lost", evidence | passed_over(partition, new, command.ranks))
         elif is_recovering(partition, config):
-            continue  # nobody leads, and its promise holds
+            continue  # no server leads, and its promise holds
         elif node in partition.isr and can_take_over(partition, config, node, changes.is_live):
             quorum = config.commit_rule == "quorum"
             isr = partition.isr if quorum else without(partition.isr, node)
@@ -161,7 +168,9 @@ def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
 
 @applies(ElectSealed)
 def elect_sealed_parts(changes: ChangeSet, command: ElectSealed) -> Done:
-    """Elect the leaders of partitions whose old epochs are sealed by enough replicas, or that are rescued."""
+    """Elect the leaders that the command names, of partitions whose old epochs are sealed or that wait after a
+    rescue. A partition that is not sealed in this leader epoch is passed over, as is one where a counted server
+    restarted or lost its data, or whose new leader is not live."""
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
         partition = changes.state.partition(*key)
@@ -172,7 +181,7 @@ def elect_sealed_parts(changes: ChangeSet, command: ElectSealed) -> Done:
         lost = [n for n in partition.replicas if n not in partition.isr + partition.elr]
         promised = [n for n in partition.isr if n not in partition.doubtful]
         counts = [m.node not in lost if recovering else m.node in promised for m in part.sealed_by]
-        hold = all(counts) and all(changes.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
+        hold = all(counts) and all(changes.state.is_incarnation(m.node, m.broker_epoch) for m in part.sealed_by)
         if hold and changes.is_live(part.leader):
             elected = elect_recovered if recovering else elect_sealed
             cause = "recovered" if recovering else "sealed"

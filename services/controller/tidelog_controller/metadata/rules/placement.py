@@ -1,15 +1,14 @@
-"""Where the replicas of new partitions go, and which of them is the preferred leader.
+"""The servers that get the replicas of new partitions, and which of them is the preferred leader.
 
 For each partition in turn its replicas are chosen one after the other: on the rack with the fewest of them so far
 (what fails together should hold one copy; a server without a rack is one of its own), there on the server with the
 fewest replicas of all, one that is not slow (``active/slow_servers.py``) first, by lot among equals. Then, among
 those chosen, the preferred leader is one that is not being drained, of those the one that is it for the fewest
 partitions, one that is not slow first, by lot among equals (Liftbridge chooses the first leader at random; here
-chance only decides between equally loaded ones). It stands first; the order of the others is that of their being
+chance only decides between equally loaded ones). It stands first; the others stand in the order in which they were
 chosen, so that elections spread too. What is placed counts at once, so a topic of many partitions spreads by itself.
 
-The choice is made once, by the active controller, before it proposes; the command holds the outcome.
-"""
+The choice is made once, by the active controller, before it proposes; the command holds the outcome."""
 
 from __future__ import annotations
 
@@ -22,48 +21,51 @@ from tidelog_controller.metadata.state import MetadataState
 
 
 class Random(Protocol):
-    """What is asked of ``random.Random``."""
+    """The random number generator from which placements and ids are drawn: ``random.Random``, or one with a seed in
+    tests."""
 
     def random(self) -> float:
-        """At least 0 and less than 1."""
+        """Return a number that is at least 0 and less than 1."""
 
     def getrandbits(self, k: int, /) -> int:
-        """``k`` random bits."""
+        """Return a number of ``k`` random bits."""
 
 
 def racks_of(state: MetadataState) -> dict[NodeId, str]:
-    """The rack of every server; one that names none is a rack of its own."""
+    """Return the rack of every server; one that names none is a rack of its own."""
     return {
         node: f"rack {server.rack}" if server.rack else f"server {node}" for node, server in state.servers.items()
     }
 
 
 def candidates(state: MetadataState, replication_factor: int) -> list[NodeId]:
-    """The live servers that may get new replicas; those that are being drained only where others do not suffice."""
+    """Return the live servers that may get new replicas. Servers that are being drained are among them only if the
+    others are fewer than ``replication_factor``."""
     live = [node for node in state.servers if state.is_live(node)]
     staying = [node for node in live if not state.servers[node].draining]
     return staying if len(staying) >= replication_factor else live
 
 
-def placement_for(state: MetadataState, dice: Random, slow: Collection[NodeId]) -> Placement:
-    """A placement among the topics that there are."""
+def placement_for(state: MetadataState, rng: Random, slow: Collection[NodeId]) -> Placement:
+    """Return a placement that begins with the loads of the topics that exist."""
     drained = [node for node, server in state.servers.items() if server.draining]
-    return Placement(state.topics.values(), dice, racks_of(state), slow, drained)
+    return Placement(state.topics.values(), rng, racks_of(state), slow, drained)
 
 
 class Placement:
-    """Loads of the servers, from the topics that there are. ``racks`` by server; those not named are their own.
-    ``slow``, ``drained``: servers that are chosen last, see above."""
+    """The loads of the servers, counted from the topics that exist, and the choice of replicas that evens them out.
+    ``racks`` has the rack of each server; one that is not named is a rack of its own. Among equals, servers in
+    ``slow`` are chosen last; servers in ``drained`` are preferred leaders last. It serves one command."""
 
     def __init__(
         self,
         topics: Iterable[TopicState],
-        dice: Random,
+        rng: Random,
         racks: Mapping[NodeId, str] | None = None,
         slow: Collection[NodeId] = (),
         drained: Collection[NodeId] = (),
     ) -> None:
-        self._dice = dice
+        self._rng = rng
         self._racks = racks or {}
         self._slow = slow
         self._drained = drained
@@ -76,23 +78,25 @@ class Placement:
     def place(
         self, servers: Sequence[NodeId], partitions: int, replication_factor: int
     ) -> tuple[tuple[NodeId, ...], ...]:
-        """Replicas of each partition, on distinct ones of ``servers``, preferred leader first."""
+        """Return the replicas of each of ``partitions`` new partitions, on distinct ones of ``servers``, the
+        preferred leader first. They count as load at once. Fails an assertion if there are fewer servers than
+        replicas."""
         assert 1 <= replication_factor <= len(servers), "checked by the caller"
         return tuple(self._place_one(servers, replication_factor) for _ in range(partitions))
 
     def _place_one(self, servers: Sequence[NodeId], replication_factor: int) -> tuple[NodeId, ...]:
-        chances = {node: self._dice.random() for node in servers}
+        chances = {node: self._rng.random() for node in servers}
         used: dict[str, int] = {}
         chosen: list[NodeId] = []
 
-        def wish(node: NodeId) -> tuple[int, int, bool, float]:
+        def load(node: NodeId) -> tuple[int, int, bool, float]:
             return used.get(self._rack(node), 0), self._replicas.get(node, 0), node in self._slow, chances[node]
 
         def fitness(node: NodeId) -> tuple[bool, int, bool, float]:
-            return node in self._drained, self._leaders.get(node, 0), node in self._slow, self._dice.random()
+            return node in self._drained, self._leaders.get(node, 0), node in self._slow, self._rng.random()
 
         while len(chosen) < replication_factor:
-            node = min((node for node in servers if node not in chosen), key=wish)
+            node = min((node for node in servers if node not in chosen), key=load)
             chosen.append(node)
             used[self._rack(node)] = used.get(self._rack(node), 0) + 1
         preferred = min(chosen, key=fitness)

@@ -1,4 +1,4 @@
-"""Blocks of producer ids: no id is ever given twice."""
+"""Blocks of producer ids. No id is ever given twice."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tidelog_controller.metadata.rules.recovery import first_free_id, first_of_s
 from tidelog_controller.metadata.state import MetadataState
 
 MAX_PRODUCER_IDS = 1_000_000
-"""Most producer ids that one request may take."""
+"""Number of producer ids that one request may take at most."""
 
 
 def plan_producer_ids(
     state: MetadataState, request: AllocateProducerIds, wall_ms: int
 ) -> TakeProducerIds | TidelogError:
-    """The command that gives a block of producer ids, of the share that is asked for unless that is -1. Another block
-    that is given at the same time can push it out of its share: the gateway asks again then."""
+    """Return the command that gives away a block of producer ids, all of the share that the request names unless that
+    is -1. Another block that is given at the same time can push it out of its share: the gateway asks again then.
+    Return ``INVALID_CONFIG`` for an invalid number or share, or if all ids are used up."""
     count, share = request.count, request.share
     if not 1 <= count <= MAX_PRODUCER_IDS:
         return refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_PRODUCER_IDS}")
@@ -39,7 +40,8 @@ def plan_producer_ids(
 
 @applies(TakeProducerIds)
 def take_producer_ids(changes: ChangeSet, command: TakeProducerIds) -> ProducerIds:
-    """Give a block away: its ids and all below are given no more."""
+    """Give away the next block of producer ids: no id of the block or below it is given again. Return the first id
+    and their number."""
     first = max(changes.next_producer_id, command.first)
     changes.next_producer_id = first + command.count
     return ProducerIds(first, command.count)

@@ -1,9 +1,5 @@
-"""From a wish that leadership or replicas move to the command that begins it, or to the refusal that says everything
-wrong with it. What the commands mean is in ``metadata/rules/reassignment.py``; random choices are made here, before
-they are proposed.
-
-How leadership and replicas move at somebody's wish: the rules of the commands in
-``metadata/rules/reassignment.py``, applied.
+"""How leadership and replicas move at the request of an operator: from the request to the command or the refusal with
+everything wrong with it, and what the commands change. Random choices are made when a command is planned.
 
 **Transfer** (of leadership to a member of the ISR; for every commit rule):
 
@@ -15,24 +11,25 @@ Nothing is lost whichever way it ends: the leader takes no batch while a success
 sealing is needed for the same reason: whatever is or will be counted as committed in the old epoch is in that log.
 
 **Reassignment**: ``target`` names the replicas that are to be, ``origin`` those that were; both are there exactly
-while it is in progress. New servers begin as learners, which have no part in anything. The rest is the leader's to
-propose, as a change of the ISR (KIP-497), compare-and-set on the epoch:
+while it is in progress. New servers begin as learners, which have no part in anything. The rest is proposed by the
+leader, as a change of the ISR (KIP-497), compare-and-set on the epoch:
 
     a learner in the target that has caught up       joins replicas and ISR in one step
-    all of the target in the ISR, the leader too     who is not in the target, nor in the proposal, is no replica more
+    all of the target in the ISR, the leader too     a replica that is not in the target, nor in the proposal, leaves
 
 A leader that is not in the target is replaced first, by transfer. So the state says all there is to know: another
 controller goes on where one has ended, and a cancellation is a reassignment to ``origin``.
 
-Each step keeps every promise. Commit rules ``isr`` and ``leader``: the leader counts who joins from its proposal on
-and who goes until the new state arrives. Commit rule ``quorum``: one replica comes or goes at a time, and only from
-a state that the leader knows, so that every majority that may commit or elect before and after has a member in common
-(Raft's single-server change, dissertation 4.1, with the correction that the leader has acted in its epoch); and a
-replica goes only when a majority of those before has all that is committed, which the leader sees to.
+Each step keeps every promise. Commit rules ``isr`` and ``leader``: the leader counts a replica that joins from its
+proposal on, and one that leaves until the new state arrives. Commit rule ``quorum``: one replica comes or goes at a
+time, and only from a state that the leader knows, so that every majority that may commit or elect before and after
+has a member in common (Raft's single-server change, dissertation 4.1, with the correction that the leader has acted
+in its epoch); and a replica goes only when a majority of those before has all that is committed, which the leader
+sees to.
 
-A server that has ended to be replica or learner deletes its copy. Were it to return in the same leader epoch, what it
-had told the leader before might count though it is gone: so it returns in a new leader epoch (``departed``).
-"""
+A server that is no longer a replica or learner deletes its copy. Were it to return in the same leader epoch, what it
+had acknowledged to the leader before might count though it is gone: so it returns in a new leader epoch
+(``departed``)."""
 
 from __future__ import annotations
 
@@ -69,7 +66,7 @@ from tidelog_controller.metadata.commands import (
 )
 from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.leader_election import elect, first_state, lead_next
-from tidelog_controller.metadata.rules.owners import why_no_partitions
+from tidelog_controller.metadata.rules.owners import refuse_more_partitions
 from tidelog_controller.metadata.rules.placement import Random, candidates, placement_for
 from tidelog_controller.metadata.rules.rebalance_planner import plan_rebalance
 from tidelog_controller.metadata.rules.topics import MAX_PARTITIONS
@@ -79,113 +76,122 @@ MoveRequest = TransferLeader | Reassign | CancelReassignment | GrowTopic | Drain
 
 
 def plan_move(
-    state: MetadataState, wish: MoveRequest, dice: Random, wall_ms: int, slow: Collection[NodeId] = ()
+    state: MetadataState, request: MoveRequest, rng: Random, wall_ms: int, slow: Collection[NodeId] = ()
 ) -> Command | Message | TidelogError:
-    """The command that does what is wished; an answer where nothing needs to be changed; or the refusal."""
-    match wish:
+    """Return the command for an operator's request to move a leadership or replicas, to add partitions, to drain a
+    server or to queue a rebalance. Return the plan itself for ``PlanRebalance``, which changes nothing, or the
+    refusal of any of them. ``slow`` are the servers that get new replicas last."""
+    match request:
         case TransferLeader():
-            return _plan_transfer(state, wish, wall_ms)
+            return _plan_transfer(state, request, wall_ms)
         case Reassign():
-            return _plan_reassignment(state, wish, wall_ms)
+            return _plan_reassignment(state, request, wall_ms)
         case CancelReassignment():
-            return _plan_cancellation(state, wish, wall_ms)
+            return _plan_cancellation(state, request, wall_ms)
         case GrowTopic():
-            return _plan_growth(state, wish, dice, wall_ms, slow)
+            return _plan_growth(state, request, rng, wall_ms, slow)
         case DrainServer():
-            if wish.server not in state.servers:
-                return _unknown_server(state, wish.server)
-            return SetDraining(wall_ms, wish.server, wish.drain)
+            if request.server not in state.servers:
+                return _unknown_server(state, request.server)
+            return SetDraining(wall_ms, request.server, request.drain)
         case PlanRebalance():
-            return plan_rebalance(state, wish.empty_drained, wish.weights, wish.unit)
+            return plan_rebalance(state, request.empty_drained, request.weights, request.unit)
         case Rebalance():
-            return _plan_queue(state, wish, wall_ms)
+            return _plan_queue(state, request, wall_ms)
 
 
-def _plan_transfer(state: MetadataState, wish: TransferLeader, wall_ms: int) -> SetSuccessor | TidelogError:
-    """Refusals: ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``OFFLINE``, ``NOT_REPLICA``, ``NOT_IN_SYNC``."""
-    found = _partition(state, wish.name, wish.partition)
+def _plan_transfer(state: MetadataState, request: TransferLeader, wall_ms: int) -> SetSuccessor | TidelogError:
+    """Return the command that begins a transfer of leadership to a server, by default the preferred replica.
+    Refusals: ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``TOPIC_PAUSED``, ``OFFLINE``, ``NOT_REPLICA``,
+    ``NOT_IN_SYNC``."""
+    found = _partition(state, request.name, request.partition)
     if isinstance(found, TidelogError):
         return found
-    server = wish.server or found.replicas[0]
+    server = request.server or found.replicas[0]
     if server not in state.servers:
         return _unknown_server(state, server)
-    refusal = why_not_successor(found, server, state.is_live)
+    refusal = refuse_successor(found, server, state.is_live)
     if refusal is not None:
         return refusal
     evidence = {"from": found.leader or "", "to": server}
-    topic_id = state.names[wish.name]
-    return SetSuccessor(wall_ms, topic_id, wish.partition, found.epoch, server, "operator", evidence)
+    topic_id = state.names[request.name]
+    return SetSuccessor(wall_ms, topic_id, request.partition, found.epoch, server, "operator", evidence)
 
 
-def _plan_reassignment(state: MetadataState, wish: Reassign, wall_ms: int) -> SetReplicas | TidelogError:
-    """Refusals: ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``INVALID_REPLICAS`` (all faults in one)."""
-    found = _partition(state, wish.name, wish.partition)
+def _plan_reassignment(state: MetadataState, request: Reassign, wall_ms: int) -> SetReplicas | TidelogError:
+    """Return the command that begins to move a partition to other replicas. Refusals: ``UNKNOWN_TOPIC``,
+    ``UNKNOWN_SERVER``, ``INVALID_REPLICAS`` (all faults in one)."""
+    found = _partition(state, request.name, request.partition)
     if isinstance(found, TidelogError):
         return found
-    for server in wish.replicas:
+    for server in request.replicas:
         if server not in state.servers:
             return _unknown_server(state, server)
-    topic_id = state.names[wish.name]
-    refusal = why_not_replicas(found, state.topics[topic_id].config, wish.replicas, state.is_live)
+    topic_id = state.names[request.name]
+    refusal = refuse_replicas(found, state.topics[topic_id].config, request.replicas, state.is_live)
     if refusal is not None:
         return refusal
     evidence = {"replicas_before": " ".join(found.replicas)}
-    return SetReplicas(wall_ms, topic_id, wish.partition, found.epoch, wish.replicas, "reassign", evidence)
+    return SetReplicas(wall_ms, topic_id, request.partition, found.epoch, request.replicas, "reassign", evidence)
 
 
-def _plan_queue(state: MetadataState, wish: Rebalance, wall_ms: int) -> ChangeQueue:
-    """All of the plan waits for its turn; or nothing does any more."""
-    if wish.cancel:
+def _plan_queue(state: MetadataState, request: Rebalance, wall_ms: int) -> ChangeQueue:
+    """Return the command that puts every move of the present rebalance plan into the queue; with ``cancel`` the one
+    that empties the queue."""
+    if request.cancel:
         return ChangeQueue(wall_ms, clear=True)
-    plan = plan_rebalance(state, wish.empty_drained, wish.weights, wish.unit).moves
-    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, _sake(m), wish.asker) for m in plan)
+    plan = plan_rebalance(state, request.empty_drained, request.weights, request.unit).moves
+    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, _sake(m), request.asker) for m in plan)
     return ChangeQueue(wall_ms, moves)
 
 
 def _sake(move: PlannedMove) -> str:
-    """The reason for a planned move, with its figures, as ``why`` shows it."""
+    """Return the reason for a planned move with its figures, as ``tidelog why`` shows it."""
     return f"{move.reason} ({move.evidence})" if move.evidence else move.reason
 
 
 def _plan_cancellation(
-    state: MetadataState, wish: CancelReassignment, wall_ms: int
+    state: MetadataState, request: CancelReassignment, wall_ms: int
 ) -> SetReplicas | ChangeQueue | TidelogError:
-    """One that waits for its turn does not any more. Refusals: ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``,
-    ``INVALID_REPLICAS`` (an old replica is gone meanwhile)."""
-    found = _partition(state, wish.name, wish.partition)
+    """Return the command that moves a partition back to the replicas that it had, or takes a reassignment that waits
+    for its turn out of the queue. Refusals: ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``, ``INVALID_REPLICAS`` (an old
+    replica is gone meanwhile)."""
+    found = _partition(state, request.name, request.partition)
     if isinstance(found, TidelogError):
         return found
-    where = f"{wish.name}/{wish.partition}"
-    waiting = f"{state.names[wish.name]}/{wish.partition}"
+    where = f"{request.name}/{request.partition}"
+    waiting = f"{state.names[request.name]}/{request.partition}"
     if not found.target and waiting in state.queue:
         return ChangeQueue(wall_ms, drop=(waiting,))
     if not found.target:
         return refuse("NO_REASSIGNMENT", f"no reassignment of {where} is in progress")
     if found.target == found.origin:
         return refuse("NO_REASSIGNMENT", f"the reassignment of {where} is being cancelled already")
-    topic_id = state.names[wish.name]
-    refusal = why_not_replicas(found, state.topics[topic_id].config, found.origin, state.is_live)
+    topic_id = state.names[request.name]
+    refusal = refuse_replicas(found, state.topics[topic_id].config, found.origin, state.is_live)
     if refusal is not None:
         return refusal
     evidence = {"given_up": " ".join(found.target)}
     return SetReplicas(
-        wall_ms, topic_id, wish.partition, found.epoch, found.origin, "reassignment_cancelled", evidence
+        wall_ms, topic_id, request.partition, found.epoch, found.origin, "reassignment_cancelled", evidence
     )
 
 
 def _plan_growth(
-    state: MetadataState, wish: GrowTopic, dice: Random, wall_ms: int, slow: Collection[NodeId]
+    state: MetadataState, request: GrowTopic, rng: Random, wall_ms: int, slow: Collection[NodeId]
 ) -> AddPartitions | TidelogError:
-    """New partitions have as many replicas as most partitions of the topic have. Refusals: ``UNKNOWN_TOPIC``,
-    ``INVALID_CONFIG`` (a topic does not shrink), ``INVALID_REPLICATION_FACTOR``."""
-    topic = state.topics.get(state.names.get(wish.name, ""))
+    """Return the command that adds partitions to a topic, with their placement; each has as many replicas as most
+    partitions of the topic. Refusals: ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a topic does not shrink),
+    ``INVALID_REPLICATION_FACTOR``."""
+    topic = state.topics.get(state.names.get(request.name, ""))
     if topic is None:
-        return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
     present = len(topic.partitions)
-    if not present < wish.partitions <= MAX_PARTITIONS:
+    if not present < request.partitions <= MAX_PARTITIONS:
         return refuse(
             "INVALID_CONFIG",
-            f"partitions is {wish.partitions}; {wish.name} has {present} and only grows, to {MAX_PARTITIONS} at most",
+            f"partitions is {request.partitions}; {request.name} has {present} and only grows, to {MAX_PARTITIONS}"
+            " at most",
         )
     factor = _replication_factor(topic)
     servers = candidates(state, factor)
@@ -193,18 +199,18 @@ def _plan_growth(
         names = ", ".join(sorted(servers)) or "none"
         return refuse(
             "INVALID_REPLICATION_FACTOR",
-            f"{wish.name} has {factor} replicas a partition, and {len(servers)} replica servers are live: {names}",
+            f"{request.name} has {factor} replicas a partition, and {len(servers)} replica servers are live: {names}",
             live=len(servers),
         )
-    placement = placement_for(state, dice, slow)
+    placement = placement_for(state, rng, slow)
     return AddPartitions(
-        wall_ms, topic.topic_id, present, placement.place(servers, wish.partitions - present, factor)
+        wall_ms, topic.topic_id, present, placement.place(servers, request.partitions - present, factor)
     )
 
 
 def _replication_factor(topic: TopicState) -> int:
-    """How many replicas most partitions have, or will have after their reassignment. If two numbers are equally
-    frequent: the larger one."""
+    """Return the number of replicas that most partitions of a topic have, or will have after their reassignment. If
+    two numbers are equally frequent: the larger one."""
     counts = Counter(len(partition.target or partition.replicas) for partition in topic.partitions)
     return max(counts, key=lambda replicas: (counts[replicas], replicas))
 
@@ -229,13 +235,14 @@ IsLive = Callable[[NodeId], bool]
 
 @applies(SetSuccessor)
 def set_successor(changes: ChangeSet, command: SetSuccessor) -> Done | TidelogError:
-    """Begin a transfer, or withdraw it; only in the epoch for which that was decided."""
+    """Begin a transfer of leadership, or withdraw it. Refused with ``STALE_EPOCH`` if the partition has changed since
+    that was decided, or if the successor cannot lead now. Does nothing if the successor is named already or leads."""
     found = _in_epoch(changes, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
         return found
     successor = command.successor or None
     if successor is not None:
-        refusal = why_not_successor(found, successor, changes.is_live)
+        refusal = refuse_successor(found, successor, changes.is_live)
         if refusal is not None:
             return refusal
     if successor == found.successor or successor == found.leader:
@@ -245,8 +252,9 @@ def set_successor(changes: ChangeSet, command: SetSuccessor) -> Done | TidelogEr
     return Done()
 
 
-def why_not_successor(partition: PartitionState, node: NodeId, is_live: IsLive) -> TidelogError | None:
-    """Why leadership cannot be transferred to ``node`` now."""
+def refuse_successor(partition: PartitionState, node: NodeId, is_live: IsLive) -> TidelogError | None:
+    """Return the reason why leadership of a partition cannot be transferred to ``node`` now: ``TOPIC_PAUSED``,
+    ``OFFLINE``, ``NOT_REPLICA`` or ``NOT_IN_SYNC``; None if it can."""
     if partition.paused:
         return refuse("TOPIC_PAUSED", "the partition is paused, nobody serves it: resume it first")
     if partition.leader is None:
@@ -259,10 +267,12 @@ def why_not_successor(partition: PartitionState, node: NodeId, is_live: IsLive) 
 
 
 def pass_on(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
-    """Leaders say that their successors have everything. Parts that moved on are passed over."""
+    """End transfers whose leader reports that the successor has every record: the successor leads in a new leader
+    epoch. Partitions that have changed since, or whose successor is not live, are passed over. Refused if the
+    server's incarnation is over."""
     node = command.node
-    if not changes.state.in_life(node, command.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+    if not changes.state.is_incarnation(node, command.broker_epoch):
+        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation")
     for part in dict.fromkeys(command.parts):
         key = TopicPartition(part.topic_id, part.partition)
         partition = changes.state.partition(*key)
@@ -277,7 +287,8 @@ def pass_on(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
 
 @applies(SetDraining)
 def set_draining(changes: ChangeSet, command: SetDraining) -> Done | TidelogError:
-    """A server is to lead nothing, or may again. Its partitions move by transfers, one by one."""
+    """Begin or end to drain a server. Its leaderships then move by transfers, one by one. Refused with
+    ``UNKNOWN_SERVER`` if it is not registered; does nothing if it is so already."""
     server = changes.state.servers.get(command.node)
     if server is None:
         return refuse("UNKNOWN_SERVER", f"no replica server {command.node} is registered")
@@ -292,23 +303,24 @@ def set_draining(changes: ChangeSet, command: SetDraining) -> Done | TidelogErro
 
 @applies(SetReplicas)
 def set_replicas(changes: ChangeSet, command: SetReplicas) -> Done | TidelogError:
-    """Begin a reassignment, lead it elsewhere, or back. A mere change of order is done at once. What waited for its
-    turn does not any more."""
+    """Begin a reassignment of a partition, or change the target of one in progress, also back to the original
+    replicas. A mere change of order is done at once. A reassignment of the partition that waits in the queue is
+    dropped. Refused with ``STALE_EPOCH`` or ``INVALID_REPLICAS``."""
     key = TopicPartition(command.topic_id, command.partition)
     found = _in_epoch(changes, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
         return found
-    config, wished = changes.state.topics[command.topic_id].config, command.replicas
-    refusal = why_not_replicas(found, config, wished, changes.is_live)
+    config, wanted = changes.state.topics[command.topic_id].config, command.replicas
+    refusal = refuse_replicas(found, config, wanted, changes.is_live)
     if refusal is not None:
         return refusal
-    kept = tuple(node for node in found.learners if node not in found.target or node in wished)
-    new_ones = tuple(node for node in wished if node not in found.replicas + kept)
+    kept = tuple(node for node in found.learners if node not in found.target or node in wanted)
+    new_ones = tuple(node for node in wanted if node not in found.replicas + kept)
     base = replace(found, learners=kept + new_ones)
-    if set(wished) == set(found.replicas):
-        base = replace(base, replicas=wished, target=(), origin=())
+    if set(wanted) == set(found.replicas):
+        base = replace(base, replicas=wanted, target=(), origin=())
     else:
-        base = replace(base, target=wished, origin=found.origin or found.replicas)
+        base = replace(base, target=wanted, origin=found.origin or found.replicas)
     if base != found:
         new = with_copies(found, base, config, base.isr, changes)
         changes.change(key, new, command.cause, command.evidence)
@@ -318,7 +330,8 @@ def set_replicas(changes: ChangeSet, command: SetReplicas) -> Done | TidelogErro
 
 @applies(ChangeQueue)
 def change_queue(changes: ChangeSet, command: ChangeQueue) -> Done:
-    """Moves of partitions that are gone, or on the move by now, are passed over."""
+    """Add moves to the queue of reassignments and drop others. Moves of partitions that are gone, or have a
+    reassignment in progress by now, are passed over."""
     kept = {} if command.clear else {k: move for k, move in changes.queue.items() if k not in command.drop}
     for move in command.add:
         partition = changes.state.partition(move.topic_id, move.partition)
@@ -328,40 +341,43 @@ def change_queue(changes: ChangeSet, command: ChangeQueue) -> Done:
     return Done()
 
 
-def why_not_replicas(
-    partition: PartitionState, config: TopicConfig, wished: tuple[NodeId, ...], is_live: IsLive
+def refuse_replicas(
+    partition: PartitionState, config: TopicConfig, wanted: tuple[NodeId, ...], is_live: IsLive
 ) -> TidelogError | None:
-    """Why these cannot become the replicas of the partition."""
+    """Return ``INVALID_REPLICAS`` with every reason why the servers in ``wanted`` cannot become the replicas of a
+    partition; None if they can."""
     faults = []
-    if not wished:
+    if not wanted:
         faults.append("a partition keeps one replica at least")
-    twice = tuple(dict.fromkeys(node for node in wished if wished.count(node) > 1))
+    twice = tuple(dict.fromkeys(node for node in wanted if wanted.count(node) > 1))
     faults += [f"{node} is named more than once" for node in twice]
     present = partition.replicas + partition.learners
-    faults += [f"{node} is no live replica server" for node in wished if node not in present and not is_live(node)]
-    if wished and config.min_insync_replicas > len(set(wished)):
+    faults += [f"{node} is no live replica server" for node in wanted if node not in present and not is_live(node)]
+    if wanted and config.min_insync_replicas > len(set(wanted)):
         least = config.min_insync_replicas
-        faults.append(f"min_insync_replicas is {least}, more than {len(set(wished))} replicas")
+        faults.append(f"min_insync_replicas is {least}, more than {len(set(wanted))} replicas")
     return refuse("INVALID_REPLICAS", "; ".join(faults)) if faults else None
 
 
 def with_copies(
     old: PartitionState, base: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], changes: ChangeSet
 ) -> PartitionState:
-    """``base``, which is ``old`` with other replicas or learners, one epoch on, with the leader that follows; in a
-    new leader epoch where a server returns that had a copy earlier in this one."""
+    """Return ``base``, which is ``old`` with other replicas or learners, one epoch on and with the leader that
+    follows from ``isr``. If a server returns that had a copy earlier in this leader epoch, a new leader epoch
+    begins."""
     back = any(node in old.departed for node in base.learners if node not in old.learners)
     new = elect(base, config, isr, changes.is_live, drains=changes.drains, renew=back)
     copies = new.replicas + new.learners
-    departed = tuple(node for node in new.departed if node not in copies)  # nobody leads in this leader epoch
+    departed = tuple(node for node in new.departed if node not in copies)  # no server leads in this leader epoch
     return replace(new, departed=departed, epoch=old.epoch + 1)
 
 
 def with_proposed(
     partition: PartitionState, config: TopicConfig, members: tuple[NodeId, ...]
 ) -> PartitionState | TidelogError:
-    """The partition with the replicas that come or go with an ISR which its leader proposes. Raises nothing: what the
-    commit rule does not allow is refused."""
+    """Return the partition with the replicas that join or leave by an ISR which its leader proposes: learners that
+    are in it join; replicas that are not in the target of a reassignment leave once the target is in sync. Return
+    ``UNSUPPORTED`` if commit rule ``quorum`` does not allow it."""
     joined = tuple(node for node in partition.learners if node in members)
     learners = tuple(node for node in partition.learners if node not in joined)
     replicas, target = partition.replicas + joined, partition.target
@@ -382,7 +398,8 @@ def with_proposed(
 
 @applies(SetLearners)
 def set_learners(changes: ChangeSet, command: SetLearners) -> Done | TidelogError:
-    """Whoever is to join for the sake of a reassignment stays a learner in any case."""
+    """Set the learners of a partition. Servers that are to join by a reassignment stay learners in any case. Does
+    nothing if they are the learners already; refused with ``UNKNOWN_TOPIC`` if the topic is deleted."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = changes.state.partition(*key)
     if partition is None:
@@ -398,7 +415,9 @@ def set_learners(changes: ChangeSet, command: SetLearners) -> Done | TidelogErro
 
 @applies(AddPartitions)
 def add_partitions(changes: ChangeSet, command: AddPartitions) -> Done | TidelogError:
-    """New partitions at the end; unless the topic has grown meanwhile."""
+    """Append partitions to a topic, each with its first leader. Refused with ``STALE_EPOCH`` if the topic has grown
+    meanwhile, if none of the replicas of a partition is live, or if the topic's owner would have too many
+    partitions."""
     topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
@@ -410,7 +429,7 @@ def add_partitions(changes: ChangeSet, command: AddPartitions) -> Done | Tidelog
         if state is None:
             return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
         states.append(state)
-    over = why_no_partitions(changes.state, command)
+    over = refuse_more_partitions(changes.state, command)
     if over is not None:
         return over
     changes.add_partitions(topic, tuple(states))

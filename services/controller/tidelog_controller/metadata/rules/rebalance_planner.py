@@ -1,10 +1,11 @@
-"""Which reassignments would even out what there is: a plan for the operator, who begins them or does not.
+"""The reassignments that would even out the load of the servers: a plan for the operator, who begins them or does
+not.
 
-Passes over a picture of the cluster, each move counting at once, ties by name, so that the same metadata give
-the same plan:
+Passes over a picture of the cluster, each move counting at once, ties by name, so that the same metadata give the
+same plan:
 
-0. **Drained servers**, if that is asked for: a replica on a server that is being drained moves to the least loaded of
-   those that have none of the partition, on a rack without one if there is such a server.
+0. **Drained servers**, if the operator asks for it: a replica on a server that is being drained moves to the least
+   loaded of those that have none of the partition, on a rack without one if there is such a server.
 1. **Racks.** Where a partition has two replicas on one rack and there is a server on a rack without one, the replica
    on the more loaded of the two servers moves to the least loaded of those.
 2. **Load.** A replica moves from the fullest server to the emptiest as long as the two differ by less afterwards. Of
@@ -20,11 +21,10 @@ of the weights. With weights two servers count as equal when they differ by at m
 average, and a replica that weighs less than ``LEAST`` of that average is not moved. Each move of passes 2 and 3 comes
 with the figures for which it was planned; they count the moves that were planned before.
 
-Only live servers that are not being drained are judged and get anything; else replicas on others stay where they
-are. Partitions with a reassignment in progress, or waiting for its turn, count as what they will be and are not moved
-again, nor are those that are paused: nobody could copy them. The cluster's own topics, ``__timeline`` too, are moved
-like any other: else a server that goes for good could not be emptied.
-"""
+Only live servers that are not being drained are counted and get replicas; replicas on other servers stay where they
+are, but for pass 0. Partitions with a reassignment in progress, or waiting for its turn, count as what they will be
+and are not moved again, nor are those that are paused: they could not be copied. The cluster's own topics,
+``__timeline`` too, are moved like any other: else a server that goes for good could not be emptied."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ def plan_rebalance(
     weights: Iterable[PartitionWeight] = (),
     unit: str = "",
 ) -> RebalancePlan:
-    """The plan, without moves where all is even, and the moves of earlier plans that wait for their turn.
-    ``weights``: what one replica of each partition weighs, in ``unit``; a partition that is not named weighs 0.
-    Without a unit each replica weighs 1."""
+    """Return a plan of reassignments that even out the load of the servers, with no moves if it is even, and the
+    moves of earlier plans that wait for their turn. ``weights`` says what one replica of each partition weighs, in
+    ``unit``; a partition that is not named weighs 0. Without a unit each replica weighs 1. With ``empty_drained``
+    replicas also move away from servers that are being drained."""
     picture = _Picture(state, {(one.name, one.partition): max(0, one.weight) for one in weights}, unit)
     if empty_drained:
         picture.empty_drained()
@@ -71,7 +72,8 @@ def plan_rebalance(
 
 
 class _Picture:
-    """Replicas as they are and as they become."""
+    """The replicas of every partition while a plan is made: as they are, and as the planned moves make them, with the
+    loads of the servers."""
 
     def __init__(self, state: MetadataState, weights: Mapping[tuple[str, int], int], unit: str) -> None:
         self._state = state
@@ -104,7 +106,7 @@ class _Picture:
                 self._leads[replicas[0]] += self._weights[key]
 
     def moves(self) -> tuple[PlannedMove, ...]:
-        """What became of it."""
+        """Return the partitions whose replicas differ from the present ones, each with the reasons and figures."""
         planned = []
         for key, reasons in self._reasons.items():
             topic = self._state.topics[key.topic_id]
@@ -118,7 +120,8 @@ class _Picture:
     # --- passes ------------------------------------------------------------------------------------------
 
     def empty_drained(self) -> None:
-        """Pass 0: move replicas away from servers that are being drained."""
+        """Move each replica on a server that is being drained to the least loaded server without the partition, on a
+        rack without it if possible (pass 0). A replica stays if there is no such server."""
         for key in self._movable:
             for source in self._replicas[key]:
                 if not self._state.servers[source].draining:
@@ -131,7 +134,7 @@ class _Picture:
                     self._replace(key, source, to, "drained")
 
     def spread_over_racks(self) -> None:
-        """Pass 1: move replicas that share a rack to racks that have none."""
+        """Move replicas that share a rack with another of their partition to racks that have none (pass 1)."""
         for key in self._movable:
             while True:
                 replicas = self._replicas[key]
@@ -144,7 +147,8 @@ class _Picture:
                 self._replace(key, source, min(free, key=lambda node: (self._load[node], node)), "racks")
 
     def move_one(self) -> bool:
-        """Pass 2: move one replica from a full server to an emptier one; False if no move helps."""
+        """Move one replica from a full server to an emptier one (pass 2), and return True; return False if no move
+        helps."""
         by_load = sorted(self._servers, key=lambda node: (self._load[node], node))
         for full in reversed(by_load):
             for empty in by_load:
@@ -158,7 +162,8 @@ class _Picture:
         return False
 
     def swap_one_leader(self) -> bool:
-        """Pass 3: exchange the preferred leader of one partition; False if no exchange helps."""
+        """Exchange the preferred leader of one partition for another of its replicas (pass 3), and return True;
+        return False if no exchange helps."""
         by_leads = sorted(self._servers, key=lambda node: (-self._leads[node], node))
         for busy in by_leads:
             for key in self._held[busy]:
@@ -181,15 +186,16 @@ class _Picture:
     # --- one step ----------------------------------------------------------------------------------------
 
     def _least_difference(self, loads: Mapping[NodeId, int]) -> float:
-        """Servers that differ by no more than this count as equal."""
+        """Return the difference in load up to which two servers count as equal."""
         return TOLERANCE * sum(loads.values()) / len(loads) if self._unit else 1
 
     def _is_worth_it(self, weight: int, loads: Mapping[NodeId, int]) -> bool:
-        """Whether a replica weighs enough to be moved."""
+        """Return whether a replica weighs enough to be moved."""
         return weight > 0 and (not self._unit or weight >= LEAST * sum(loads.values()) / len(loads))
 
     def _movable_between(self, full: NodeId, empty: NodeId) -> TopicPartition | None:
-        """The replica whose move comes nearest to making the two servers equal."""
+        """Return the partition whose replica on ``full`` brings the two servers nearest to equal when it moves to
+        ``empty``; None if none may move or helps."""
         best: TopicPartition | None = None
         difference = self._load[full] - self._load[empty]
         for key in self._held[full]:
@@ -206,7 +212,8 @@ class _Picture:
         return best
 
     def _tell(self, key: TopicPartition, verb: str, loads: Mapping[NodeId, int], full: NodeId, empty: NodeId) -> None:
-        """Remember the figures for a move, which is not in ``loads`` yet."""
+        """Record as evidence the loads of the two servers for which a move is planned. ``loads`` does not contain the
+        move yet."""
         figures = f"{full} {verb} {self._amount(loads[full])}, {empty} {self._amount(loads[empty])}"
         own = f"; this is {self._amount(self._weights[key])}" if self._unit else ""
         self._evidence.setdefault(key, []).append(figures + own)

@@ -9,8 +9,8 @@ numbers of events. What they jump from is the survivor's number or, where that i
 rescues from one copy of a store differ, too. Topic ids are random.
 
 **No leader is elected from what the survivor believes** (from feature level ``RECOVERY`` on). Every partition is
-*sealed*, whatever its commit rule: its replicas take nothing of earlier epochs any more, and tell (``SealPart``) how
-far their logs reach, the highest leader epoch that they know, and, where they led in that epoch until now, which
+*sealed*, whatever its commit rule: its replicas take nothing of earlier epochs any more, and report (``SealPart``)
+how far their logs reach, the highest leader epoch that they know, and, where they led in that epoch until now, which
 servers could be elected after them. Meanwhile of a partition
 
     isr    holds everything that was committed when the survivor's knowledge ends (its ISR and ELR then), in K below
@@ -19,10 +19,10 @@ servers could be elected after them. Meanwhile of a partition
 A replica that registers and may have lost something leaves both. With n replicas and ``min_insync_replicas`` m one is
 elected as soon as one of these rules allows it:
 
-1. *The last leader*: a server led in the highest leader epoch that anybody reports, in the same process until now.
-   Everybody who could be elected after it (its maximal ISR and ELR) has reported, too. Then nobody led after it,
-   since a leader writes down its leader epoch before it appends. It leads on, also where the survivor does not know
-   of the reassignment that made it a replica.
+1. *The last leader*: a server led in the highest leader epoch that any server reports, in the same process until now.
+   Every server that could be elected after it (its maximal ISR and ELR) has reported, too. Then no server led after
+   it, since a leader writes down its leader epoch before it appends. It leads on, also where the survivor does not
+   know of the reassignment that made it a replica.
 2. *Enough copies*: n - m + 1 replicas, one of them of K, have reported a log that is not empty of all knowledge. The
    greatest (last epoch, log end) leads. What was committed before is on every member of K. What was committed since
    is durable on m replicas, so on one of those that reported; and whatever a replica has that is the greatest, the
@@ -33,12 +33,11 @@ elected as soon as one of these rules allows it:
    had more, or was cut. Of the replicas the greatest (last epoch, log end, highest leader epoch) leads, unless a
    server that is no replica has a copy that is greater.
 
-Else the partition waits for the others, and ``tidelog why`` says for whom. With commit rule ``quorum`` a majority of
-the members of the ISR decides as ever (``active/failure_detection.py``). An unclean election is held where the topic
+Else the partition waits for the others, and ``tidelog why`` names them. With commit rule ``quorum`` a majority of the
+members of the ISR decides as ever (``active/failure_detection.py``). An unclean election is held where the topic
 allows it and fewer replicas are live than *enough copies* needs. What is not covered: a topic whose replicas were
 made *more* since, of which only the first are known to the survivor; and a replica that has lost its disk since and
-has not registered afterwards with a directory that says so.
-"""
+has not registered afterwards with a directory that says so."""
 
 from __future__ import annotations
 
@@ -78,13 +77,13 @@ def _since_2025(wall_ms: int) -> int:
 
 
 def first_free_id(next_id: int, wall_ms: int) -> int:
-    """The first id of a block that is given now: never below the counter, never below the clock. A clock that is
-    wrong by decades does not use up the ids."""
+    """Return the first producer id of a block that is given now: at least the counter ``next_id`` and at least the
+    clock's (4096 ids for each ms since 2025). A clock that is wrong by decades does not use up the ids."""
     return max(next_id, min(_since_2025(wall_ms) << 12, MAX_CLOCK_ID))
 
 
 def first_of_share(first: int, count: int, share: int) -> int:
-    """The lowest id from ``first`` on with which a block of ``count`` ids begins that all belong to this share
+    """Return the lowest id from ``first`` on with which a block of ``count`` ids begins that all belong to this share
     (``tidelog.types.share_of``). At most ``SHARES`` x ``SHARE_IDS`` ids are skipped: 8 s by the clock."""
     if share_of(first) == share and first % SHARE_IDS + count <= SHARE_IDS:
         return first
@@ -94,28 +93,29 @@ def first_of_share(first: int, count: int, share: int) -> int:
 
 
 def id_beyond(next_id: int, wall_ms: int) -> int:
-    """A producer id beyond all that can have been given, where this one was the next."""
+    """Return a producer id beyond all that can have been given, if ``next_id`` was the next one."""
     return first_free_id(next_id, wall_ms) + ID_JUMP
 
 
 def index_beyond(index: int, wall_ms: int) -> int:
-    """An index, or a number of an event, beyond all that can have been given after this one."""
+    """Return an index, or number of an event, beyond all that can have been given after this one."""
     return max(index, min(_since_2025(wall_ms) << 8, MAX_CLOCK_INDEX)) + INDEX_JUMP
 
 
 def epoch_beyond(epoch: int, wall_ms: int) -> int:
-    """An epoch, or leader epoch, beyond all that can have been given after this one."""
+    """Return an epoch, or leader epoch, beyond all that can have been given after this one."""
     return max(epoch, min(_since_2025(wall_ms) // 1000, MAX_CLOCK_EPOCH)) + EPOCH_JUMP
 
 
 def recovered(state: MetadataState, index: int, wall_ms: int) -> MetadataState:
-    """The metadata of a survivor as they are from ``index`` on. Its servers have to register again."""
+    """Return the metadata of a survivor as they are from entry ``index`` on: all numbers have jumped, every partition
+    is without a leader, and servers have to register again."""
     changes = ChangeSet(state, index, wall_ms)
     changes.next_producer_id = id_beyond(state.next_producer_id, wall_ms)
     changes.timeline = replace(state.timeline, last=index_beyond(state.timeline.last, wall_ms), pending=())
     changes.ticket_keys = keys_after_rescue(state.ticket_keys, index)
     evidence = {"index_before": str(state.index), "index": str(index)}
-    changes.tell("metadata_recovered", "rescue", evidence, None, None)
+    changes.record_event("metadata_recovered", "rescue", evidence, None, None)
     for server in state.servers.values():
         changes.renew_server(replace(server, broker_epoch=index, fenced=False))
     for topic in state.topics.values():
@@ -148,7 +148,8 @@ def _recovered(partition: PartitionState, config: TopicConfig, level: int, wall_
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The leader of a recovered partition, and the rule of the module that chose it."""
+    """The leader of a recovered partition, and which rule of this module chose it: ``last_leader``, ``enough_copies``
+    or ``everybody``."""
 
     leader: NodeId
     rule: str
@@ -162,8 +163,9 @@ def choose(
     *,
     complete: bool = False,
 ) -> Choice | None:
-    """Who leads next; None while that cannot be known. ``seals``: of live servers in their present lives, also of
-    those that have a copy and are no replicas. ``complete``: nobody else can have a copy."""
+    """Return the next leader of a recovered partition, and the rule that allows it; None while no rule does.
+    ``seals`` are those of live servers in their present incarnations, also of those that have a copy and are no
+    replicas. ``complete`` says that no other server can have a copy."""
     good = {node: seals[node] for node in (*partition.isr, *partition.elr) if node in seals}
     others = {node: part for node, part in seals.items() if node not in partition.replicas}
     last = _last_leader(good | others, seals)
@@ -197,10 +199,11 @@ def _last_leader(able: Mapping[NodeId, SealPart], seals: Mapping[NodeId, SealPar
 
 
 def is_blank(part: SealPart) -> bool:
-    """The log has no records and knows of no leader: there may have been another copy, which is gone."""
+    """Return whether a log has no records and knows of no leader: there may have been another copy, which is gone."""
     return part.end == 0 and part.highest_epoch < 0
 
 
 def awaited(partition: PartitionState, seals: Mapping[NodeId, SealPart]) -> tuple[NodeId, ...]:
-    """The replicas that have not reported, or know nothing: of them one or more are waited for."""
+    """Return the replicas that have not reported or whose log is blank: the election of a leader waits for one or
+    more of them."""
     return tuple(node for node in partition.replicas if node not in seals or is_blank(seals[node]))

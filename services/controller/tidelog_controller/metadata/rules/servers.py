@@ -29,13 +29,15 @@ from tidelog_controller.metadata.rules.leader_election import elect, passed_over
 from tidelog_controller.metadata.state import MetadataState
 
 EARLIER_LIVES = 32
-"""Names of earlier incarnations remembered per server."""
+"""Number of names of earlier incarnations that are remembered per server."""
 
 
 def plan_registration(
     state: MetadataState, message: Register, wall_ms: int, is_live: Callable[[NodeId], bool]
 ) -> RegisterServer | TidelogError:
-    """``is_live``: the session of that server's present life has not ended."""
+    """Return the command that begins a new incarnation of a replica server. ``is_live`` says whether a server's
+    session has not ended. Refusals: ``WRONG_CLUSTER``, ``MALFORMED``, and ``NODE_IN_USE`` if another process with a
+    data directory of its own has a session under this name."""
     node = message.node
     if message.cluster not in ("", state.cluster):
         text = f"the data of {node} belongs to cluster {message.cluster}, this is {state.cluster}"
@@ -58,8 +60,9 @@ def plan_registration(
 
 
 def went_back(state: MetadataState, node: NodeId, index: int) -> TidelogError:
-    """The refusal of a server that has seen newer metadata. The active controller holds all that is committed: so the
-    stores of the controllers were restored from an old copy, or the cluster was founded anew."""
+    """Return the refusal ``METADATA_WENT_BACK`` of a server that has seen entry ``index`` of metadata that this
+    controller does not have. The active controller has all that is committed: so the stores of the controllers were
+    restored from an old copy, or the cluster was founded anew."""
     text = (
         f"the metadata have gone back: {node} has seen index {index}, the controllers are at {state.index}; stop"
         f" them and let the one that knows most go on alone: 'tidelog controllers rescue --beyond {index}'"
@@ -69,9 +72,11 @@ def went_back(state: MetadataState, node: NodeId, index: int) -> TidelogError:
 
 @applies(RegisterServer)
 def register(changes: ChangeSet, command: RegisterServer) -> Registered | TidelogError:
-    """Begin an incarnation; its broker epoch is the index of the command. A name of an earlier incarnation than the
-    present one means that the message was delayed while the server restarted: if it counted, the data directory of
-    the present incarnation would look restored from an old copy."""
+    """Begin an incarnation of a server, whose broker epoch is the index of the command. The server is not fenced; it
+    leaves every ISR that has another member, and also ISR and ELR of partitions for which it may have lost data.
+    Refused with ``FENCED_BROKER_EPOCH`` if the name of the incarnation is one of an earlier one: the message was
+    delayed while the server restarted, and if it counted, the data directory of the present incarnation would look
+    restored from an old copy."""
     index, node, life = changes.index, command.node, command.lives[-1] if command.lives else ""
     known = changes.state.servers.get(node)
     if life and life in changes.state.earlier_lives.get(node, ()):
@@ -89,7 +94,7 @@ def register(changes: ChangeSet, command: RegisterServer) -> Registered | Tidelo
     for key, partition, config in changes.copies_of(node):
         renew = partition.leader == node
         if continuous and (command.clean or config.flush == "fsync"):
-            isr, lost, wiped = remaining(partition, config, node), None, False
+            isr, lost, wiped = remaining_isr(partition, config, node), None, False
         else:
             isr, lost, wiped = partition.isr, node, not continuous
         new = elect(
@@ -109,18 +114,19 @@ def register(changes: ChangeSet, command: RegisterServer) -> Registered | Tidelo
 
 @applies(FenceServer)
 def fence(changes: ChangeSet, command: FenceServer) -> Done | TidelogError:
-    """End the session of an incarnation: the server leaves every ISR that has another member."""
+    """End the session of an incarnation: the server leaves every ISR that has another member, and other leaders are
+    elected. Refused if the server has another incarnation by now; does nothing if it is fenced already."""
     node = command.node
     server = changes.state.servers.get(node)
     if server is None or server.broker_epoch != command.broker_epoch:
-        return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
+        return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation")
     if server.fenced:
         return Done()
     evidence = {"node": node, "broker_epoch": str(command.broker_epoch), **command.evidence}
     ranks = ranks_by_server(command.ranks)
     changes.put_server(replace(server, fenced=True), "server_fenced", "session_expired", evidence)
     for key, partition, config in changes.copies_of(node):
-        isr = remaining(partition, config, node)
+        isr = remaining_isr(partition, config, node)
         new = elect(partition, config, isr, changes.is_live, drains=changes.drains, ranks=ranks)
         changes.change(key, new, "session_expired", evidence | passed_over(partition, new, command.ranks))
     return Done()
@@ -128,10 +134,12 @@ def fence(changes: ChangeSet, command: FenceServer) -> Done | TidelogError:
 
 @applies(UnfenceServer)
 def unfence(changes: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
-    """A fenced incarnation is live again, and may be elected."""
+    """End the fence of an incarnation that is live again: it may be elected, and leads partitions that have no leader
+    and for which it qualifies. Refused if the server has another incarnation by now; does nothing if it is not
+    fenced."""
     server = changes.state.servers.get(command.node)
     if server is None or server.broker_epoch != command.broker_epoch:
-        return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
+        return refuse("FENCED_BROKER_EPOCH", f"{command.node} has begun another incarnation")
     if not server.fenced:
         return Done()
     evidence = {"node": command.node, "broker_epoch": str(command.broker_epoch)}
@@ -146,9 +154,10 @@ def unfence(changes: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
     return Done()
 
 
-def remaining(partition: PartitionState, config: TopicConfig, node: NodeId) -> tuple[NodeId, ...]:
-    """The ISR without a server whose incarnation ends or begins. The last member stays. With commit rule ``quorum``
-    all stay, because their promises hold for longer than an incarnation."""
+def remaining_isr(partition: PartitionState, config: TopicConfig, node: NodeId) -> tuple[NodeId, ...]:
+    """Return the ISR without a server whose incarnation ends or begins. The last member stays. With commit rule
+    ``quorum``, and while the partition is sealed, all stay, because their promises hold for longer than an
+    incarnation."""
     if config.commit_rule == "quorum" or partition.sealing:
         return partition.isr
     return without(partition.isr, node) or partition.isr

@@ -1,20 +1,19 @@
-"""Partitions that take nothing, or do nothing, at somebody's wish: read-only, and paused.
+"""Partitions that take no records, or do nothing, at the request of an operator: read-only, and paused.
 
-**Read-only**: the leader takes no batches. It says so from when it has heard of it on, also whoever leads next; what
-it took before is committed as ever. A leader that the controllers cannot reach takes none once its session is over.
+**Read-only**: the leader takes no batches, from when it receives the change on, and so do later leaders; what it took
+before is committed as ever. A leader that the controllers cannot reach takes none once its session is over.
 
-**Paused**: every replica closes the log, durably, and does nothing for it; nothing is written, read or copied, and
-nobody is found to lag. Leader, ISR and ELR stay as they are but for what becomes of their servers: sessions that end
-and servers that register go by the same rules as ever, so that who is in the ISR holds everything committed whenever
-that was. A leader that is elected meanwhile does nothing either. With commit rule ``quorum`` the logs are opened for
-as long as an old epoch is being sealed: without that nobody could be elected.
+**Paused**: every replica closes the log, durably, and does nothing for it; nothing is written, read or copied, and no
+replica is found to lag. Leader, ISR and ELR stay as they are but for what becomes of their servers: sessions that end
+and servers that register go by the same rules as ever, so that a member of the ISR holds everything committed
+whenever that was. A leader that is elected meanwhile does nothing either. With commit rule ``quorum`` the logs are
+opened for as long as an old epoch is being sealed: without that no replica could be elected.
 
 When it is resumed its leader leads on, in a new leader epoch as after a restart, since it takes the log as the disk
-has it (R1). It alone need have all that was acknowledged, with commit rule ``leader`` or by ``leader`` acks: so
-nobody else is given the leadership while nobody can copy from it, not even where its server is drained; that is done
+has it (R1). It alone need have all that was acknowledged, with commit rule ``leader`` or by ``leader`` acks: so no
+other replica is given the leadership while none can copy from it, not even where its server is drained; that is done
 by transfer afterwards. With ``quorum`` a majority has everything, and elects. No reassignment makes progress while
-nobody serves; what was begun goes on afterwards.
-"""
+the partition is paused; one that has begun goes on afterwards."""
 
 from __future__ import annotations
 
@@ -31,22 +30,25 @@ from tidelog_controller.metadata.rules.leader_election import elect, lead_next
 from tidelog_controller.metadata.state import MetadataState
 
 
-def plan_suspension(state: MetadataState, wish: SetReadOnly | PauseTopic, wall_ms: int) -> Suspend | TidelogError:
-    """The command that does it. Refusal: ``UNKNOWN_TOPIC``, also for a partition that the topic does not have."""
-    topic = state.topics.get(state.names.get(wish.name, ""))
+def plan_suspension(state: MetadataState, request: SetReadOnly | PauseTopic, wall_ms: int) -> Suspend | TidelogError:
+    """Return the command that makes partitions read-only or paused, or writable or active again. Return
+    ``UNKNOWN_TOPIC`` if the topic, or one of its partitions, does not exist."""
+    topic = state.topics.get(state.names.get(request.name, ""))
     if topic is None:
-        return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
     count = len(topic.partitions)
-    unknown = [str(number) for number in wish.partitions if not 0 <= number < count]
+    unknown = [str(number) for number in request.partitions if not 0 <= number < count]
     if unknown:
-        return refuse("UNKNOWN_TOPIC", f"{wish.name} has partitions 0 to {count - 1}, and no {', '.join(unknown)}")
-    what, wanted = ("paused", wish.pause) if isinstance(wish, PauseTopic) else ("read_only", wish.read_only)
-    return Suspend(wall_ms, topic.topic_id, tuple(dict.fromkeys(wish.partitions)), what, wanted)
+        return refuse("UNKNOWN_TOPIC", f"{request.name} has partitions 0 to {count - 1}, and no {', '.join(unknown)}")
+    what, wanted = ("paused", request.pause) if isinstance(request, PauseTopic) else ("read_only", request.read_only)
+    return Suspend(wall_ms, topic.topic_id, tuple(dict.fromkeys(request.partitions)), what, wanted)
 
 
 @applies(Suspend)
 def suspend(changes: ChangeSet, command: Suspend) -> Done | TidelogError:
-    """Apply it; to partitions that are so already nothing happens."""
+    """Make partitions read-only or paused, or writable or active again; those that are so already stay unchanged.
+    Pausing withdraws a transfer of leadership. A partition that is resumed begins a new leader epoch. Refused with
+    ``UNKNOWN_TOPIC`` if the topic is gone."""
     topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")

@@ -23,42 +23,46 @@ from tidelog_controller.metadata.rules.placement import Random
 from tidelog_controller.metadata.state import MetadataState
 
 
-def new_secret(dice: Random) -> str:
-    """A secret that there never was."""
-    return f"{dice.getrandbits(SECRET_BITS):0{SECRET_BITS // 4}x}"
+def new_secret(rng: Random) -> str:
+    """Return a new random secret of a ticket key, in hexadecimal digits."""
+    return f"{rng.getrandbits(SECRET_BITS):0{SECRET_BITS // 4}x}"
 
 
-def with_first_key(state: MetadataState, command: Command, dice: Random) -> Command:
-    """The command, which brings the cluster's first key if it is the one that has to."""
+def with_first_key(state: MetadataState, command: Command, rng: Random) -> Command:
+    """Return the command with the secret of the cluster's first ticket key, if the cluster has none and is at feature
+    level ``TICKETS`` when it is applied; otherwise the command unchanged."""
     level = max(state.level, command.level, command.to if isinstance(command, SetLevel) else 0)
-    return replace(command, ticket_key=new_secret(dice)) if level >= TICKETS and not state.ticket_keys else command
+    return replace(command, ticket_key=new_secret(rng)) if level >= TICKETS and not state.ticket_keys else command
 
 
 def plan_rotation(
-    state: MetadataState, wish: RotateTicketKeys, dice: Random, wall_ms: int
+    state: MetadataState, request: RotateTicketKeys, rng: Random, wall_ms: int
 ) -> AddTicketKey | TidelogError:
-    """The command that adds a key; or ``UNSUPPORTED_LEVEL``."""
+    """Return the command that adds a ticket key with a new secret; ``UNSUPPORTED_LEVEL`` below feature level
+    ``TICKETS``."""
     if state.level < TICKETS:
         text = f"there are tickets from feature level {TICKETS} on; the cluster is at {state.level}"
         return refuse("UNSUPPORTED_LEVEL", f"{text}: raise it ('tidelog features raise')", level=state.level)
-    return AddTicketKey(wall_ms, new_secret(dice))
+    return AddTicketKey(wall_ms, new_secret(rng))
 
 
 def keys_after_rescue(keys: tuple[TicketKey, ...], index: int) -> tuple[TicketKey, ...]:
-    """The keys of a survivor as they are from ``index`` on. Keys that were made since it lost touch are gone. Its
-    own newest stays valid, and is followed by a key whose id is greater than that of any key that is gone."""
+    """Return the ticket keys of a survivor as they are from ``index`` on. Keys that were made since it lost touch are
+    gone. Its own newest stays valid, and is followed by a key whose id is greater than that of any key that is gone.
+    An empty tuple if it had none."""
     return (*keys, successor(keys[-1], index))[-KEYS:] if keys else ()
 
 
 def add_first_key(changes: ChangeSet, command: Command) -> None:
-    """Take the key that a command brings, if the cluster is at the level and has none."""
+    """Add the ticket key that a command carries, if the cluster is at feature level ``TICKETS`` and has none."""
     if command.ticket_key and changes.level >= TICKETS and not changes.ticket_keys:
         changes.ticket_keys = (TicketKey(changes.index, command.ticket_key),)
 
 
 @applies(AddTicketKey)
 def add_key(changes: ChangeSet, command: AddTicketKey) -> Done:
-    """The new key signs from now on. The oldest goes, if there are too many."""
+    """Add the key of the command, with which tickets are signed from now on; the oldest one is dropped if there are
+    more than ``KEYS``. The event ``ticket_keys_rotated`` is recorded."""
     changes.ticket_keys = (*changes.ticket_keys, TicketKey(changes.index, command.secret))[-KEYS:]
-    changes.tell("ticket_keys_rotated", "operator", {"key_id": str(changes.index)}, None, None)
+    changes.record_event("ticket_keys_rotated", "operator", {"key_id": str(changes.index)}, None, None)
     return Done()

@@ -1,13 +1,12 @@
-"""From a wish for a topic, new or not, to the command that fulfils it, or to the refusal that says everything wrong
-with it.
+"""Topics: from a request to create, change or delete one to the command or the refusal with everything wrong with it,
+and what the commands change.
 
 Not every setting may change. ``commit_rule`` says what acknowledged records rest on, and each rule elects in its own
 way. ``flush`` says what "durable" meant when they were acknowledged: a server that restarts is believed to hold
 everything where it is ``fsync``, which must have been so from the first record on.
 
-The topics of the consumer groups, ``__groups``, and of the transactions, ``__transactions``: what they are like,
-and that each is created when it is first needed.
-"""
+The topics of the consumer groups, ``__groups``, and of the transactions, ``__transactions``, are created when they
+are first needed."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import AddTopic, ChangeTopic, RemoveTopic, SetLearners
 from tidelog_controller.metadata.registry import applies
 from tidelog_controller.metadata.rules.leader_election import elect, first_state
-from tidelog_controller.metadata.rules.owners import refuse_missing_topic, without_owner
+from tidelog_controller.metadata.rules.owners import refuse_new_topic, without_owner
 from tidelog_controller.metadata.rules.placement import Random, candidates, placement_for
 from tidelog_controller.metadata.state import MetadataState
 
@@ -46,12 +45,13 @@ def plan_coordinated(
     name: str,
     state: MetadataState,
     settings: GroupsTopicSettings,
-    dice: Random,
+    rng: Random,
     wall_ms: int,
     slow: Collection[NodeId],
 ) -> AddTopic | TopicCreated | TidelogError:
-    """The command that creates the topic; the answer where it is there. Not on fewer servers than have registered,
-    only because some are not up yet: ``NOT_ENOUGH_REPLICAS``, which passes."""
+    """Return the command that creates ``__groups`` or ``__transactions``; the answer with its id if it exists. While
+    fewer servers are live than it shall have replicas, although as many have registered, return
+    ``NOT_ENOUGH_REPLICAS``, which passes."""
     topic_id = state.names.get(name)
     if topic_id is not None:
         return TopicCreated(topic_id)
@@ -60,11 +60,11 @@ def plan_coordinated(
     if live < max(1, factor):
         return refuse("NOT_ENOUGH_REPLICAS", f"{name} needs {max(1, factor)} replica servers, {live} are live")
     config = {"cleanup": "compact", "segment_max_bytes": str(16 << 20)}
-    return plan_topic(state, CreateTopic(name, settings.partitions, factor, config), dice, wall_ms, slow)
+    return plan_topic(state, CreateTopic(name, settings.partitions, factor, config), rng, wall_ms, slow)
 
 
 MAX_PARTITIONS = 10_000
-"""Most partitions of one topic."""
+"""Number of partitions of one topic, at most."""
 
 YEARS_MS = 100 * 365 * 86_400_000
 CHOICES = {
@@ -90,42 +90,43 @@ RANGES = {
     "max_compaction_lag_ms": (0, YEARS_MS),
     "tombstone_retention_ms": (0, YEARS_MS),
 }
-"""Least and most of every setting that is a number."""
+"""The least and the greatest value of every setting that is a number."""
 FIXED = ("commit_rule", "flush")
-"""What stays as it was when the topic was created."""
+"""Settings that stay as they were when the topic was created."""
 
 _NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
 
 
-def refuse_internal(wish: Message) -> TidelogError | None:
-    """Why clients may not do this: a topic whose name begins so is the cluster's own. Its settings may be changed,
-    but for what its writer relies on."""
-    if not isinstance(wish, CreateTopic | DeleteTopic | GrowTopic | AlterTopic | SetReadOnly | PauseTopic):
+def refuse_internal(request: Message) -> TidelogError | None:
+    """Return the reason why clients may not create, delete, grow, pause or make read-only one of the cluster's own
+    topics, whose names begin with ``INTERNAL_PREFIX``; None for other topics and requests. Settings of such a topic
+    may be changed, except for those on which the cluster relies."""
+    if not isinstance(request, CreateTopic | DeleteTopic | GrowTopic | AlterTopic | SetReadOnly | PauseTopic):
         return None
-    if not wish.name.startswith(INTERNAL_PREFIX):
+    if not request.name.startswith(INTERNAL_PREFIX):
         return None
-    if isinstance(wish, CreateTopic):
-        text = f"{wish.name!r}: names that begin with {INTERNAL_PREFIX} are for the cluster's own topics"
+    if isinstance(request, CreateTopic):
+        text = f"{request.name!r}: names that begin with {INTERNAL_PREFIX} are for the cluster's own topics"
         return refuse("INVALID_TOPIC", text)
-    if isinstance(wish, AlterTopic):
-        kept = [name for name in ("cleanup", "max_batch_bytes") if name in wish.config]
-        text = f"{wish.name} is the cluster's own topic: {', '.join(kept)} stays as it is"
+    if isinstance(request, AlterTopic):
+        kept = [name for name in ("cleanup", "max_batch_bytes") if name in request.config]
+        text = f"{request.name} is the cluster's own topic: {', '.join(kept)} stays as it is"
         return refuse("INVALID_CONFIG", text) if kept else None
     words = {DeleteTopic: "deleted", GrowTopic: "given more partitions", PauseTopic: "paused"}
-    word = words.get(type(wish), "made read-only")
-    return refuse("FORBIDDEN", f"{wish.name} is the cluster's own topic: it cannot be {word}")
+    word = words.get(type(request), "made read-only")
+    return refuse("FORBIDDEN", f"{request.name} is the cluster's own topic: it cannot be {word}")
 
 
 def parse_topic_config(
     texts: Mapping[str, str], replication_factor: int, present: TopicConfig | None = None
 ) -> tuple[TopicConfig, list[str]]:
-    """The settings, defaults filled in, and the faults, one text each; with faults the settings mean nothing.
-    ``present``: those of a topic that there is already; what is not given stays, and some must stay.
+    """Return the settings of a topic, with defaults filled in, and the faults, one text each; with faults the
+    settings mean nothing. ``present`` are the settings of a topic that exists: a setting that is not given stays, and
+    some must stay.
 
     ``min_insync_replicas`` that is not given for a new topic is 2 with three replicas or more, else 1: one failure
-    may be tolerated without losing either acked records or the ability to write. With ``commit_rule=leader`` it is
-    1: a record is committed when its leader has it, so a topic with this rule goes on with its leader alone.
-    """
+    may be tolerated without losing either acked records or the ability to write. With ``commit_rule=leader`` it is 1:
+    a record is committed when its leader has it, so a topic with this rule goes on with its leader alone."""
     values: dict[str, int | str | bool] = {}
     if present is None:
         secure = replication_factor >= 3 and texts.get("commit_rule") != "leader"
@@ -166,7 +167,7 @@ def parse_topic_config(
 
 
 def _too_early(config: TopicConfig, level: int) -> list[str]:
-    """The settings whose values the cluster's feature level does not allow yet, one fault each."""
+    """Return one text for each setting whose value the cluster's feature level does not allow yet."""
     faults = []
     if not config.validate_batches and level < VALIDATION:
         faults.append(
@@ -180,69 +181,71 @@ def _too_early(config: TopicConfig, level: int) -> list[str]:
 
 
 def plan_topic(
-    state: MetadataState, wish: CreateTopic, dice: Random, wall_ms: int, slow: Collection[NodeId] = ()
+    state: MetadataState, request: CreateTopic, rng: Random, wall_ms: int, slow: Collection[NodeId] = ()
 ) -> AddTopic | TidelogError:
-    """The command that creates the topic: its id and placement are chosen here, by lot. Or the refusal:
+    """Return the command that creates a topic; its id is random, and its placement is chosen now. Refusals:
     ``INVALID_TOPIC``, ``TOPIC_EXISTS``, ``INVALID_CONFIG`` (all faults in one) or ``INVALID_REPLICATION_FACTOR``
-    (``live`` says how many servers there are)."""
-    if not TOPIC_NAME.fullmatch(wish.name) or wish.name in (".", ".."):
+    (``live`` is the number of live servers). ``slow`` are the servers that get replicas last."""
+    if not TOPIC_NAME.fullmatch(request.name) or request.name in (".", ".."):
         return refuse(
-            "INVALID_TOPIC", f"{wish.name!r} is no topic name: use 1 to 249 of A-Z a-z 0-9 . _ -, not . or .."
+            "INVALID_TOPIC", f"{request.name!r} is no topic name: use 1 to 249 of A-Z a-z 0-9 . _ -, not . or .."
         )
-    if wish.name in state.names:
-        return refuse("TOPIC_EXISTS", f"a topic named {wish.name} exists")
-    config, faults = parse_topic_config(wish.config, wish.replication_factor)
+    if request.name in state.names:
+        return refuse("TOPIC_EXISTS", f"a topic named {request.name} exists")
+    config, faults = parse_topic_config(request.config, request.replication_factor)
     faults += _too_early(config, state.level)
-    if not 1 <= wish.partitions <= MAX_PARTITIONS:
-        faults.insert(0, f"partitions is {wish.partitions}; it must be a number from 1 to {MAX_PARTITIONS}")
+    if not 1 <= request.partitions <= MAX_PARTITIONS:
+        faults.insert(0, f"partitions is {request.partitions}; it must be a number from 1 to {MAX_PARTITIONS}")
     live = [node for node in state.servers if state.is_live(node)]
-    if not 1 <= wish.replication_factor <= len(live):
+    if not 1 <= request.replication_factor <= len(live):
         return refuse(
             "INVALID_REPLICATION_FACTOR",
-            f"replication_factor is {wish.replication_factor}, and {len(live)} replica servers are live: "
+            f"replication_factor is {request.replication_factor}, and {len(live)} replica servers are live: "
             f"{', '.join(sorted(live)) or 'none'}",
             live=len(live),
         )
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
-    topic_id = f"{dice.getrandbits(128):032x}"
-    placement = placement_for(state, dice, slow)
-    replicas = placement.place(candidates(state, wish.replication_factor), wish.partitions, wish.replication_factor)
-    return AddTopic(wall_ms, topic_id, wish.name, config, replicas)
+    topic_id = f"{rng.getrandbits(128):032x}"
+    placement = placement_for(state, rng, slow)
+    replicas = placement.place(
+        candidates(state, request.replication_factor), request.partitions, request.replication_factor
+    )
+    return AddTopic(wall_ms, topic_id, request.name, config, replicas)
 
 
-def plan_change(state: MetadataState, wish: AlterTopic, wall_ms: int) -> ChangeTopic | TidelogError:
-    """The command that changes the settings, as values of their types. Or the refusal: ``UNKNOWN_TOPIC``, or
+def plan_change(state: MetadataState, request: AlterTopic, wall_ms: int) -> ChangeTopic | TidelogError:
+    """Return the command that changes settings of a topic, as values of their types. Refusals: ``UNKNOWN_TOPIC``, or
     ``INVALID_CONFIG`` (all faults in one)."""
-    topic = state.topics.get(state.names.get(wish.name, ""))
+    topic = state.topics.get(state.names.get(request.name, ""))
     if topic is None:
-        return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
     replication_factor = min(min(len(p.replicas), len(p.target or p.replicas)) for p in topic.partitions)
-    config, faults = parse_topic_config(wish.config, replication_factor, topic.config)
+    config, faults = parse_topic_config(request.config, replication_factor, topic.config)
     faults += _too_early(config, state.level)
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
-    return ChangeTopic(wall_ms, topic.topic_id, {name: getattr(config, name) for name in wish.config})
+    return ChangeTopic(wall_ms, topic.topic_id, {name: getattr(config, name) for name in request.config})
 
 
-def plan_learners(state: MetadataState, wish: AlterLearners, wall_ms: int) -> SetLearners | TidelogError:
-    """The command that sets the learners. Or the refusal: ``UNKNOWN_TOPIC``, or ``INVALID_CONFIG`` for who cannot
-    begin to learn: it must be a live server and no replica."""
-    topic_id = state.names.get(wish.name, "")
-    partition = state.partition(topic_id, wish.partition)
+def plan_learners(state: MetadataState, request: AlterLearners, wall_ms: int) -> SetLearners | TidelogError:
+    """Return the command that sets the learners of a partition. Refusals: ``UNKNOWN_TOPIC``, or ``INVALID_CONFIG``
+    for a server that cannot begin to learn: it must be live and no replica."""
+    topic_id = state.names.get(request.name, "")
+    partition = state.partition(topic_id, request.partition)
     if partition is None:
-        return refuse("UNKNOWN_TOPIC", f"there is no partition {wish.partition} of a topic named {wish.name!r}")
-    learners = tuple(dict.fromkeys(wish.learners))
+        return refuse("UNKNOWN_TOPIC", f"there is no partition {request.partition} of a topic named {request.name!r}")
+    learners = tuple(dict.fromkeys(request.learners))
     faults = [f"{node} is a replica already" for node in learners if node in partition.replicas]
     new = [node for node in learners if node not in (*partition.replicas, *partition.learners)]
     faults += [f"{node} is no live replica server" for node in new if not state.is_live(node)]
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
-    return SetLearners(wall_ms, topic_id, wish.partition, learners)
+    return SetLearners(wall_ms, topic_id, request.partition, learners)
 
 
 def plan_deletion(state: MetadataState, request: DeleteTopic, wall_ms: int) -> RemoveTopic | TidelogError:
-    """The command that deletes a topic."""
+    """Return the command that deletes a topic; ``UNKNOWN_TOPIC`` if there is none of this name."""
     topic_id = state.names.get(request.name)
     if topic_id is None:
         return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
@@ -254,7 +257,8 @@ def plan_deletion(state: MetadataState, request: DeleteTopic, wall_ms: int) -> R
 
 @applies(AddTopic)
 def add_topic(changes: ChangeSet, command: AddTopic) -> TopicCreated | TidelogError:
-    """Add a topic, each partition with its first leader, unless its name is taken or its owner has too many."""
+    """Add a topic, each partition with its first leader, and return its id. Refused if its name is taken, if none of
+    the replicas of a partition is live, or if its owner would have too many topics or partitions."""
     if command.name in changes.state.names:
         return refuse("TOPIC_EXISTS", f"a topic named {command.name} exists")
     partitions = []
@@ -263,7 +267,7 @@ def add_topic(changes: ChangeSet, command: AddTopic) -> TopicCreated | TidelogEr
         if partition is None:
             return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
         partitions.append(partition)
-    over = refuse_missing_topic(changes.state, command)
+    over = refuse_new_topic(changes.state, command)
     if over is not None:
         return over
     changes.add_topic(TopicState(command.topic_id, command.name, command.config, tuple(partitions)))
@@ -274,7 +278,7 @@ def add_topic(changes: ChangeSet, command: AddTopic) -> TopicCreated | TidelogEr
 
 @applies(RemoveTopic)
 def remove_topic(changes: ChangeSet, command: RemoveTopic) -> Done | TidelogError:
-    """Remove a topic for ever."""
+    """Remove a topic for ever. Refused with ``UNKNOWN_TOPIC`` if it is gone already."""
     if command.topic_id not in changes.state.topics:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
     changes.remove_topic(command.topic_id)
@@ -286,8 +290,9 @@ def remove_topic(changes: ChangeSet, command: RemoveTopic) -> Done | TidelogErro
 def change_topic(changes: ChangeSet, command: ChangeTopic) -> Done | TidelogError:
     """Change the settings of a topic. A smaller ``min_insync_replicas`` lets the high watermark advance without the
     ELR, which is emptied by the same change. An unclean election that is allowed now happens now. A greater
-    ``min_insync_replicas`` begins a new epoch: a replica that leaves the ISR from now on is eligible, and no proposal
-    counts any more of a leader that may yet commit without it."""
+    ``min_insync_replicas`` begins a new epoch: a replica that leaves the ISR from now on is eligible, and proposals
+    of a leader that may yet commit without it no longer count. Refused with ``UNKNOWN_TOPIC`` if the topic is gone;
+    does nothing if no value changes."""
     topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
@@ -303,6 +308,6 @@ def change_topic(changes: ChangeSet, command: ChangeTopic) -> Done | TidelogErro
         if new is partition and config.min_insync_replicas > topic.config.min_insync_replicas:
             new = replace(partition, epoch=partition.epoch + 1)
         else:
-            changes.note(key, "settings_changed", "alter_topic", evidence)
+            changes.record_partition_event(key, "settings_changed", "alter_topic", evidence)
         changes.change(key, new, "alter_topic", evidence)
     return Done()

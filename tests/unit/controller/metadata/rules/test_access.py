@@ -1,4 +1,5 @@
-"""Tokens, rules and what they decide; what every op of a client needs; how the controllers keep them."""
+"""Tokens and rules and the decisions by them, the right that every op of a client needs, and how the controllers keep
+them."""
 
 from __future__ import annotations
 
@@ -30,8 +31,7 @@ from tidelog.wire.messages import (
 from tidelog.wire.metadata_image import apply_update, encode_delta, encode_image
 from tidelog_controller.metadata.application import apply
 from tidelog_controller.metadata.cluster_events import delta_of
-from tidelog_controller.metadata.command_bytes import decode_command, encode_command
-from tidelog_controller.metadata.commands import ChangeAccess
+from tidelog_controller.metadata.commands import ChangeAccess, decode_command, encode_command
 from tidelog_controller.metadata.rules.access import AccessRequest, plan_access
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.metadata.state_machine import Replicated, decode_state, encode_state
@@ -53,7 +53,7 @@ DICE = random.Random(1)
 
 
 def rules(*texts: str) -> list[Acl]:
-    """``allow alice read topic:a``."""
+    """Return a rule for each text such as ``allow alice read topic:a``."""
     made = []
     for text in texts:
         kind, principal, operation, resource = text.split()
@@ -266,7 +266,7 @@ def test_nobody_learns_of_a_topic_that_he_may_not_describe() -> None:
 
 
 def test_who_reads_a_copy_from_a_disk_needs_what_who_reads_the_topic_needs() -> None:
-    """The answer tells what is in the batches to who can guess it."""
+    """The answer reveals the contents of the batches to a client that can guess them."""
     strict = guard("allow alice describe topic:a", "allow bob read topic:a", authorization=True)
     refused = strict.refuse_topic("alice", ReadCopy.OP, "id-a", 0, "a")
     assert refused is not None and refused.code == "FORBIDDEN" and refused.detail["operation"] == "read"
@@ -278,7 +278,7 @@ def test_who_reads_a_copy_from_a_disk_needs_what_who_reads_the_topic_needs() -> 
 
 
 def done(state: MetadataState, wish: AccessRequest, wall_ms: int = 0) -> MetadataState:
-    """The state after the wish, by way of the log."""
+    """Return the state after the request's command was written to the log and applied."""
     command = plan_access(state, wish, DICE, wall_ms)
     assert isinstance(command, ChangeAccess), command
     again = decode_command(encode_command(command))

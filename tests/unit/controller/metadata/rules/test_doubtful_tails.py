@@ -1,4 +1,4 @@
-"""What the controller does with copies whose tails are doubtful."""
+"""What the controller does with copies that have doubtful tails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def report(log: Log, node: str, step: str, start: int = 3, end: int = 9, age: in
 
 
 def offline(*members: str, **config: object) -> Log:
-    """All have lost power; ISR and ELR are these, and they register again."""
+    """Return a partition whose servers are all fenced; ISR and ELR are the named members."""
     log = Log()
     log.register("r1", "r2", "r3")
     log.topic("r1", "r2", "r3", **{"min_insync_replicas": 2, **config})

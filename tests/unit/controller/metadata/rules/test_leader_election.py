@@ -1,4 +1,4 @@
-"""Servers that are being drained lead only where nobody as good can."""
+"""Servers that are being drained lead only if no other server that is as good can."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog_controller.metadata.rules.leader_election import elect
 
 @pytest.fixture
 def log() -> Log:
-    """Three servers, and one partition, led by r1."""
+    """Return three servers and one partition, led by r1."""
     log = Log()
     log.register("r1", "r2", "r3")
     log.topic("r1", "r2", "r3")

@@ -1,4 +1,4 @@
-"""Placement of new topics: balanced, distinct, repeatable; and what a wish for a topic may contain."""
+"""Placement of new topics: balanced, on distinct servers, repeatable; and what a request for a topic may contain."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 def with_topic() -> MetadataState:
-    """Three replicas of ``orders``, and a live and a dead server besides."""
+    """Return a state in which ``orders`` has three replicas and a learner that is fenced, and another server is
+    live."""
     p = PartitionState(("r1", "r2", "r3"), ("r1", "r2", "r3"), "r1", 0, 0, learners=("r5",))
     servers = {n: ServerState(n, f"ws://{n}", 1, fenced=n == "r5") for n in SERVERS}
     config = TopicConfig(min_insync_replicas=2, flush="os")

@@ -1,5 +1,5 @@
-"""Commit rule ``quorum``: who keeps its promises, how the old epoch is sealed, and who leads the next. Tests
-``metadata/rules/leader_election.py`` and ``active/failure_detection.py``."""
+"""Commit rule ``quorum``: which servers keep their promises, how the old epoch is sealed, and which one leads the
+next. Tests ``metadata/rules/leader_election.py`` and ``active/failure_detection.py``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVERS = ("r1", "r2", "r3")
 
 @pytest.fixture
 def log() -> Log:
-    """Three servers, and one partition with commit rule quorum, led by r1."""
+    """Return three servers, and one partition with commit rule quorum, led by r1."""
     log = Log()
     for node in SERVERS:
         log.register(node, lives=(f"{node}-0",))
@@ -94,7 +94,7 @@ def test_a_reported_leader_is_sealed_off(log: Log) -> None:
 
 
 def test_a_reported_leader_stays_where_no_majority_could_seal_it_off() -> None:
-    """It may be well; to put it off would leave an unclean election."""
+    """It may be healthy; replacing it would leave only an unclean election."""
     log = Log()
     servers = ("r1", "r2", "r3", "r4", "r5")
     log.register(*servers)
@@ -173,7 +173,7 @@ def test_an_unclean_election_prefers_the_last_leader_then_a_promise(log: Log) ->
 
 
 class Active:
-    """An active controller's volatile part, over the log. Everybody's session lasts."""
+    """The failure detection of an active controller over a log of commands. All sessions last."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -181,7 +181,7 @@ class Active:
         self.failure_detection.become_active(log.state, 0.0)
 
     def seal(self, node: str, last_epoch: int, end: int, *, leader_epoch: int | None = None, now: float = 1.0) -> str:
-        """A seal; the leader that is elected by it."""
+        """Send the seal of a server, and return the leader that is elected by it; "-" if none is."""
         epoch = self.log.partition.leader_epoch if leader_epoch is None else leader_epoch
         part = SealPart("id", 0, epoch, end, last_epoch)
         seal = Seal(node, self.log.epoch_of(node), (part,))
@@ -194,14 +194,14 @@ class Active:
         return chosen.leader
 
     def apply(self, command: Command) -> None:
-        """Write a command, and tell."""
+        """Write a command to the log, and report it to the failure detection."""
         applied = self.log.write(command)
         self.failure_detection.on_applied(self.log.state, command, [key for key, _ in applied.changes], 1.0)
 
 
 @pytest.fixture
 def active(log: Log) -> Active:
-    """While r1, which led, is sealed off."""
+    """Return an active controller while the partition that r1 led is being sealed."""
     log.write(log.report())
     return Active(log)
 
@@ -279,7 +279,7 @@ def test_seals_of_the_dead_and_of_those_without_a_promise_do_not_count(active: A
     assert active.seal("r1", 0, 10) == "r1"
     active.failure_detection.become_active(active.log.state, 0.0)
     active.seal("r1", 0, 10)
-    active.failure_detection.on_heartbeat(active.log.state, "r2", 1, 9.0, 0)
+    active.failure_detection.sessions.on_heartbeat(active.log.state, "r2", 1, 9.0, 0)
     assert active.seal("r2", 0, 10, now=11.0) == "-", "the session of r1 is over"
 
 
@@ -305,7 +305,7 @@ def test_who_handed_over_does_not_count_while_the_others_are_enough(log: Log) ->
 
 
 def test_who_was_reported_does_not_count_either(log: Log) -> None:
-    """Its log reaches furthest; yet its followers could not fetch it."""
+    """Its log reaches furthest, but its followers could not fetch from it."""
     active = Active(log)
     active.apply(log.report())
     assert active.seal("r1", 0, 20) == "-"

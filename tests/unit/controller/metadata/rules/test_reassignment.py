@@ -1,4 +1,4 @@
-"""Transfers, reassignments, growth and draining as the metadata's rules have them: every step, and every refusal."""
+"""Transfers, reassignments, growth and draining by the rules of the metadata: every step, and every refusal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog_controller.metadata.commands import (
 
 
 def made(*servers: str, replicas: str = "r1 r2 r3", **config: object) -> Log:
-    """A topic on three of these servers, led by the first."""
+    """Return a topic with these replicas, led by the first, and the servers of the cluster."""
     log = Log()
     log.register(*(servers or ("r1", "r2", "r3", "r4", "r5")))
     log.topic(*replicas.split(), **config)

@@ -1,4 +1,4 @@
-"""A rebalance that evens out bytes or traffic instead of numbers of replicas, and says why."""
+"""A rebalance that evens out bytes or traffic instead of numbers of replicas, and gives its reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MB = 1_000_000
 
 
 def cluster(*leaders: str, servers: tuple[str, ...] = ("r1", "r2")) -> MetadataState:
-    """Partitions with one replica each."""
+    """Return a topic with one partition for each of ``leaders``, which is its only replica."""
     known = {n: ServerState(n, f"ws://{n}", 1, fenced=False) for n in servers}
     parts = tuple(PartitionState((n,), (n,), n, 1, 1) for n in leaders)
     return MetadataState("test", 1, known, {"id": TopicState("id", "t", partitions=parts)}, {"t": "id"})
@@ -67,7 +67,7 @@ def test_without_weights_the_figures_are_numbers_of_replicas() -> None:
 
 
 def described(*partitions: tuple[int, int, int]) -> list[TopicInfo]:
-    """A topic whose partitions have these log starts, high watermarks and bytes."""
+    """Return the description of a topic whose partitions have these log starts, high watermarks and bytes."""
     infos = [
         PartitionInfo(number, ("r1",), ("r1",), "r1", 1, 1, start, end, bytes=size)
         for number, (start, end, size) in enumerate(partitions)

@@ -1,4 +1,5 @@
-"""The metadata after a rescue: what jumps, who is elected, and what servers may report of what is not known here."""
+"""The metadata after a rescue: which numbers jump, which replica is elected, and what servers may report that is
+unknown here."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ NOW_MS = YEAR_2025_MS + 2 * YEAR_MS
 
 
 def known(level: int, **config: object) -> MetadataState:
-    """What a survivor knows: r1 leads, r3 is not in sync."""
+    """Return the metadata of a survivor at this feature level: r1 leads, and r3 is not in sync."""
     log = Log()
     log.register("r1", "r2", "r3")
     log.topic("r1", "r2", "r3", min_insync_replicas=2, **config)
@@ -39,7 +40,8 @@ def known(level: int, **config: object) -> MetadataState:
 
 
 def part(end: int = 0, last: int = -1, highest: int | None = None, *after: str) -> SealPart:
-    """What a replica reports."""
+    """Return the seal of a replica: log end, last epoch, highest epoch, and the servers that could be elected after
+    it."""
     return SealPart("id", 0, 99, end, last, last if highest is None else highest, after)
 
 

@@ -1,5 +1,5 @@
-"""Who decides about tokens and rules: an operation of its own, who inherits it over an upgrade, and superusers.
-Tests ``metadata/rules/access.py`` and ``shared/tidelog/acl.py``."""
+"""Which principals decide about tokens and rules: an operation of its own, its inheritance over an upgrade, and
+superusers. Tests ``metadata/rules/access.py`` and ``shared/tidelog/acl.py``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ DICE = random.Random(1)
 
 
 def at_level(level: int, *acls: Acl) -> tuple[ControllerNet, int]:
-    """Controllers of a cluster that begins at this level and has these rules, and a link to the active one."""
+    """Return the controllers of a cluster that begins at this feature level with these rules, and a link to the
+    active one."""
     net = ControllerNet(levels=dict.fromkeys(NODES, Levels(1, level)))
     link = net.link(net.elect())
     net.answer(link, AllocateProducerIds(1))
@@ -49,7 +50,7 @@ def at_level(level: int, *acls: Acl) -> tuple[ControllerNet, int]:
 
 
 def upgraded(*acls: Acl) -> tuple[ControllerNet, int]:
-    """Return controllers that began below the level and were raised to it."""
+    """Return controllers that began below the level and were raised to it, and a link to the active one."""
     net, _ = at_level(BELOW, *acls)
     net.levels.clear()
     for node in NODES:

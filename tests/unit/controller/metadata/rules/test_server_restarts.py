@@ -1,4 +1,4 @@
-"""Servers that come back: what their directories tell, who stays eligible, and elections that may lose records.
+"""Servers that come back: what their directories prove, which stay eligible, and elections that may lose records.
 Tests ``metadata/rules/servers.py`` and ``metadata/rules/leader_election.py``."""
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ SERVERS = ("r1", "r2", "r3")
 
 
 def cluster(**config: object) -> Log:
-    """Three servers in lives of their own, and one partition led by r1, all in sync, minimum 2."""
+    """Return three servers with named incarnations, and one partition led by r1, all in sync, with
+    ``min_insync_replicas`` 2."""
     log = Log()
     for node in SERVERS:
         log.register(node, lives=(f"{node}-0",))
@@ -23,7 +24,7 @@ def cluster(**config: object) -> Log:
 
 
 def alone(**config: object) -> Log:
-    """Return a cluster with r1 alone in the ISR, and nobody eligible."""
+    """Return a cluster with r1 alone in the ISR, and an empty ELR."""
     log = cluster(**{"min_insync_replicas": 1, **config})
     log.shrink("r1")
     return log

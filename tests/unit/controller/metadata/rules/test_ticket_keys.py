@@ -1,4 +1,5 @@
-"""The keys of producer tickets in the metadata: when the cluster gets them, who is told, rotation, and a rescue."""
+"""The keys of producer tickets in the metadata: when the cluster gets them, which peers receive them, rotation, and a
+rescue."""
 
 from __future__ import annotations
 
@@ -30,14 +31,14 @@ SECRETS = tuple(f"{number:064x}" for number in (11, 12, 13))
 
 
 def founded(newest: int = TICKETS) -> ControllerNet:
-    """Three controllers of a new cluster that begin at this level, and its first command."""
+    """Return three controllers of a new cluster that begins at this feature level, after its first command."""
     net = ControllerNet(levels=dict.fromkeys(("c1", "c2", "c3"), Levels(1, newest)))
     assert isinstance(net.answer(net.link(net.elect()), AllocateProducerIds(1)), ProducerIds)
     return net
 
 
 def upgraded() -> ControllerNet:
-    """Return controllers at the level before, which now understand the level."""
+    """Return controllers of a cluster at the level before ``TICKETS``, whose release supports that level by now."""
     net = founded(TICKETS - 1)
     net.levels.clear()
     for node in net.urls:
@@ -55,7 +56,7 @@ def keys(net: ControllerNet) -> tuple[TicketKey, ...]:
 
 
 def with_keys(count: int) -> Log:
-    """A log whose cluster has had so many keys."""
+    """Return a log whose cluster has got so many keys."""
     log = Log()
     log.write(commands.TakeProducerIds(0, 1, level=TICKETS, ticket_key=SECRETS[0]))
     for secret in SECRETS[1:count]:
@@ -116,7 +117,7 @@ def test_snapshots_keep_them_and_say_nothing_of_them_where_there_are_none() -> N
 
 
 def test_only_gateways_are_told() -> None:
-    """In whole images, and in what follows."""
+    """In whole images, and in deltas."""
     net = founded()
     active = net.elect()
     gateway, server, stranger = (
