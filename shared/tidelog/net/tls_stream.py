@@ -108,11 +108,10 @@ class TlsStream(trio.abc.Stream):
         """Return everything that can be decrypted; None if nothing can; b"" at the end of the connection."""
         parts: list[bytes] = []
         try:
-            while part := self._tls.read(RECORD_BYTES):
-                parts.append(part)
-            self._end()
-        except ssl.SSLWantReadError:
-            pass
+            with suppress(ssl.SSLWantReadError):  # more has to arrive first
+                while part := self._tls.read(RECORD_BYTES):
+                    parts.append(part)
+                self._end()
         except ssl.SSLError as error:
             if not _is_end(error):
                 raise

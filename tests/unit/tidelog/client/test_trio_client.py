@@ -17,6 +17,7 @@ import trio
 from support.fake_gateway import FakeCluster
 from tidelog.batch.format import read_header
 from tidelog.client.connection import RETRY_S, GatewayConnection
+from tidelog.client.loop import LoopEvent
 from tidelog.client.trio_loop import TrioLoop
 from tidelog.errors import Closed, ConfigError, TidelogError, TimedOut, Unreachable, refuse
 from tidelog.net.link import Link
@@ -83,12 +84,21 @@ async def test_a_record_that_follows_a_single_one_is_sent_before_submit_returns(
         assert values(cluster) == [b"a", b"b", b"c", b"d", b"e"]
 
 
-async def test_a_single_record_that_is_sent_while_the_sending_task_sleeps_has_a_delivery_timeout() -> None:
+async def test_a_single_record_that_is_sent_while_the_sending_task_sleeps_has_a_delivery_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     options = tidelog.ProducerOptions(acks="leader", idempotent=False, delivery_timeout_s=0.05)
     async with connected() as (cluster, log), log.producer("orders", options) as producer:
+        sleeps, wait = trio.Event(), producer._loop.wait
+
+        async def record(event: LoopEvent, deadline: float = math.inf) -> None:
+            if event is producer._wake and deadline == math.inf:
+                sleeps.set()
+            await wait(event, deadline)
+
+        monkeypatch.setattr(producer._loop, "wait", record)
         await producer.send(b"a")
-        while producer._sleeps_until != math.inf:  # it wakes up once more, for the timeout of the first record
-            await trio.sleep(0.001)
+        await sleeps.wait()  # the task has woken up for the timeout of the first record, and sleeps without an end
         cluster.lose_acks = 1
         with pytest.raises(TidelogError, match="REQUEST_TIMED_OUT"):
             await producer.send(b"b")
