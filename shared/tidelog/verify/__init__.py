@@ -10,14 +10,14 @@ anomalies and the file format.
 
 from tidelog.verify.anomalies import KINDS, Anomaly
 from tidelog.verify.checker import check
-from tidelog.verify.history import History, identity
+from tidelog.verify.history import OperationHistory, identity
 from tidelog.verify.history_reader import Recording, load
 from tidelog.verify.history_writer import Operation, Recorder, Sending, Transacting
 
 __all__ = [
     "KINDS",
     "Anomaly",
-    "History",
+    "OperationHistory",
     "Operation",
     "Recorder",
     "Recording",

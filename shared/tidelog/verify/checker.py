@@ -15,11 +15,11 @@ from tidelog.verify import check_groups as groups
 from tidelog.verify import check_reads as reading
 from tidelog.verify import check_transactions as transactions
 from tidelog.verify.anomalies import Anomaly
-from tidelog.verify.history import FAILED, OK, History, SendCall
+from tidelog.verify.history import FAILED, OK, OperationHistory, SendCall
 from tidelog.verify.ledger import Facts, after, sent, show, span
 
 
-def check(history: History) -> list[Anomaly]:
+def check(history: OperationHistory) -> list[Anomaly]:
     """Return all anomalies in the order in which they are found; an empty list for a sound history."""
     facts = Facts(history)
     _check_final_log(facts)

@@ -145,7 +145,7 @@ class Differing:
 
 
 @dataclass(slots=True)
-class History:
+class OperationHistory:
     """A whole run, with operations in the order in which they ended."""
 
     operations: list[SendCall | ReadCall | Latest | CommitCall] = field(default_factory=list)

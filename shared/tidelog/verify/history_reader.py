@@ -14,9 +14,9 @@ from tidelog.verify.history import (
     UNKNOWN,
     CommitCall,
     Differing,
-    History,
     Latest,
     Loss,
+    OperationHistory,
     ReadCall,
     Row,
     SendCall,
@@ -33,7 +33,7 @@ Drain = tuple[str, str]
 class Recording:
     """A history, and the file's other contents."""
 
-    history: History
+    history: OperationHistory
     complete: bool = False
     """Whether the recorder has closed the file."""
     about: dict[str, Any] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class _Loader:
 
     def __init__(self) -> None:
         self.versioned = False
-        self.history = History()
+        self.history = OperationHistory()
         self.recording = Recording(self.history)
         self._open: dict[int, Entry] = {}
         self._values: dict[str, bytes] = {}

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from tidelog.verify.anomalies import Anomaly
-from tidelog.verify.history import OK, CommitCall, History, Latest, Loss, ReadCall, SendCall
+from tidelog.verify.history import OK, CommitCall, Latest, Loss, OperationHistory, ReadCall, SendCall
 
 T = TypeVar("T", SendCall, CommitCall)
 SHOWN_CHARS = 60
@@ -48,7 +48,7 @@ def after(ops: Sequence[T], measure: Callable[[T], int]) -> Iterator[tuple[T, T]
 class Facts:
     """Built once; the checks add their findings."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: OperationHistory) -> None:
         self.history = history
         self.found: list[Anomaly] = []
         self.sends: list[SendCall] = []
