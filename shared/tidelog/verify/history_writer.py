@@ -163,10 +163,6 @@ class Recorder:
         """Record an event, such as a fault, which ``check`` prints with its findings."""
         self._line(op="note", at=self.now(), text=text)
 
-    def deleted(self, partition: str) -> None:
-        """Record that the topic was deleted with everything in it."""
-        self._line(op="deleted", partition=partition)
-
     def loss(self, partition: str, before_epoch: int, start: int) -> None:
         """Record that the topic's settings allowed records to be lost; see ``Loss``."""
         self._line(op="loss", partition=partition, before_epoch=before_epoch, start=start)
