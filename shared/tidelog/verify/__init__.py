@@ -17,8 +17,8 @@ from tidelog.verify.history_writer import Operation, Recorder, Sending, Transact
 __all__ = [
     "KINDS",
     "Anomaly",
-    "OperationHistory",
     "Operation",
+    "OperationHistory",
     "Recorder",
     "Recording",
     "Sending",

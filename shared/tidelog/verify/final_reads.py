@@ -46,7 +46,7 @@ class Ending:
         async def step(what: str, work: Callable[[Log], Awaitable[None]]) -> None:
             if (error := await self._insist(work)) is not None:
                 undone.append(f"{what}: {error}")
-                self._recorder.note(undone[-1])
+                self._recorder.add_note(undone[-1])
 
         await step("transactions did not come to an end", partial(self._settle, apps))
         for app in apps:
@@ -139,7 +139,7 @@ class Ending:
         result = await log.partitions.compare_replicas(topic, partition, live)
         place, difference = f"{self._topic}/{partition}", result.difference
         for node, why in result.unasked.items():
-            self._recorder.note(f"{place} on {node} was not compared: {why}")
+            self._recorder.add_note(f"{place} on {node} was not compared: {why}")
         if difference is None:
             self._recorder.replicas(place, result.compared, result.end)
             return

@@ -56,7 +56,7 @@ def load(path: Path | str) -> Recording:
             for line in file:
                 number += 1
                 if line.endswith("\n"):
-                    loader.take(decode(line)[0])
+                    loader.add_line(decode(line)[0])
     except OSError as error:
         raise ConfigError(f"{path}: it cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, LookupError, AttributeError) as error:
@@ -86,7 +86,7 @@ class _Loader:
         """Per partition: the process that was the last to read what is committed to the end."""
         self._everything: dict[str, str] = {}
         """Per partition: the process that was the last to read everything that takes offsets to the end."""
-        self.takers: dict[str, Callable[[Entry], None]] = {
+        self.readers: dict[str, Callable[[Entry], None]] = {
             "send": self._begin, "commit": self._begin, "transaction": self._begin, "asks": self._asks,
             "end": self._end, "read": self._read, "latest": self._latest, "control": self._on_control,
             "partition": self._partition, "healthy": self._healthy, "note": self._note, "deleted": self._deleted,
@@ -94,15 +94,15 @@ class _Loader:
             "replicas": self._replicas, "group_at": self._group_at, "moved": self._moved, "closed": self._closed,
         }  # fmt: skip
 
-    def take(self, entry: Entry) -> None:
+    def add_line(self, entry: Entry) -> None:
         """Add one line of the recording."""
         if not self.versioned:
             self._header(entry)
             return
         op = entry["op"]
-        if op not in self.takers:
+        if op not in self.readers:
             raise ValueError(f"unknown op {op!r}")
-        self.takers[op](entry)
+        self.readers[op](entry)
 
     def _header(self, entry: Entry) -> None:
         if entry["op"] != "history" or entry["version"] != VERSION:

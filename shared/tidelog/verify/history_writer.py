@@ -159,7 +159,7 @@ class Recorder:
         """Record a span in which the cluster was able to accept every record."""
         self._line(op="healthy", start=start, end=end)
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Record an event, such as a fault, which ``check`` prints with its findings."""
         self._line(op="note", at=self.now(), text=text)
 
@@ -225,27 +225,27 @@ class Operation:
     ``failed``; any other error, and a cancellation, makes it ``unknown``; an end without error is ``ok``. Errors are
     passed on."""
 
-    def __init__(self, settle: Callable[..., None]) -> None:
-        self._settle = settle
+    def __init__(self, write_result: Callable[..., None]) -> None:
+        self._write_result = write_result
         self.result = ""
         """Its result; "" as long as it has none."""
 
     def ok(self) -> None:
         """Record that it was acknowledged."""
-        self.end(OK)
+        self.settle(OK)
 
     def error(self, error: BaseException) -> None:
         """Record that it ended with an error."""
         if isinstance(error, TidelogError):
-            self.end(UNKNOWN if error.unknown_outcome else FAILED, error=error.code)
+            self.settle(UNKNOWN if error.unknown_outcome else FAILED, error=error.code)
         else:
-            self.end(UNKNOWN)
+            self.settle(UNKNOWN)
 
-    def end(self, result: str, **more: object) -> None:
+    def settle(self, result: str, **more: object) -> None:
         """Record its result; the first counts."""
         if not self.result:
             self.result = result
-            self._settle(result, **more)
+            self._write_result(result, **more)
 
     def __enter__(self) -> Self:
         return self
@@ -264,18 +264,18 @@ class Sending(Operation):
 
     def acked(self, offset: int, leader_epoch: int = -1) -> None:
         """Record the acknowledgement; -1: the offset is not known."""
-        self.end(OK, offset=offset, epoch=leader_epoch)
+        self.settle(OK, offset=offset, epoch=leader_epoch)
 
     def ok(self) -> None:
         """Record the end of a batch that was not acknowledged."""
-        self.end(UNKNOWN)
+        self.settle(UNKNOWN)
 
 
 class Transacting(Operation):
     """Records the outcome of a transaction that has begun."""
 
     def __init__(self, recorder: Recorder, op: int, position: int) -> None:
-        super().__init__(self._told)
+        super().__init__(self._write_outcome)
         self._recorder = recorder
         self._op = op
         self._position = position
@@ -290,18 +290,18 @@ class Transacting(Operation):
 
     def ok(self) -> None:
         """Record that it was committed."""
-        self.end(COMMITTED)
+        self.settle(COMMITTED)
 
     def aborted(self) -> None:
         """Record that it was certainly aborted."""
-        self.end(ABORTED)
+        self.settle(ABORTED)
 
     def error(self, error: BaseException) -> None:
         """Record its error. Whether its commit was requested decides what may have become of it."""
         aborted = isinstance(error, TidelogError) and error.code == "TRANSACTION_ABORTED"
-        self.end(ABORTED if aborted else UNKNOWN)
+        self.settle(ABORTED if aborted else UNKNOWN)
 
-    def _told(self, fate: str, **more: object) -> None:
+    def _write_outcome(self, fate: str, **more: object) -> None:
         self._recorder._end(self._op, fate, **more)
 
 

@@ -14,7 +14,7 @@ from tidelog.verify.workload import Connect, Mix, Stage, Writers, app_of
 from tidelog.verify.workload_readers import Watchers
 from tidelog.wire.messages import TopicInfo
 
-Told = Callable[[str, Stage], None]
+OnStage = Callable[[str, Stage], None]
 """Called with the part of a recording that begins."""
 
 
@@ -36,7 +36,7 @@ async def record(
     mix: Mix,
     wait: Callable[[], Awaitable[None]],
     seed: int = 0,
-    told: Told = lambda what, stage: None,
+    on_stage: OnStage = lambda what, stage: None,
 ) -> list[str]:
     """Let the clients of ``mix`` use ``topic`` until ``wait`` returns, and record what they did and saw, and the end
     state. Nobody else may write to the topic meanwhile. Returns what could not be found out at the end, in words:
@@ -48,16 +48,16 @@ async def record(
     group = group_of(topic.name)
     watchers = Watchers(stage, group)
     numbers = count()
-    told("recording", stage)
+    on_stage("recording", stage)
     async with trio.open_nursery() as readers:
         watchers.start(readers, numbers)
         async with trio.open_nursery() as writers:
             Writers(stage).start(writers, numbers)
             await wait()
             stage.stopping = True
-            told("waiting for what is under way", stage)
+            on_stage("waiting for what is under way", stage)
         readers.cancel_scope.cancel()
-    told("reading what is in the log, and comparing the replicas", stage)
+    on_stage("reading what is in the log, and comparing the replicas", stage)
     groups = [group] if mix.members else []
     apps = [stage.app(number) for number in range(mix.applications)]
     return await Ending(recorder, topic.name, connect).run(groups, apps)

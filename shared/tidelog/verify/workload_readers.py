@@ -79,7 +79,7 @@ class Watchers:
                     positions[fetched.partition] = Position(fetched.header.leader_epoch, fetched.end)
         except TidelogError as error:
             if error.code in LOST:
-                stage.recorder.note(f"{who} has lost its position and starts over: {error}")
+                stage.recorder.add_note(f"{who} has lost its position and starts over: {error}")
                 found = await log.partitions.list_offsets(stage.topic, "earliest", sorted(positions))
                 positions |= {partition: Position(-1, answer.offset) for partition, answer in found.items()}
                 self._start_over |= {(who, partition) for partition in positions}
