@@ -65,7 +65,7 @@ class TimelineReader:
                 if record["time_ms"] > at_ms:
                     break
                 last = offset + 1
-            past.take(record)
+            past.apply_record(record)
         return Moment(at, past, last)
 
     async def chain(self, moment: Moment, topic: PastTopic, partition: int) -> list[Document]:
@@ -100,9 +100,9 @@ class TimelineReader:
         if start >= end:
             return
         async for record in self._log.consume(TIMELINE, start=start, end={0: end}, partitions=[0]):
-            told = decode(record.value)
-            if told is not None:
-                yield record.offset, told
+            document = decode(record.value)
+            if document is not None:
+                yield record.offset, document
 
 
 def topic_at(moment: Moment, name: str) -> PastTopic:

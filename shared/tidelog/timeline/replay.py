@@ -44,30 +44,30 @@ class Past:
         self._frame: Past | None = None
         self._parts = 0
 
-    def take(self, record: Document) -> None:
+    def apply_record(self, record: Document) -> None:
         """Replay the next record."""
         match record["type"]:
             case "event":
                 self._frame = None
-                self._take_event(record)
+                self._apply_event(record)
             case "gap":
                 self._frame = None
                 self.complete, self.missing = False, (record["from"], record["event"])
-                self._move_on(record)
+                self._set_event(record)
             case "keyframe":
-                self._take_frame(record)
+                self._apply_keyframe(record)
 
     def topic_named(self, name: str) -> PastTopic | None:
         """Return the topic that had the name."""
         return next((topic for topic in self.topics.values() if topic.name == name), None)
 
-    def _move_on(self, record: Document) -> None:
+    def _set_event(self, record: Document) -> None:
         self.event, self.time_ms = record["event"], record["time_ms"]
 
-    def _take_event(self, record: Document) -> None:
+    def _apply_event(self, record: Document) -> None:
         if record["event"] != self.event + 1:
             self.complete = False
-        self._move_on(record)
+        self._set_event(record)
         after = record["after"]
         if "partition" in record:
             topic = self._topic(record)
@@ -90,7 +90,7 @@ class Past:
             known = self.topics[record["topic_id"]] = PastTopic(record["topic_id"], record["topic"], {})
         return known
 
-    def _take_frame(self, record: Document) -> None:
+    def _apply_keyframe(self, record: Document) -> None:
         """Add a part of a keyframe. With the last part the state becomes that of the keyframe."""
         if record["part"] == 1:
             self._frame, self._parts = Past(), 0
@@ -102,13 +102,13 @@ class Past:
             self._frame = None
             return
         self._parts += 1
-        for told in record["topics"]:
-            topic = frame._topic(told)
-            topic.config = told["config"]
-            topic.partitions |= dict(enumerate(told["partitions"], told["first"]))
+        for entry in record["topics"]:
+            topic = frame._topic(entry)
+            topic.config = entry["config"]
+            topic.partitions |= dict(enumerate(entry["partitions"], entry["first"]))
         if self._parts < record["parts"]:
             return
-        self._move_on(record)
+        self._set_event(record)
         self.complete, self.missing = True, None
         self.topics, self.servers, self.controllers = frame.topics, frame.servers, frame.controllers
         self.active, self.term, self._frame = frame.active, frame.term, None
@@ -132,7 +132,7 @@ def past_after(records: Iterable[Document]) -> Past:
     """Return the state after these records."""
     past = Past()
     for record in records:
-        past.take(record)
+        past.apply_record(record)
     return past
 
 

@@ -32,7 +32,7 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
     Exit code 0: no findings. 1: findings, each shown with its records and times. 2: a file is no history, or
     damaged."""
     gc.disable()  # millions of objects and no cycle: the collector would only look at them again and again
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     findings, unusable = 0, 0
     for file in files:
         try:
@@ -44,11 +44,11 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
         anomalies = judge(recording.history)
         findings += len(anomalies)
         summary = summarize(recording)
-        told.append(_as_json(file, recording, summary, anomalies))
+        reports.append(_as_json(file, recording, summary, anomalies))
         if not as_json:
             print_verdict(file, recording, summary, anomalies, show_all)
     if as_json:
-        print_json(told)
+        print_json(reports)
     if unusable or findings:
         sys.exit(2 if unusable else 1)
 

@@ -135,10 +135,10 @@ def record(
     async def task() -> list[str]:
         topic, made = await _begin(gateways, name, partitions, replication_factor, config, wanted)
         about = {"topic": topic.name, "seed": chosen, "config": topic.config, **asdict(wanted)}
-        with Recorder(file, about=about, patience_s=patience) as recorder, _shown() as told:
+        with Recorder(file, about=about, patience_s=patience) as recorder, _shown() as on_stage:
             undone = await record_history(
                 recorder, topic, lambda number: connect(_rotated(gateways, number)), wanted,
-                lambda: _wait(seconds), chosen, told,
+                lambda: _wait(seconds), chosen, on_stage,
             )  # fmt: skip
         if keep or undone or not str(made):
             return undone
@@ -213,9 +213,9 @@ def _shown() -> Iterator[Callable[[str, Stage], None]]:
     with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         progress.add_task("")
 
-        def told(what: str, stage: Stage) -> None:
+        def on_stage(what: str, stage: Stage) -> None:
             doing.what, doing.stage = what, stage
             if not sys.stderr.isatty():
                 say(doing.text(), err=True)
 
-        yield told
+        yield on_stage
