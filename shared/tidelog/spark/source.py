@@ -120,5 +120,5 @@ class FilteringReader(TidelogReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the read by filters. Spark applies all filters again."""
         for each in filters:
-            self.bounds.note(each)
+            self.bounds.add_filter(each)
         return filters

@@ -77,7 +77,7 @@ class Rows:
         """Whether the collected rows fill a record batch."""
         return self.count >= ROWS or self.bytes >= BYTES
 
-    def take(self) -> Iterator[pa.RecordBatch]:
+    def take_tables(self) -> Iterator[pa.RecordBatch]:
         """Return the collected rows as record batches of at most ``MAX_ROWS``, and start anew."""
         if not self.count:
             self._clear()

@@ -23,7 +23,7 @@ class Bounds:
         self._start: float = 0
         self._end: float = inf
 
-    def note(self, wanted: Any) -> None:
+    def add_filter(self, wanted: Any) -> None:
         """Add a filter."""
         column = ".".join(getattr(wanted, "attribute", ()))
         match wanted:

@@ -56,12 +56,12 @@ class _RangeRead:
                     self._add(rows, batch)
                     self._at = Position(batch.header.leader_epoch, batch.end)
                     if rows.is_enough():
-                        yield from rows.take()
+                        yield from rows.take_tables()
             except TidelogError as error:
                 if error.code not in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
                     raise
                 self._pass_over(error)
-        yield from rows.take()
+        yield from rows.take_tables()
         if self._skipped:
             where = f"{wanted.topic}/{wanted.partition}"
             text = "%s: skipped %d offsets in %d batches that cannot be decoded"

@@ -134,7 +134,7 @@ def _send(
     numbering = Numbering(producer, options.compression, options.topic, start)
     sender = portal.log.sender(options.acks, producer.transaction)
     task = _TaskSender(portal.log, portal.nursery, sender, producer.timestamp_ms)
-    portal.run(task.begin, producer)
+    portal.run(task.use_producer, producer)
     for table in tables:
         for topic in numbering.topics_of(table):
             numbering.know(topic, portal.run(task.fetch_limits, topic))
@@ -161,7 +161,7 @@ class _TaskSender:
         self._over = trio.Event()
         self._error: SourceError | None = None
 
-    async def begin(self, producer: TaskIdentity) -> None:
+    async def use_producer(self, producer: TaskIdentity) -> None:
         self._log.use_producer(producer.id, producer.epoch, producer.ticket)
 
     async def fetch_limits(self, topic: str) -> TopicLimits:

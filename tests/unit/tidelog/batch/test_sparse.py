@@ -219,7 +219,7 @@ def test_spark_gets_the_same_rows():
     rows.add(stamped(encode_control("epoch"), 6, 1), 6, 7)
     rows.add(thinned(dense(7, 3), []), 7, 10)
     rows.add(dense(10, 2), 10, 12)
-    [batch] = rows.take()
+    [batch] = rows.take_tables()
     assert batch.column("offset").to_pylist() == [1, 4, 10, 11]
     assert batch.num_rows == 4 and set(batch.column("leader_epoch").to_pylist()) == {1}
 
