@@ -76,7 +76,7 @@ async def test_stop_of_a_gateway(failing_cluster: Cluster) -> None:
         os.kill(gateway, signal.SIGTERM)
         ended = await trio.to_thread.run_sync(os.waitid, os.P_PID, gateway, os.WEXITED | os.WNOWAIT)
         assert ended is not None and (ended.si_code, ended.si_status) == (os.CLD_EXITED, 0)
-        failing_cluster.local.end("g1")  # which reaps it
+        failing_cluster.local.terminate("g1")  # which reaps it
         await load.more()
         failing_cluster.local.restart("g1")
         await load.heal()

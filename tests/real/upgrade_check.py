@@ -63,7 +63,7 @@ async def restart(cluster: Cluster, node: str, *, old: bool = False) -> None:
     """End a process in order, and start it from one of the two sources."""
     local = cluster.local
     assert isinstance(local, Mixed)
-    await trio.to_thread.run_sync(local.end, node)
+    await trio.to_thread.run_sync(local.terminate, node)
     local.old = local.old | {node} if old else local.old - {node}
     local.restart(node)
     assert await local.wait_live(node, 60.0), f"{node} is not live: see {local.get(node).log}"
@@ -134,7 +134,7 @@ async def upgrade(cluster: Cluster) -> None:
 async def check_refused(local: Mixed, node: str) -> None:
     """A process of the earlier revision does not come in any more."""
     size = Path(local.get(node).log).stat().st_size  # noqa: ASYNC240
-    await trio.to_thread.run_sync(local.end, node)
+    await trio.to_thread.run_sync(local.terminate, node)
     local.old |= {node}
     local.restart(node)
 

@@ -74,7 +74,7 @@ class Audience:
         self._wanted: int | None = None
         self._all = trio.Event()
 
-    def take(self, number: int, record: Record) -> None:
+    def count_record(self, number: int, record: Record) -> None:
         """Count a record that reached a subscriber."""
         value = record.value or b""
         if len(value) < STAMP.size:
@@ -116,7 +116,7 @@ class Audience:
         async with scene.connect(number) as log, log.consume(topic, start=start) as consumer:
             task_status.started()
             async for record in consumer:
-                self.take(number, record)
+                self.count_record(number, record)
 
 
 def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:

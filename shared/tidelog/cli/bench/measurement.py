@@ -72,7 +72,7 @@ class Load:
         return cycle([blob[at : at + size] for at in range(0, len(blob) - size + 1, size)])
 
 
-class Turns:
+class SendSchedule:
     """The schedule of records, shared by all producers of a measurement."""
 
     def __init__(self, load: Load) -> None:
@@ -82,7 +82,7 @@ class Turns:
         self._rate = load.rate
         self._until = math.inf if load.seconds is None else self.began + load.seconds
 
-    def take(self) -> float | None:
+    def next_time(self) -> float | None:
         """Return when the next record is to be sent; with a rate the caller waits for that time. None: the load has
         ended."""
         at = self.began + self.taken / self._rate if self._rate else trio.current_time()

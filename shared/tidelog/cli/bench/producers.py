@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tidelog.cli.bench.measurement import Load, Scene, Turns, shown, tell
+from tidelog.cli.bench.measurement import Load, Scene, SendSchedule, shown, tell
 from tidelog.cli.bench.report import ReportRow
 from tidelog.errors import TidelogError
 
@@ -57,11 +57,11 @@ class AckLatencies:
                 row.delays.add(trio.current_time() - at)
 
 
-async def send_all(producer: Producer, values: Iterator[bytes], turns: Turns, row: ReportRow) -> None:
-    """Send while there are turns; return when every record is settled."""
+async def send_all(producer: Producer, values: Iterator[bytes], schedule: SendSchedule, row: ReportRow) -> None:
+    """Send while there are schedule; return when every record is settled."""
     lanes: dict[int, AckLatencies] = {}
     async with trio.open_nursery() as nursery:
-        while (at := turns.take()) is not None:
+        while (at := schedule.next_time()) is not None:
             if at > trio.current_time():
                 await trio.sleep_until(at)
             pending = await producer.submit(next(values))
@@ -77,11 +77,11 @@ async def send_all(producer: Producer, values: Iterator[bytes], turns: Turns, ro
 async def drive(producers: list[Producer], load: Load, row: ReportRow, what: str) -> None:
     """Let all producers send; the row is complete at the end."""
     values = load.values()
-    turns = Turns(load)
-    async with shown(what, turns.share), trio.open_nursery() as nursery:
+    schedule = SendSchedule(load)
+    async with shown(what, schedule.share), trio.open_nursery() as nursery:
         for producer in producers:
-            nursery.start_soon(send_all, producer, values, turns, row)
-    row.seconds = trio.current_time() - turns.began
+            nursery.start_soon(send_all, producer, values, schedule, row)
+    row.seconds = trio.current_time() - schedule.began
     row.bytes = row.records * load.record_bytes
 
 
@@ -115,9 +115,9 @@ async def one_by_one(scene: Scene, topic: str, load: Load, warm_up: int) -> Repo
     async with opened(scene, topic, load, 1) as (producer,):
         for _ in range(warm_up):
             await producer.send(next(values))
-        turns = Turns(load)
-        async with shown(row.case, turns.share):
-            while (at := turns.take()) is not None:
+        schedule = SendSchedule(load)
+        async with shown(row.case, schedule.share):
+            while (at := schedule.next_time()) is not None:
                 try:
                     await producer.send(next(values))
                 except TidelogError as error:
@@ -126,6 +126,6 @@ async def one_by_one(scene: Scene, topic: str, load: Load, warm_up: int) -> Repo
                 else:
                     row.records += 1
                     row.delays.add(trio.current_time() - at)
-        row.seconds = trio.current_time() - turns.began
+        row.seconds = trio.current_time() - schedule.began
         row.bytes = row.records * load.record_bytes
     return row

@@ -155,7 +155,7 @@ def kill(node_id: str, folder: Path) -> None:
 @_data
 def end(node_id: str, folder: Path) -> None:
     """SIGTERM one process: it ends in order. A replica server first lets others lead what it led."""
-    _tell(node_id, folder, lambda local: local.end(node_id), "ended")
+    _tell(node_id, folder, lambda local: local.terminate(node_id), "ended")
 
 
 @cluster.command()

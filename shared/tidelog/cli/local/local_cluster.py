@@ -241,7 +241,7 @@ class LocalCluster:
         """Send SIGCONT to a paused process."""
         self._signal(node, signal.SIGCONT)
 
-    def end(self, *nodes: str) -> None:
+    def terminate(self, *nodes: str) -> None:
         """Send SIGTERM to these processes, and SIGKILL to those that run after 5 s."""
         self._stop([self.get(node) for node in nodes])
 

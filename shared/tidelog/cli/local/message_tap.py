@@ -35,17 +35,17 @@ class MessageTap:
         self._wall_ms = wall_ms
         self._kept: deque[PlayedMessage] = deque(maxlen=KEPT)
 
-    def begin(self) -> None:
+    def start_recording(self) -> None:
         """Begin recording, and drop earlier messages."""
         self._kept.clear()
         self.is_on = True
 
-    def end(self) -> tuple[PlayedMessage, ...]:
+    def stop_recording(self) -> tuple[PlayedMessage, ...]:
         """End recording, and return the messages."""
         self.is_on = False
         return tuple(self._kept)
 
-    def take(self, sender: str, receiver: str, op: str, answer: bool, words: str) -> None:
+    def record(self, sender: str, receiver: str, op: str, answer: bool, words: str) -> None:
         """Add the next message."""
         self._kept.append(PlayedMessage(self._wall_ms(), sender, receiver, op, answer, words))
 
@@ -70,7 +70,7 @@ class Ear:
             re = header.get("re")
             op = str(header.get("op", "")) if re is None else self._asked.pop(re, "")
             content = {name: value for name, value in header.items() if name not in _ENVELOPE}
-            self._recorder.take(self._peer, self._node, op, re is not None, _words(content, WORDS))
+            self._recorder.record(self._peer, self._node, op, re is not None, _words(content, WORDS))
 
     def say(self, messages: Iterable[tuple[bytes, Payload]]) -> None:
         """Note messages that are sent, since answers are named by their requests."""
@@ -90,12 +90,12 @@ def _header(data: bytes) -> dict[str, Any]:
 def _words(value: object, most: int) -> str:
     """Return the contents of a header for people: ``from 17, isr [r1 r2]``."""
     if isinstance(value, dict):
-        told = ", ".join(f"{name} {_within(one, most)}" for name, one in value.items())
+        text = ", ".join(f"{name} {_within(one, most)}" for name, one in value.items())
     elif isinstance(value, bytes):
-        told = f"({len(value)} bytes)"
+        text = f"({len(value)} bytes)"
     else:
-        told = _within(value, most)
-    return told if len(told) <= most else f"{told[: most - 1]}…"
+        text = _within(value, most)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _within(value: object, most: int) -> str:

@@ -214,9 +214,9 @@ class LocalPlayground:
         ``MALFORMED``."""
         messages: tuple[PlayedMessage, ...] = ()
         if act == "record":
-            self._recorder.begin()
+            self._recorder.start_recording()
         elif act == "stop":
-            messages = self._recorder.end()
+            messages = self._recorder.stop_recording()
         elif act:
             if name not in self._nodes:
                 raise refuse("UNKNOWN_SERVER", f"no node {name!r}: there are {', '.join(self._nodes)}")
