@@ -82,7 +82,7 @@ class ChaosCluster(LocalCluster):
     async def upgrade_half(self) -> None:
         """Every second process changes to the present source, one after the other. Raises ``ConfigError``."""
         for process in self.processes[::2]:
-            await trio.to_thread.run_sync(self.end, process.id)
+            await trio.to_thread.run_sync(self.terminate, process.id)
             self.change_version(process.id)
             await trio.to_thread.run_sync(self.restart, process.id)
             await self.wait_ready()

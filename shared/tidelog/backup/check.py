@@ -66,7 +66,7 @@ def summary(manifest: Manifest) -> dict[str, object]:
             {
                 "partition": each.partition,
                 "start": each.start,
-                "end": each.end,
+                "end": each.end_offset,
                 "bytes": sum(segment.bytes for segment in each.segments),
                 "segments": len(each.segments),
                 "chain": each.end_chain,

@@ -62,7 +62,7 @@ class SavedPartition:
     segments: list[SavedSegment] = field(default_factory=list)
 
     @property
-    def end(self) -> int:
+    def end_offset(self) -> int:
         """Offset after the last one saved."""
         return self.segments[-1].end if self.segments else self.start
 
@@ -100,7 +100,7 @@ class Manifest:
     @property
     def offsets(self) -> int:
         """Number of log offsets that the backup covers: from start to end, over all partitions."""
-        return sum(each.end - each.start for each in self.partitions)
+        return sum(each.end_offset - each.start for each in self.partitions)
 
     def to_bytes(self) -> bytes:
         """Return the manifest as the bytes of its file."""

@@ -199,7 +199,7 @@ class Mirror:
         """Return where to go on. Raises the reason if that is impossible."""
         progress = self.partitions[partition]
         with of(TARGET):
-            end = await target.end()
+            end = await target.fetch_end()
             await target.read(end, 1)  # raises FORBIDDEN now rather than later
         if progress.end >= 0:  # an earlier write arrived after all
             progress.copied += max(0, end - progress.end)

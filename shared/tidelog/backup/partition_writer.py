@@ -54,7 +54,7 @@ class PartitionWriter:
         """Close the appender: nothing more can be written."""
         self._appender.close()
 
-    async def end(self) -> int:
+    async def fetch_end(self) -> int:
         """Ask the cluster for the high watermark of the target partition and return it. Offsets below it are
         committed, also those of open transactions."""
         found = await self._log.partitions.list_offsets(self._topic, "latest", [self._partition], "uncommitted")
@@ -76,7 +76,7 @@ class PartitionWriter:
             except TidelogError as error:
                 if not passes(error) and error.code != "UNEXPECTED_OFFSET":
                     raise
-                end = await self.end()
+                end = await self.fetch_end()
                 left = [batch for batch in chunk if read_header(batch).base_offset >= end]
                 if end == last:
                     return

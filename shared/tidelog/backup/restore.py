@@ -95,7 +95,7 @@ class Restoring:
                 nursery.start_soon(one, saved)
         await self._log.topics.alter(topic.name, {name: wanted[name] for name in MEANWHILE if name in wanted})
         if self._wishes.groups:
-            ends = {saved.partition: saved.end for saved in self._manifest.partitions}
+            ends = {saved.partition: saved.end_offset for saved in self._manifest.partitions}
             refused = await set_positions(self._log, topic, self._manifest.groups, ends)
             self._restored.groups = [group for group in sorted(self._manifest.groups) if group not in refused]
             self._restored.groups_refused = refused
@@ -123,12 +123,12 @@ class Restoring:
     async def _restore(
         self, target: PartitionWriter, saved: SavedPartition, written: Progress, verified: Progress
     ) -> None:
-        end = await target.end()
-        if end > saved.end:
-            raise BadBackup(f"{target.name} ends at {end}, the backup at {saved.end}: it is not a copy of it")
+        end = await target.fetch_end()
+        if end > saved.end_offset:
+            raise BadBackup(f"{target.name} ends at {end}, the backup at {saved.end_offset}: it is not a copy of it")
         await self._verify(target, saved, end, lambda *_: None)
         done = end
-        for batches in self._blocks(saved, end, saved.end):
+        for batches in self._blocks(saved, end, saved.end_offset):
             new = await trio.to_thread.run_sync(_copies, batches, end)
             for chunk in chunks(new, CHUNK_BYTES, CHUNK_BATCHES):
                 await target.put(chunk)
@@ -138,7 +138,7 @@ class Restoring:
                 self._restored.offsets += last - done
                 self._restored.bytes += size
                 done = last
-        await self._verify(target, saved, saved.end, verified)
+        await self._verify(target, saved, saved.end_offset, verified)
 
     async def _verify(self, target: PartitionWriter, saved: SavedPartition, end: int, verified: Progress) -> None:
         """Compare the partition below ``end`` with the backup."""

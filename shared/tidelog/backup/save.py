@@ -110,7 +110,7 @@ class Saving:
             entry = (await self._digest(topic, number, first.offset)).entries[0]
             manifest.partitions.append(SavedPartition(number, entry.boundary, entry.chain.hex()))
         saved = Saved(manifest)
-        begun(sum(max(0, ends[each.partition] - each.end) for each in manifest.partitions), 0)
+        begun(sum(max(0, ends[each.partition] - each.end_offset) for each in manifest.partitions), 0)
         limit = trio.CapacityLimiter(AT_ONCE)
 
         async def one(partition: SavedPartition) -> None:
@@ -150,14 +150,14 @@ class Saving:
         self, topic: TopicInfo, saved: Saved, partition: SavedPartition, end: int, done: Progress
     ) -> None:
         number = partition.partition
-        if end < partition.end:
+        if end < partition.end_offset:
             raise BadBackup(
-                f"{topic.name}/{number} ends at {end}, and {partition.end} is saved: the topic has lost records since"
-                " ('tidelog why' says when). What is saved stays good; go on in another folder"
+                f"{topic.name}/{number} ends at {end}, and {partition.end_offset} is saved: the topic has lost records"
+                " since ('tidelog why' says when). What is saved stays good; go on in another folder"
             )
-        while partition.end < end:
-            segment = _OpenSave(partition.end, bytes.fromhex(partition.end_chain))
-            at = Position(partition.end_epoch, partition.end)
+        while partition.end_offset < end:
+            segment = _OpenSave(partition.end_offset, bytes.fromhex(partition.end_chain))
+            at = Position(partition.end_epoch, partition.end_offset)
             while at.offset < end and segment.size < self._segment_bytes:
                 at = await self._read(topic, number, at, end, segment, done)
             closed, data = await trio.to_thread.run_sync(segment.close, number)
@@ -168,15 +168,15 @@ class Saving:
             saved.bytes += closed.bytes
             async with self._writing:
                 await self._write(UNFINISHED, saved.manifest.to_bytes())
-        digest = await self._digest(topic, number, partition.end)
+        digest = await self._digest(topic, number, partition.end_offset)
         entry = digest.entries[0]
-        if digest.log_start <= partition.end and (entry.boundary, entry.chain.hex()) != (
-            partition.end,
+        if digest.log_start <= partition.end_offset and (entry.boundary, entry.chain.hex()) != (
+            partition.end_offset,
             partition.end_chain,
         ):
             raise BadBackup(
-                f"{topic.name}/{number}: what was read has another hash chain at {partition.end} than the log that it"
-                " was read from: 'tidelog verify replicas' compares the replicas. Save it into another folder"
+                f"{topic.name}/{number}: what was read has another hash chain at {partition.end_offset} than the log that"
+                " it was read from: 'tidelog verify replicas' compares the replicas. Save it into another folder"
             )
 
     async def _read(

@@ -175,7 +175,7 @@ def _show(url: str, checking: bool, as_json: bool) -> None:
             bars.expect(manifest.offsets, manifest.size)
             for saved in manifest.partitions:
                 faults += check_partition(store, saved)
-                bars.advance(saved.end - saved.start, sum(segment.bytes for segment in saved.segments))
+                bars.advance(saved.end_offset - saved.start, sum(segment.bytes for segment in saved.segments))
     if as_json:
         print_json(_document(manifest) | ({"faults": faults} if checking else {}))
     elif not checking:
@@ -201,7 +201,7 @@ def _print(manifest: Manifest) -> None:
     table = Table("partition", "from", "to", "bytes", "files", box=None)
     for saved in manifest.partitions:
         size = sum(segment.bytes for segment in saved.segments)
-        add_row(table, *map(str, (saved.partition, saved.start, saved.end, size, len(saved.segments))))
+        add_row(table, *map(str, (saved.partition, saved.start, saved.end_offset, size, len(saved.segments))))
     show(table)
     for group, positions in sorted(manifest.groups.items()):
         say(f"group {group}: " + " ".join(f"{p}:{offset}" for p, offset in sorted(positions.items())))

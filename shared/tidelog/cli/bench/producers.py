@@ -58,7 +58,7 @@ class AckLatencies:
 
 
 async def send_all(producer: Producer, values: Iterator[bytes], schedule: SendSchedule, row: ReportRow) -> None:
-    """Send while there are schedule; return when every record is settled."""
+    """Send records as scheduled; return when every record is settled."""
     lanes: dict[int, AckLatencies] = {}
     async with trio.open_nursery() as nursery:
         while (at := schedule.next_time()) is not None:
