@@ -21,8 +21,7 @@ from pathlib import Path
 import trio
 from load import flowing
 from running import Cluster, until
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
-from tidelog.cli.local.processes import Process
+from tidelog.cli.local.local_cluster import LocalCluster, Process, free_base_port
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import NEWEST, TICKETS

@@ -152,8 +152,8 @@ class Saving:
         number = partition.partition
         if end < partition.end_offset:
             raise BadBackup(
-                f"{topic.name}/{number} ends at {end}, and {partition.end_offset} is saved: the topic has lost records"
-                " since ('tidelog why' says when). What is saved stays good; go on in another folder"
+                f"{topic.name}/{number} ends at {end}, and {partition.end_offset} is saved: the topic has lost"
+                " records since ('tidelog why' says when). What is saved stays good; go on in another folder"
             )
         while partition.end_offset < end:
             segment = _OpenSave(partition.end_offset, bytes.fromhex(partition.end_chain))
@@ -175,8 +175,8 @@ class Saving:
             partition.end_chain,
         ):
             raise BadBackup(
-                f"{topic.name}/{number}: what was read has another hash chain at {partition.end_offset} than the log that"
-                " it was read from: 'tidelog verify replicas' compares the replicas. Save it into another folder"
+                f"{topic.name}/{number}: what was read has another hash chain at {partition.end_offset} than the log"
+                " that it was read from: 'tidelog verify replicas' compares the replicas. Save it into another folder"
             )
 
     async def _read(

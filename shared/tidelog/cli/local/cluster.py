@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from tidelog.cli.local.local_cluster import LocalCluster
-from tidelog.cli.local.processes import Process
+from tidelog.cli.local.local_cluster import LocalCluster, Process
 from tidelog.cli.local.readiness import NO_FILES
 from tidelog.cli.main import json_option, run
 from tidelog.cli.output import add_row, print_json, say, show

@@ -21,14 +21,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import trio
 
 from tidelog.cli.admin.certs import LOCAL, issue, open_authority
-from tidelog.cli.local.processes import Process
 from tidelog.cli.local.readiness import LOOK_S, NO_FILES, live_servers, wait_ready
 from tidelog.errors import ConfigError
 from tidelog.net.tls import CLIENT, NodeIdentity, TlsOptions
@@ -75,6 +74,31 @@ def _is_taken(url: str) -> bool:
     """Whether some process listens there on this host."""
     parts = urlsplit(url)
     return parts.hostname == HOST and not _port_is_free(parts.port or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of the cluster, as stored in ``cluster.json``."""
+
+    role: str
+    id: str
+    pid: int
+    url: str
+    log: str
+    started: int = 0
+
+    def is_alive(self) -> bool:
+        """Whether it runs and is the process that this cluster started."""
+        state, started = stat(self.pid)
+        return started == self.started and state not in ("Z", "X")
+
+    def is_going(self) -> bool:
+        """Whether it runs and is not paused."""
+        return self.is_alive() and stat(self.pid)[0] != "T"
+
+    def is_there(self) -> bool:
+        """Whether it runs or is ending: while threads of it are left it holds its ports and locks."""
+        return stat(self.pid)[1] == self.started
 
 
 class LocalCluster:
