@@ -4,16 +4,27 @@ objects are plain and small, and heavy imports happen only where the work is don
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import ReadOptions, parse
 from tidelog.spark.read import planner
 from tidelog.spark.read import ranges as offsets
-from tidelog.spark.read.pushdown import Bounds
 from tidelog.spark.read.ranges import Range
 
 if TYPE_CHECKING:
@@ -21,6 +32,9 @@ if TYPE_CHECKING:
 
     from tidelog.spark.micro_batches import TidelogStreamReader
     from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter
+
+
+_WHICH = ("topic", "partition")
 
 
 class TidelogDataSource(DataSource):  # type: ignore[misc]
@@ -81,6 +95,48 @@ class RangePartition(InputPartition):  # type: ignore[misc]
     """The work of one task, as Spark ships it."""
 
     range: Range
+
+
+class Bounds:
+    """Bounds of what a query wants, narrowed by each filter; at first everything."""
+
+    def __init__(self) -> None:
+        self._among: dict[str, set[Any]] = {}
+        self._start: float = 0
+        self._end: float = inf
+
+    def add_filter(self, wanted: Any) -> None:
+        """Add a filter."""
+        column = ".".join(getattr(wanted, "attribute", ()))
+        match wanted:
+            case EqualTo(value=value) if column in _WHICH:
+                self._only(column, [value])
+            case In(value=values) if column in _WHICH:
+                self._only(column, values)
+            case EqualTo(value=value) if column == "offset":
+                self._start, self._end = max(self._start, value), min(self._end, value + 1)
+            case GreaterThan(value=value) if column == "offset":
+                self._start = max(self._start, value + 1)
+            case GreaterThanOrEqual(value=value) if column == "offset":
+                self._start = max(self._start, value)
+            case LessThan(value=value) if column == "offset":
+                self._end = min(self._end, value)
+            case LessThanOrEqual(value=value) if column == "offset":
+                self._end = min(self._end, value + 1)
+
+    def _only(self, column: str, values: Iterable[Any]) -> None:
+        self._among[column] = self._among.get(column, set(values)) & set(values)
+
+    def narrow(self, ranges: Iterable[Range]) -> list[Range]:
+        """Return the parts of the ranges that may match."""
+        among = self._among
+        narrowed = [
+            replace(each, start=int(max(each.start, self._start)), end=int(min(each.end, self._end)))
+            for each in ranges
+            if each.topic in among.get("topic", {each.topic})
+            and each.partition in among.get("partition", {each.partition})
+        ]
+        return [each for each in narrowed if each.start < each.end]
 
 
 class TidelogReader(DataSourceReader):  # type: ignore[misc]
