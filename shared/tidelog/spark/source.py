@@ -30,7 +30,7 @@ from tidelog.spark.read.ranges import Range
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelog.spark.micro_batches import TidelogStreamReader
+    from tidelog.spark.checkpoint_planner import TidelogStreamReader
     from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter
 
 
@@ -60,7 +60,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: Any) -> TidelogStreamReader:
         """Return the reader of a stream, which begins at the end, or where options or checkpoint say."""
-        from tidelog.spark.micro_batches import TidelogStreamReader
+        from tidelog.spark.checkpoint_planner import TidelogStreamReader
 
         options = parse(self.options, streaming=True)
         _check_columns(schema, options)
