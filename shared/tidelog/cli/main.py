@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
+from tidelog.cli.exit_status import FAILED, INTERRUPTED, UNUSABLE
 from tidelog.cli.output import say
 from tidelog.errors import ConfigError, TidelogError, UnreadableBatch
 from tidelog.net.tls import TlsOptions
@@ -65,38 +66,6 @@ COMMANDS = {
     "demo": "demo",
 }
 """Command -> the module that defines it."""
-
-EXIT_CODES = (
-    (0, "Done.", "all"),
-    (0, "All records were acknowledged.", "`produce`"),
-    (0, "Everything was sent, acknowledged and received.", "`bench`"),
-    (0, "All copies on live servers were compared to the end, and are the same.", "`verify replicas`"),
-    (0, "Nothing is wrong.", "`verify check`"),
-    (0, "Every file is as it was.", "`backup --check`"),
-    (0, "Stopped by Ctrl-C or SIGTERM, or at the end with `--to-end`.", "`mirror`"),
-    (0, "Nothing but notes.", "`doctor`"),
-    (
-        1,
-        "The cluster refused, no gateway was reached, or it took too long; stderr says which.",
-        "all",
-    ),
-    (1, "Some records were not acknowledged, or did not arrive.", "`produce`, `bench`"),
-    (1, "Replicas differ, or some were not compared to the end.", "`verify replicas`"),
-    (1, "Something was lost, changed, out of order or stale: there are findings.", "`verify check`"),
-    (1, "The end could not be read: the history is not complete.", "`verify record`"),
-    (1, "A file is missing, damaged or changed.", "`backup --check`, `restore`"),
-    (1, "All was restored, but a group could not be set.", "`restore --groups`"),
-    (1, "There are problems or warnings.", "`doctor`"),
-    (1, "The rules do not allow it; there is no such rule.", "`acls check`; `acls remove`"),
-    (1, "It does not run; it is not live in time.", "`cluster end`, `pause`, `resume`; `cluster restart`"),
-    (1, "Something is left that no other server can lead.", "`servers drain`"),
-    (1, "It has no vote in time.", "`controllers add`"),
-    (1, "A record was lost.", "`demo`"),
-    (2, "Wrong usage or configuration; a local cluster that cannot start.", "all"),
-    (2, "A file is no history, or damaged; it exists already.", "`verify check`; `verify record`"),
-    (130, "Interrupted by Ctrl-C.", "all"),
-)
-"""Code, meaning, commands."""
 
 NEXT_STEP = {
     "UNREACHABLE": "Is the cluster up? 'tidelog dev' or 'tidelog cluster up' starts one; --gateway names another.",
@@ -165,7 +134,7 @@ def fail(error: TidelogError) -> None:
         step = DAMAGED_STEP if error.is_damaged else UNREADABLE_STEP
     if step:
         say(step, err=True)
-    sys.exit(2 if isinstance(error, ConfigError) else 1)
+    sys.exit(UNUSABLE if isinstance(error, ConfigError) else FAILED)
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -278,7 +247,7 @@ def run(main_task: Callable[[], Awaitable[Any]]) -> Any:
     try:
         return trio.run(main_task, strict_exception_groups=True)
     except* KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except* TidelogError as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from tidelog.cli.exit_status import INTERRUPTED
 from tidelog.cli.output import print_json, say
 from tidelog.printable import escaped_lines
 
@@ -45,7 +46,7 @@ def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, as_
     except PySparkException as error:
         raise click.ClickException(escaped_lines(str(error).partition("JVM stacktrace:")[0].strip())) from None
     except KeyboardInterrupt:
-        raise click.exceptions.Exit(130) from None
+        raise click.exceptions.Exit(INTERRUPTED) from None
     finally:
         spark.stop()
     for outcome in outcomes:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import tidelog
 from tidelog.cli.completion import topic_names
+from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import console, print_json, say
 from tidelog.errors import ConfigError, TidelogError
@@ -117,7 +118,7 @@ def produce(
         print_json(counts | {"seconds": round(seconds, 3)}, indent=None)
     else:
         say(f"{tally.acked} of {tally.sent} records acknowledged, {tally.bytes} bytes, {seconds:.2f} s", err=True)
-    sys.exit(0 if tally.acked == tally.sent else 1)
+    sys.exit(DONE if tally.acked == tally.sent else FAILED)
 
 
 async def _send(

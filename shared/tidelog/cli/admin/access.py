@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 
 from tidelog.acl import CLUSTER, SECURITY, decide, refuse_rule
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.types import Acl, Quota
@@ -198,7 +199,7 @@ def remove(principal: str, operation: str, resource: str, deny: bool, gateways: 
 
     if not run(task):
         say(f"there is no rule: {acl}. 'tidelog acls list' shows those that there are.", err=True)
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
     say(f"removed: {acl}")
 
 
@@ -251,7 +252,7 @@ def check(principal: str, operation: str, resource: str, gateways: tuple[str, ..
     allowed = decide(access.acls, principal, operation, resource, access.heirs)
     say(f"{principal} {'may' if allowed else 'may not'} {operation} {resource}")
     if not allowed:
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 @click.group()

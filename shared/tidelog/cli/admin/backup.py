@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tidelog.cli.admin.topics import config_of
 from tidelog.cli.completion import topic_names
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, console, for_progress, print_json, say, show
 
@@ -157,7 +158,7 @@ def restore(
     for group, reason in restored.groups_refused.items():
         say(f"group {group} was not set: {reason}", err=True)
     if restored.groups_refused:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 # --- without a cluster -----------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def _show(url: str, checking: bool, as_json: bool) -> None:
         verdict = f"{len(faults)} of {files} files are not as they were" if faults else f"{files} files are sound"
         say(f"{manifest.topic}: {verdict}; {_size(manifest.size)}")
     if faults:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _document(manifest: Manifest) -> dict[str, object]:

@@ -10,6 +10,7 @@ import click
 import trio
 from rich.table import Table
 
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.explain.sentences import refill_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
@@ -85,7 +86,7 @@ def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> Non
         say(f"{node} votes")
     else:
         say(f"{node} is in the group and has not caught up yet: does it run at {url}?", err=True)
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 async def _wait_vote(log: Log, node: str) -> None:

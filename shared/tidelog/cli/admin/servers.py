@@ -8,6 +8,7 @@ import click
 import trio
 from rich.table import Table
 
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.client.log import Log
@@ -90,7 +91,7 @@ def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
         )
     if left:
         say(f"{name} is drained but for {', '.join(left)}: no other server in sync can lead it", err=True)
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
     say(f"{name} leads nothing any more")
 
 

@@ -21,6 +21,7 @@ from tidelog.cli.bench.producers import one_by_one
 from tidelog.cli.bench.producers import produce as produce_many
 from tidelog.cli.bench.report import Report
 from tidelog.cli.completion import topic_names
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import gateway_option, json_option, run
 from tidelog.cli.output import console, print_json, say
 from tidelog.runtime.open_file_limit import raise_open_files
@@ -121,7 +122,7 @@ def _report(kind: str, scene: Scene, load: Load, as_json: bool, measure: Callabl
         if row.failed:
             say(f"tidelog: {row.case}: {row.failed} failed {row.first_error}".rstrip(), err=True)
     if not report.is_whole:
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 @click.group()

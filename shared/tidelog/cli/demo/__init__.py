@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import run
 
 
@@ -42,4 +43,4 @@ def demo(source: Path | None, out: Path, seconds: int, spark: bool, keep: bool) 
     finally:
         if not keep:
             shutil.rmtree(folder)
-    sys.exit(0 if ok else 1)
+    sys.exit(DONE if ok else FAILED)

@@ -20,6 +20,7 @@ import tidelog
 from tidelog.cli.demo import report
 from tidelog.cli.demo.check import check, digest
 from tidelog.cli.demo.report import Incident, Result
+from tidelog.cli.exit_status import BY_SIGNAL
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.cli.output import say
 from tidelog.errors import TidelogError
@@ -112,7 +113,7 @@ class DemoRun:
                 ok = await self._play()
                 nursery.cancel_scope.cancel()
         if ended_by:
-            sys.exit(128 + ended_by[0])
+            sys.exit(BY_SIGNAL + ended_by[0])
         return ok
 
     async def _play(self) -> bool:

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 import trio
 
+from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.explain.diagnosis import (
     FEW_FILES,
     NOTE,
@@ -95,7 +96,7 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     found.extend(_machine())
     healthy = all(finding.level == NOTE for finding in found)
     _show(in_order(found), seen, healthy, as_json)
-    raise SystemExit(0 if healthy else 1)
+    raise SystemExit(DONE if healthy else FAILED)
 
 
 def _version() -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.local.local_cluster import LocalCluster, Process
 from tidelog.cli.local.readiness import NO_FILES
 from tidelog.cli.main import json_option, run
@@ -133,7 +134,7 @@ def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words
     local = LocalCluster.load(folder)
     process = _running(local, node_id)
     if process is None:
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
     act(local)
     say(f"{words} {node_id} (pid {process.pid})")
 
@@ -186,5 +187,5 @@ def restart(node_id: str, folder: Path, timeout_s: float) -> None:
     say(f"started {node_id} (pid {local.get(node_id).pid})")
     if not run(partial(local.wait_live, node_id, timeout_s)):
         say(f"{node_id} is not live after {timeout_s:g} s: see {local.get(node_id).log}", err=True)
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
     say(f"{node_id} is live")

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from tidelog.cli.exit_status import UNUSABLE
 from tidelog.cli.output import say
 
 _PASS = {"ignore_unknown_options": True, "help_option_names": []}
@@ -18,7 +19,7 @@ def _run(service: str, arguments: tuple[str, ...]) -> None:
         runpy.run_module(f"tidelog_{service}", run_name="__main__")
     except ModuleNotFoundError as error:
         say(f"tidelog: {error.name} is missing: pip install 'tidelog[{service}]'", err=True)
-        sys.exit(2)
+        sys.exit(UNUSABLE)
 
 
 @click.command(context_settings=_PASS, short_help="Run a controller.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tidelog.cli.exit_status import FAILED, UNUSABLE
 from tidelog.cli.main import json_option
 from tidelog.cli.output import print_json, say
 from tidelog.errors import ConfigError
@@ -50,7 +51,7 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
     if as_json:
         print_json(reports)
     if unusable or findings:
-        sys.exit(2 if unusable else 1)
+        sys.exit(UNUSABLE if unusable else FAILED)
 
 
 def _as_json(file: str, recording: Recording, summary: RunSummary, anomalies: list[Anomaly]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from tidelog.cli.admin.topics import config_of
 from tidelog.cli.completion import topic_names
+from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import console, say
 from tidelog.runtime.open_file_limit import raise_open_files
@@ -157,7 +158,7 @@ def record(
     for text in undone:
         say(f"tidelog: {text}", err=True)
     say(f"{file}: 'tidelog verify check {file}' judges it", err=True)
-    sys.exit(1 if undone else 0)
+    sys.exit(FAILED if undone else DONE)
 
 
 def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:

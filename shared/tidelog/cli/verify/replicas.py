@@ -12,6 +12,7 @@ import trio
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from tidelog.cli.completion import topic_names
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.explain.sentences import partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import console, print_json, say
@@ -71,7 +72,7 @@ def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: boo
     else:
         _print(found, quick)
     if any(result.difference or result.unasked for _, _, result in found):
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _chosen(metadata: MetadataAnswer, where: tuple[str, ...]) -> Iterable[tuple[TopicInfo, int]]:
