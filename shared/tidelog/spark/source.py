@@ -1,5 +1,6 @@
-"""The data source that Spark sees. The driver plans, and executors read, in processes that come and go. So its
-objects are plain and small, and heavy imports happen only where the work is done."""
+"""The data source that Spark sees, for batch reads; streams are in ``checkpoint_planner.py``, writes in ``sink.py``.
+The driver plans, and executors read, in processes that come and go. So its objects are plain and small, and heavy
+imports happen only where the work is done."""
 
 from __future__ import annotations
 
@@ -35,31 +36,36 @@ if TYPE_CHECKING:
 
 
 _WHICH = ("topic", "partition")
+"""Columns on which a filter may select single values."""
 
 
 class TidelogDataSource(DataSource):  # type: ignore[misc]
-    """``spark.read.format("tidelog")``; options are those of ``tidelog.spark.options``."""
+    """The class that Spark finds for ``format("tidelog")``. It makes the readers and writers of source and sink; its
+    options are those of ``tidelog.spark.options``."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format``."""
+        """Return ``tidelog``, the name by which ``format`` finds this data source."""
         return "tidelog"
 
     def schema(self) -> str:
-        """Return the columns as a Spark DDL text."""
+        """Return the columns of the source as a Spark DDL text, with the column ``headers`` if the option
+        ``includeHeaders`` is true."""
         from tidelog.spark.read import arrow
 
         wanted = {name.lower(): text for name, text in self.options.items()}.get("includeheaders", "false")
         return arrow.DDL_HEADERS if wanted.strip().lower() == "true" else arrow.DDL
 
     def reader(self, schema: Any) -> TidelogReader:
-        """Return the reader of a batch read. Its offsets are fixed when Spark plans the query."""
+        """Return the reader of a batch read; one that takes filters if ``filterPushdown`` is true. Raises
+        ``SourceError`` for invalid options or other columns than the source's."""
         options = parse(self.options)
         _check_columns(schema, options)
         return FilteringReader(options) if options.filter_pushdown else TidelogReader(options)
 
     def streamReader(self, schema: Any) -> TidelogStreamReader:
-        """Return the reader of a stream, which begins at the end, or where options or checkpoint say."""
+        """Return the reader of a stream. Without a checkpoint the stream begins at the end of the logs, or where the
+        options say. Raises ``SourceError`` for invalid options or other columns than the source's."""
         from tidelog.spark.checkpoint_planner import TidelogStreamReader
 
         options = parse(self.options, streaming=True)
@@ -67,13 +73,15 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return TidelogStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> TidelogWriter:
-        """Return the writer of a batch write."""
+        """Return the writer of a batch write. Raises ``SourceError`` for invalid options or columns, and for
+        ``overwrite``."""
         from tidelog.spark import sink
 
         return sink.TidelogWriter(sink.checked(self.options, schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TidelogStreamWriter:
-        """Return the writer of a stream."""
+        """Return the writer of a stream. Raises ``SourceError`` for invalid options or columns, and for
+        ``overwrite``."""
         from tidelog.spark import sink
 
         return sink.TidelogStreamWriter(sink.checked(self.options, schema, overwrite, streaming=True))
@@ -92,13 +100,14 @@ def _check_columns(schema: Any, options: ReadOptions) -> None:
 
 @dataclass
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """The work of one task, as Spark ships it."""
+    """The work of one task of a read, in the form in which Spark ships it: one range of offsets."""
 
     range: Range
 
 
 class Bounds:
-    """Bounds of what a query wants, narrowed by each filter; at first everything."""
+    """The bounds that a query's filters put on ``topic``, ``partition`` and ``offset``: at first everything, narrowed
+    by each filter. Spark checks every row again, so a filter that is not understood here costs only time."""
 
     def __init__(self) -> None:
         self._among: dict[str, set[Any]] = {}
@@ -106,7 +115,7 @@ class Bounds:
         self._end: float = inf
 
     def add_filter(self, wanted: Any) -> None:
-        """Add a filter."""
+        """Narrow the bounds by one filter. A filter of another kind, or on another column, is ignored."""
         column = ".".join(getattr(wanted, "attribute", ()))
         match wanted:
             case EqualTo(value=value) if column in _WHICH:
@@ -128,7 +137,7 @@ class Bounds:
         self._among[column] = self._among.get(column, set(values)) & set(values)
 
     def narrow(self, ranges: Iterable[Range]) -> list[Range]:
-        """Return the parts of the ranges that may match."""
+        """Return the parts of the ranges within the bounds, without empty ones."""
         among = self._among
         narrowed = [
             replace(each, start=int(max(each.start, self._start)), end=int(min(each.end, self._end)))
@@ -140,14 +149,16 @@ class Bounds:
 
 
 class TidelogReader(DataSourceReader):  # type: ignore[misc]
-    """Plans ranges on the driver; a task reads one."""
+    """The reader of one batch read. On the driver it plans the ranges; in a task it reads one of them."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.bounds = Bounds()
 
     def partitions(self) -> list[RangePartition]:
-        """Return the ranges, with their ends fixed now."""
+        """Look up the logs' present extents, and return the ranges to read, each the work of one task. Spark calls
+        this on the driver, once: records that are appended later are not read. Raises ``SourceError``, such as
+        ``TIDELOG_DATA_LOSS``."""
         options = self.options
         with planner.connect(options) as client:
             found = planner.extents(client, options)
@@ -161,8 +172,8 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the records of one range, as Arrow record batches. If no range was planned, Spark still calls this
-        with a partition of its own."""
+        """Yield the records of one range as Arrow record batches. Spark calls this in a task. Yields nothing for the
+        partition that Spark makes up itself when no range was planned. Raises ``SourceError``."""
         from tidelog.spark.read import task as reading
 
         if isinstance(partition, RangePartition):
@@ -170,11 +181,13 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilteringReader(TidelogReader):
-    """Reader with ``filterPushdown``: topics, partitions and offsets that a filter excludes are not read. It is a
-    class of its own, since Spark refuses every reader with ``pushFilters`` unless its own switch is on."""
+    """The reader of a batch read with ``filterPushdown``: topics, partitions and offsets that a filter excludes are
+    not read. It is a class of its own, since Spark refuses every reader with ``pushFilters`` unless its own switch is
+    on."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow the read by filters. Spark applies all filters again."""
+        """Narrow the read by the query's filters, and return all of them, so that Spark applies them to the rows
+        again. Spark calls this on the driver before ``partitions``."""
         for each in filters:
             self.bounds.add_filter(each)
         return filters

@@ -22,19 +22,21 @@ if TYPE_CHECKING:
     from tidelog.sync import Log
 
 READ_TIMEOUT_S = 120.0
-"""Time that a task waits for the next records of its range before it fails (and Spark tries it again)."""
+"""Seconds that a task waits for the next records of its range before it fails, and Spark tries it again."""
 
 log = logging.getLogger("tidelog.spark")
 
 
 def read(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """Read the records of a range, in order. Raises ``SourceError``."""
+    """Yield the records of a range, in order, as Arrow record batches, over a connection of its own. Offsets that are
+    gone are skipped with a warning; with ``fail_on_data_loss`` they raise ``SourceError``, as does every other
+    failure."""
     with planner.connect(options) as client, planner.translated_errors():
         yield from _RangeRead(client, options, wanted).batches()
 
 
 class _RangeRead:
-    """Progress of the task in its range."""
+    """One attempt to read a range: it keeps the position, and what was skipped."""
 
     def __init__(self, client: Log, options: ReadOptions, wanted: Range) -> None:
         self._client = client
@@ -45,6 +47,8 @@ class _RangeRead:
         self._skipped = self._skipped_offsets = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records of the range as Arrow record batches, and continue behind offsets that are gone if that
+        is allowed. Logs at the end how many offsets were in batches that could not be decoded."""
         from tidelog.spark.read.arrow import Rows
 
         wanted = self._wanted
@@ -68,7 +72,8 @@ class _RangeRead:
             log.warning(text, where, self._skipped_offsets, self._skipped)
 
     def _add(self, rows: Rows, batch: Fetched) -> None:
-        """Add the records of a batch, or none if it cannot be decoded and is skipped. Raises ``SourceError``."""
+        """Add the records of a log batch to ``rows``. A batch that cannot be decoded is skipped with a warning if
+        ``onUnreadable`` is ``skip`` and its bytes are as they were stored; otherwise this raises ``SourceError``."""
         try:
             rows.add(batch.data, batch.first, batch.end)
         except CorruptBatch as error:
@@ -80,6 +85,8 @@ class _RangeRead:
             log.warning("skipped: %s: %s", found.place, found.why)
 
     def _fetch(self) -> Iterator[Fetched]:
+        """Yield the log batches from the present position to the end of the range. Raises ``TIDELOG_TOPIC_CHANGED``
+        if the topic was deleted and created again."""
         from tidelog.client.options import ConsumerOptions
 
         wanted, size = self._wanted, self._options.fetch_max_bytes
@@ -96,14 +103,16 @@ class _RangeRead:
                 yield batch
 
     def _check_epoch(self, batch: Fetched) -> None:
-        """Raise if a record has a later leader epoch than the range's end: it has replaced another record."""
+        """Report a data loss if the batch has a later leader epoch than the range's end, since its records have then
+        replaced others. Only the first such batch is reported."""
         if self._rewritten or self._wanted.end_epoch < 0 or batch.header.leader_epoch <= self._wanted.end_epoch:
             return
         self._judge(self._extent(), batch.first)
         self._rewritten = True
 
     def _pass_over(self, error: TidelogError) -> None:
-        """Continue behind offsets that are gone, if that is allowed."""
+        """Move the position behind the offsets that are gone: to the log start, or to the end of the range if the log
+        ends below it. Raises ``TIDELOG_DATA_LOSS`` instead if ``failOnDataLoss`` is set."""
         extent = self._extent()
         cut_at = error.detail.get("end_offset") if error.code == "LOG_TRUNCATED" else None
         self._judge(extent, int(cut_at) if cut_at is not None else None)
@@ -112,6 +121,8 @@ class _RangeRead:
         self._at = Position(-1, min(after, self._wanted.end))
 
     def _judge(self, extent: PartitionExtent, cut_at: int | None) -> None:
+        """Look for a loss between the present position and the end of the range: raise it if ``failOnDataLoss`` is
+        set, otherwise log it."""
         start, end = self._at.offset, self._wanted.end
         loss = lost(extent, start, end, seen=True, cut_at=cut_at)
         if loss is not None:
@@ -120,6 +131,8 @@ class _RangeRead:
             log.warning("%s", loss)
 
     def _extent(self) -> PartitionExtent:
+        """Look up the present extent of the partition. Raises ``TIDELOG_TOPIC_CHANGED`` if the topic was deleted and
+        created again."""
         wanted = self._wanted
         topic = self._client.topics.describe(wanted.topic)
         if topic.topic_id != wanted.topic_id:
@@ -128,7 +141,8 @@ class _RangeRead:
 
 
 def topic_changed(topic: str) -> SourceError:
-    """Return the error for a topic that was deleted and created again since the planning."""
+    """Return the ``TIDELOG_TOPIC_CHANGED`` error for a topic that was deleted and created again since the read was
+    planned."""
     return SourceError(
         "TIDELOG_TOPIC_CHANGED",
         f"{topic} was deleted and created again: its offsets are those of another log. Begin a new query (a new "
