@@ -262,5 +262,5 @@ class _Loader:
                     hidden.add(offset)
 
 
-LINES = tuple(_Loader().takers)
+LINES = tuple(_Loader().readers)
 """The values of ``op`` that a line after the first may have."""
