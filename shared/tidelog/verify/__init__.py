@@ -1,4 +1,4 @@
-"""Checks whether a cluster keeps its promises. What clients did and saw is recorded while faults happen, and judged
+"""Checks whether a cluster keeps its promises. What clients did and saw is recorded while faults happen, and checked
 afterwards. ``tidelog verify record`` and ``tidelog verify check`` are the commands; ``docs/verify.md`` describes the
 anomalies and the file format.
 

@@ -1,10 +1,9 @@
-"""Judges a history, after Jepsen's Kafka workload, in a few passes. The time is linear in its length, except for
-sorting what is nearly in order. ``anomalies`` lists what is checked; each anomaly is reported under one kind, the
+"""Checks a history, after Jepsen's Kafka workload, in a few passes. The time is linear in its length, except for
+sorting what is nearly in order. ``anomalies.py`` lists what is checked; each anomaly is reported under one kind, the
 most telling.
 
 The checker is independent of how the history was made: the simulation, ``tidelog verify check`` and the runs against
-real faults use it.
-"""
+real faults use it."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from tidelog.verify.ledger import Facts, after, sent, show, span
 
 
 def check(history: OperationHistory) -> list[Anomaly]:
-    """Return all anomalies in the order in which they are found; an empty list for a sound history."""
+    """Return all anomalies of a history in the order in which they are found; an empty list for a sound history."""
     facts = Facts(history)
     _check_final_log(facts)
     _check_sends(facts)
@@ -34,7 +33,8 @@ def check(history: OperationHistory) -> list[Anomaly]:
 
 
 def _check_final_log(facts: Facts) -> None:
-    """A8, A10, and two values at one offset within the final read."""
+    """A8, A10, A5 of the final log: add a ``gap`` for missing offsets, a ``conflict`` for an offset that occurs
+    twice, and a ``duplicate`` for a record of an idempotent producer that is in the log twice."""
     for partition, rows in facts.history.final.items():
         wanted = facts.history.retained_from.get(partition, 0)
         for offset, _ in rows:
@@ -52,7 +52,9 @@ def _check_final_log(facts: Facts) -> None:
 
 
 def _check_sources(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
-    """A2, A4, A11: check where each record that was ever seen comes from."""
+    """A2, A4, A11: find the send of every record in the final log, and of those in ``strange``, which readers were
+    shown. Add a ``phantom`` if there is none, a ``wrong_partition`` if it was to another partition, and a
+    ``failed_seen`` if it was refused."""
     odd: dict[tuple[str, bytes], str] = {}
     for partition, rows in facts.history.final.items():
         for _, value in rows:
@@ -72,7 +74,8 @@ def _check_sources(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
 
 
 def _expected(facts: Facts, partition: str, value: bytes) -> str:
-    """Return the acked records in places where the final log has something unknown."""
+    """Return a text that names the acknowledged record at the offset of an unknown ``value`` in the final log; "" if
+    none was acknowledged there."""
     for offset in facts.offsets.get(value, ()):
         op = facts.acked_at.get((partition, offset))
         if op is not None:
@@ -81,7 +84,8 @@ def _expected(facts: Facts, partition: str, value: bytes) -> str:
 
 
 def _check_sends(facts: Facts) -> None:
-    """A1, A5 (an ack with another record's offset), A13."""
+    """A1, A5, A13: check every acknowledged send. Add a ``double_win`` if two conditional appends got one offset; of
+    acks ``all`` outside of transactions every record must be where its ack says (``_check_kept``)."""
     winners: dict[tuple[str, int], SendCall] = {}
     for op in facts.sends:
         if op.result != OK:
@@ -97,7 +101,9 @@ def _check_sends(facts: Facts) -> None:
 
 
 def _check_kept(facts: Facts, op: SendCall) -> None:
-    """Check that every acked record is where its ack says."""
+    """Add a ``lost_write`` for each record of an acknowledged send that is not in the final log, and a ``conflict``
+    for one that is at another offset than its ack says. Skips records that retention or a loss which the topic's
+    settings allow may have removed."""
     final = facts.final.get(op.partition, {})
     for place, value in enumerate(op.values):
         offset = op.offset + place
@@ -116,7 +122,8 @@ def _check_kept(facts: Facts, op: SendCall) -> None:
 
 
 def _check_order(facts: Facts) -> None:
-    """A6: order per producer in the order of its sends, and across producers in real time."""
+    """A6: add an ``order`` if the records of one producer stand in another order in a partition than they were sent.
+    If there is no such case, the order in real time is checked, too."""
     lanes: dict[tuple[str, str], list[SendCall]] = {}
     for op in facts.sends:
         if op.idempotent or op.result == OK:  # an unknown single try may land late: that breaks no promise
@@ -139,7 +146,7 @@ def _check_order(facts: Facts) -> None:
 
 
 def _check_real_time(facts: Facts) -> None:
-    """Check that an acked send stands before every send that began after its ack."""
+    """Add an ``order`` if a send that began after the ack of another process's send stands before it."""
     acked: dict[str, list[SendCall]] = {}
     for op in facts.promised:
         if op.partition in facts.final:
@@ -152,7 +159,8 @@ def _check_real_time(facts: Facts) -> None:
 
 
 def _check_progress(facts: Facts) -> None:
-    """A12: some sends that are tried within a healthy span succeed."""
+    """A12: add a ``no_progress`` for each span within a healthy time in which sends were tried and none succeeded for
+    longer than the history's ``patience``."""
     tried = [op for op in facts.sends if op.level == "all" and op.partition not in facts.history.deleted]
     good = sorted(op.end for op in tried if op.result == OK)
     place = 0

@@ -15,16 +15,16 @@ from tidelog.verify.workload_readers import Watchers
 from tidelog.wire.messages import TopicInfo
 
 OnStage = Callable[[str, Stage], None]
-"""Called with the part of a recording that begins."""
+"""A callback for progress: gets a text about the part of the recording that begins, and the recording's state."""
 
 
 def group_of(topic: str) -> str:
-    """Return the group of the members."""
+    """Return the name of the consumer group that the members of a recording join."""
     return f"{topic}-group"
 
 
 def groups_of(topic: str, mix: Mix) -> list[str]:
-    """Return all groups that a recording uses."""
+    """Return the names of all groups that a recording with this mix of clients uses."""
     members = [group_of(topic)] if mix.members else []
     return members + [app_of(topic, number) for number in range(mix.applications)]
 
@@ -39,9 +39,9 @@ async def record(
     on_stage: OnStage = lambda what, stage: None,
 ) -> list[str]:
     """Let the clients of ``mix`` use ``topic`` until ``wait`` returns, and record what they did and saw, and the end
-    state. Nobody else may write to the topic meanwhile. Returns what could not be found out at the end, in words:
-    then the file can be judged only in part. Raises ``ConfigError`` for a topic that is compacted, or whose end
-    cannot be looked up."""
+    state. No other client may write to the topic meanwhile. Returns a text for each part of the end state that could
+    not be found out; without it the file can be checked only in part. Raises ``ConfigError`` for a topic that is
+    compacted, and the client's error if its present end cannot be looked up."""
     if topic.config["cleanup"] == "compact":
         raise ConfigError(f"{topic.name} is compacted: records vanish from it by right. Name another topic.")
     stage = Stage(recorder, topic, await _begin(recorder, topic, connect), connect, mix, seed)
@@ -64,7 +64,8 @@ async def record(
 
 
 async def _begin(recorder: Recorder, topic: TopicInfo, connect: Connect) -> dict[int, int]:
-    """Record the beginning of the history in each partition."""
+    """Look up the present end of each partition, and record it as the start of its history. Return the starts by
+    partition."""
     async with connect(0) as log:
         every = range(len(topic.partitions))
         found = await log.partitions.list_offsets(topic, "latest", every, isolation="uncommitted")
