@@ -86,11 +86,11 @@ class Mirror:
     """One run that copies a topic from one cluster to another. With ``to_end`` its method ``run`` returns at the end,
     otherwise never. It may be cancelled at any time, and another run continues where it ended."""
 
-    def __init__(self, source: Log, target: Log, topic: str, wishes: MirrorSettings) -> None:
+    def __init__(self, source: Log, target: Log, topic: str, settings: MirrorSettings) -> None:
         self._source = source
         self._target = target
         self._topic = topic
-        self._wishes = wishes
+        self._settings = settings
         self.partitions: dict[int, MirrorProgress] = {}
         self._writes = trio.CapacityLimiter(WRITES_AT_ONCE)
         self.groups_refused: dict[str, str] = {}
@@ -105,7 +105,7 @@ class Mirror:
         with of(TARGET):
             target = await self._prepare(source)
         ends: dict[int, int] = {}
-        if self._wishes.to_end:
+        if self._settings.to_end:
             with of(SOURCE):
                 found = await self._source.partitions.list_offsets(source, "latest", range(len(source.partitions)))
             ends = {partition: at.offset for partition, at in found.items()}
@@ -113,9 +113,9 @@ class Mirror:
         async with trio.open_nursery() as nursery:
             async with trio.open_nursery() as copying:
                 self._start(copying, source, target, ends)
-                if not self._wishes.to_end:
+                if not self._settings.to_end:
                     nursery.start_soon(self._look, copying, source)
-            if self._wishes.groups:
+            if self._settings.groups:
                 await self._copy_groups(source)
             nursery.cancel_scope.cancel()
 
@@ -130,25 +130,25 @@ class Mirror:
         """Return the target topic, created or given more partitions if needed, so that it has as many as the source.
         Raises ``ConfigError`` if its commit rule is ``quorum``, and ``TOPIC_EXISTS`` if it has more partitions than
         the source."""
-        wishes, count = self._wishes, len(source.partitions)
+        settings, count = self._settings, len(source.partitions)
         try:
-            target = await self._target.topics.describe(wishes.name)
+            target = await self._target.topics.describe(settings.name)
         except BrokerError as error:
             if error.code != "UNKNOWN_TOPIC":
                 raise
-            factor = wishes.replication_factor or max(len(each.replicas) for each in source.partitions)
-            config = source.config | dict(wishes.config)
-            check_target(wishes.name, config)
+            factor = settings.replication_factor or max(len(each.replicas) for each in source.partitions)
+            config = source.config | dict(settings.config)
+            check_target(settings.name, config)
             return await self._target.topics.create(
-                wishes.name, partitions=count, replication_factor=factor, config=config
+                settings.name, partitions=count, replication_factor=factor, config=config
             )
-        check_target(wishes.name, target.config)
+        check_target(settings.name, target.config)
         if len(target.partitions) > count:
-            text = f"{wishes.name} has {len(target.partitions)} partitions, the source {count}: it is no copy of it"
+            text = f"{settings.name} has {len(target.partitions)} partitions, the source {count}: it is no copy of it"
             raise refuse("TOPIC_EXISTS", text)
         if len(target.partitions) < count:
-            await self._target.topics.grow(wishes.name, count)
-            target = await self._target.topics.describe(wishes.name)
+            await self._target.topics.grow(settings.name, count)
+            target = await self._target.topics.describe(settings.name)
         return target
 
     async def _look(self, copying: trio.Nursery, source: TopicInfo) -> None:
@@ -163,7 +163,7 @@ class Mirror:
                     with of(TARGET):
                         target = await self._prepare(source)
                     self._start(copying, source, target, {})
-                if self._wishes.groups:
+                if self._settings.groups:
                     await self._copy_groups(source)
             except TidelogError as error:
                 if not passes(error):
@@ -175,7 +175,7 @@ class Mirror:
             positions = await positions_in(self._source, source)
         ends = {partition: max(0, progress.end) for partition, progress in self.partitions.items()}
         with of(TARGET):
-            target = await self._target.topics.describe(self._wishes.name)
+            target = await self._target.topics.describe(self._settings.name)
             self.groups_refused = await set_positions(self._target, target, positions, ends)
 
     # --- one partition -----------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Mirror:
                 "LOG_TRUNCATED", f"{target.name} ends at {end}, the source at {last}: {_CUT}", end_offset=last
             )
         if end < first:
-            if end and not self._wishes.skip_lost:
+            if end and not self._settings.skip_lost:
                 text = f"{target.name} ends at {end}, the source begins at {first}: what lies between was deleted"
                 raise refuse("OFFSET_OUT_OF_RANGE", text, log_start=first)
             with of(TARGET):

@@ -67,20 +67,20 @@ class Restoring:
     """One run that restores a backup into a topic: it writes all batches, verifies them, and puts the topic's
     settings in force."""
 
-    def __init__(self, log: Log, store: BackupStore, manifest: Manifest, wishes: RestoreSettings) -> None:
+    def __init__(self, log: Log, store: BackupStore, manifest: Manifest, settings: RestoreSettings) -> None:
         self._log = log
         self._store = store
         self._manifest = manifest
-        self._wishes = wishes
-        self._restored = Restored(wishes.name)
+        self._settings = settings
+        self._restored = Restored(settings.name)
 
     async def run(self, written: Progress, verified: Progress) -> Restored:
         """Create the topic (with ``resume``: find it), write everything, read it back and compare, and return what
         was done. The callbacks get numbers of further offsets and bytes that were written and compared. Raises
         ``BadBackup`` if the backup is damaged or the topic is no copy of it, ``TOPIC_EXISTS``, ``ConfigError``, and
         other errors of the cluster."""
-        wanted = self._manifest.config | dict(self._wishes.config)
-        check_target(self._wishes.name, wanted)
+        wanted = self._manifest.config | dict(self._settings.config)
+        check_target(self._settings.name, wanted)
         topic = await self._topic(wanted)
         await self._try_rights(topic)
         limit = trio.CapacityLimiter(AT_ONCE)
@@ -97,7 +97,7 @@ class Restoring:
             for saved in self._manifest.partitions:
                 nursery.start_soon(one, saved)
         await self._log.topics.alter(topic.name, {name: wanted[name] for name in MEANWHILE if name in wanted})
-        if self._wishes.groups:
+        if self._settings.groups:
             ends = {saved.partition: saved.end_offset for saved in self._manifest.partitions}
             refused = await set_positions(self._log, topic, self._manifest.groups, ends)
             self._restored.groups = [group for group in sorted(self._manifest.groups) if group not in refused]
@@ -107,15 +107,15 @@ class Restoring:
     async def _topic(self, wanted: Mapping[str, str]) -> TopicInfo:
         """Return the topic to restore to: a new one, or with ``resume`` the existing one. Raises ``TOPIC_EXISTS`` if
         the topic exists and is not that of an unfinished restoration."""
-        name, count = self._wishes.name, len(self._manifest.partitions)
-        if self._wishes.resume:
+        name, count = self._settings.name, len(self._manifest.partitions)
+        if self._settings.resume:
             topic = await self._log.topics.describe(name)
             if len(topic.partitions) != count:
                 raise BadBackup(f"{name} has {len(topic.partitions)} partitions, the backup {count}")
             if any(topic.config.get(key) != text for key, text in MEANWHILE.items()):
                 raise refuse("TOPIC_EXISTS", f"{name} is not a topic whose restore was not finished")
             return topic
-        factor = self._wishes.replication_factor or self._manifest.replication_factor
+        factor = self._settings.replication_factor or self._manifest.replication_factor
         config = dict(wanted) | MEANWHILE
         return await self._log.topics.create(name, partitions=count, replication_factor=factor, config=config)
 
