@@ -1,4 +1,4 @@
-"""``tidelog consume``: prints records as lines."""
+"""``tidelog consume``: prints each record as a line."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
+    """Return data under ``name`` as text, or under ``NAME_b64`` in base64 if it is not UTF-8; None stays None."""
     if data is None:
         return {name: None}
     try:
@@ -40,7 +41,8 @@ def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
 
 
 def _value(record: Record) -> dict[str, Any]:
-    """Return the value; a record of the timeline as its map."""
+    """Return the value of a record for JSON: of a record of the timeline its decoded map, of any other text or
+    base64."""
     if record.topic == TIMELINE:
         with suppress(ValueError):
             if (told := decode(record.value)) is not None:
@@ -49,6 +51,7 @@ def _value(record: Record) -> dict[str, Any]:
 
 
 def _as_json(record: Record) -> bytes:
+    """Format a record as a JSON object."""
     document = {
         "partition": record.partition,
         "offset": record.offset,
@@ -62,26 +65,29 @@ def _as_json(record: Record) -> bytes:
 
 
 def _as_hex(record: Record) -> bytes:
+    """Format a record as ``PARTITION/OFFSET KEY VALUE`` in hexadecimal; ``-`` stands for a missing key or value."""
     key = record.key.hex() if record.key is not None else "-"
     value = record.value.hex() if record.value is not None else "-"
     return f"{record.partition}/{record.offset} {key} {value}".encode()
 
 
 def _as_value(record: Record) -> bytes:
+    """Return the bytes of a record's value, empty if it has none; of a record of the timeline its contents as
+    JSON."""
     if record.topic == TIMELINE and isinstance(told := _value(record).get("value"), dict):
         return json_text(told).encode()
     return record.value or b""
 
 
 TELL_WAITS_S = 2.0
-"""Time without a record after which the cause is shown."""
+"""Seconds without a record after which the cause is shown."""
 LOOK_S = 0.05
-"""Pause between two checks whether a member of a group has come to the end."""
+"""Seconds between two checks whether a member of a group has come to the end."""
 
 
 def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
-    """Return key, separator and value: the format that ``produce --key-separator`` reads. A record without a key is
-    its value alone."""
+    """Return a format for records: key, separator and value, as ``produce --key-separator`` reads them. A record
+    without a key is formatted as its value alone."""
 
     def style(record: Record) -> bytes:
         value = _as_value(record)
@@ -91,8 +97,8 @@ def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
 
 
 def for_terminal(style: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
-    """Return a style that prints one line for each record, and escapes what a terminal would obey or not show; tabs
-    stay."""
+    """Return ``style`` changed for a terminal: each record on one line, with escapes for everything that a terminal
+    would obey or not show. Tabs stay."""
 
     def printable(record: Record) -> bytes:
         text = style(record).decode("utf-8", "backslashreplace")
@@ -102,8 +108,8 @@ def for_terminal(style: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
 
 
 def _as_hexdump(record: Record) -> bytes:
-    """Format a record as ``hexdump -C`` does: 16 bytes a line, position, hexadecimal and printable, under a line that
-    names the record."""
+    """Format a record as ``hexdump -C`` does: a line that names the record; then key, value and headers with 16 bytes
+    a line: position, hexadecimal, printable characters."""
     at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     lines = [f"{escaped(record.topic)}/{record.partition} offset {record.offset} epoch {record.leader_epoch} {at}"]
     parts = [
@@ -120,6 +126,7 @@ def _as_hexdump(record: Record) -> bytes:
 
 
 def _dump(data: bytes) -> Iterator[str]:
+    """Yield the lines of a hexdump of data, 16 bytes each."""
     for at in range(0, len(data), 16):
         row = data[at : at + 16]
         halves = f"{row[:8].hex(' '):23}  {row[8:].hex(' '):23}"
@@ -134,16 +141,19 @@ FORMATS = {
     "hex": _as_hex,
     "hexdump": _as_hexdump,
 }
+"""Value of ``--format`` -> the function that formats a record."""
 
 
 def _line_of(style: str, key_separator: str | None) -> Callable[[Record], bytes]:
-    """Return the function that formats a record as a line for this stdout."""
+    """Return the function that formats a record for ``--format`` and ``--key-separator``. If stdout is a terminal,
+    texts are made safe for it."""
     line = FORMATS[style] if key_separator is None else as_key_value(key_separator.encode())
     return for_terminal(line) if sys.stdout.isatty() and style in ("value", "key-value") else line
 
 
 def place(text: str, option: str) -> str | int | datetime:
-    """Parse a place in a topic. Raises ``click.BadParameter``, which names the option."""
+    """Parse a place in a topic: ``earliest``, ``latest``, an offset or a time. Raises ``click.BadParameter``, which
+    names the option, for anything else."""
     if text in ("earliest", "latest"):
         return text
     if text.isdigit():
@@ -158,17 +168,19 @@ def place(text: str, option: str) -> str | int | datetime:
 
 
 class LineOutput:
-    """Prints records as lines, at most ``most``; ``flush``: each at once."""
+    """Prints records as lines on stdout, at most ``most`` records. With ``flush`` each line is written out at
+    once."""
 
     def __init__(self, style: Callable[[Record], bytes], most: int | None, flush: bool) -> None:
         self._style = style
         self._left = math.inf if most is None else most
         self._flush = flush
         self.printed = 0
-        """Number of printed records."""
+        """Number of records that were printed."""
 
     async def print(self, records: RecordStream) -> None:
-        """Print all records."""
+        """Print the records of a stream until it ends or the limit is reached. Reports on stderr how many batches
+        were skipped because they could not be decoded."""
         write = sys.stdout.buffer.write
         async for record in records:
             write(self._style(record) + b"\n")
@@ -183,7 +195,8 @@ class LineOutput:
             say(f"tidelog: skipped {skipped} that cannot be decoded", err=True)
 
     async def print_share(self, log: Log, member: GroupConsumer, topics: list[str], to_end: bool) -> None:
-        """Print the records of a member of a group, and commit what was printed."""
+        """Print the records of a member of a group until it ends or the limit is reached, then commit what was
+        printed. With ``to_end`` it ends at the present ends of its partitions."""
         ends: dict[tuple[str, int], int] = {}
         for topic in topics:
             places = await log.partitions.find_positions(topic, "latest")
@@ -199,7 +212,9 @@ class LineOutput:
 
 
 async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
-    """Show on stderr what a reader waits for while no records come, each cause once. Runs until it is cancelled."""
+    """Every ``TELL_WAITS_S`` seconds, print on stderr what the client waits for, each cause once. If no record has
+    come and no cause is known, the ends of ``topics`` are asked for, since subscriptions do not report the cause, and
+    requests do. Runs until it is cancelled."""
     told: set[tuple[str, str]] = set()
     printed = -1
     async with trio.open_nursery() as nursery:
@@ -216,13 +231,14 @@ async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
 
 
 async def _ask_ends(log: Log, topics: list[str]) -> None:
+    """Ask for the ends of the topics, so that the client learns why a leader does not answer; errors are ignored."""
     for topic in topics:
         with suppress(TidelogError):
             await log.partitions.find_positions(topic, "latest")
 
 
 async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int], scope: trio.CancelScope) -> None:
-    """Stop when the member has come to these ends in all of its partitions."""
+    """Cancel ``scope`` when the member has reached these end offsets in all of its partitions."""
     while True:
         await trio.sleep(LOOK_S)
         share, positions = member.assignment, member.positions

@@ -1,4 +1,5 @@
-"""The command group, and what all commands share: the gateway option, errors with a next step, JSON output."""
+"""The command group ``tidelog``, and what all commands share: the gateway option, errors with a next step, the JSON
+option, and the run of a command's async part."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ COMMANDS = {
     "completion": "completion",
     "demo": "demo",
 }
-"""Command -> the module that defines it."""
+"""Command -> the module that defines it, which is imported when the command is used."""
 
 NEXT_STEP = {
     "UNREACHABLE": "Is the cluster up? 'tidelog dev' or 'tidelog cluster up' starts one; --gateway names another.",
@@ -98,14 +99,19 @@ NEXT_STEP = {
     "LOG_TRUNCATED": "What was read there is gone: 'tidelog why TOPIC/PARTITION' says why.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
-"""Error code -> what a user can do about it."""
+"""Error code -> the next step that ``fail`` prints for the user."""
 UNREADABLE_STEP = (
     "'--on-unreadable skip' passes over such batches; docs/operations.md, Batches that cannot be decoded, says more."
 )
+"""Next step after a batch that cannot be decoded and is not damaged."""
 DAMAGED_STEP = "Read again; if it stays, 'tidelog doctor' and the logs of the servers show where it was damaged."
+"""Next step after a batch whose bytes are damaged."""
 
 
 class _Lazy(click.Group):
+    """The group of all commands. It imports the module of a command only when the command is used, and handles the
+    errors of all commands."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -117,6 +123,8 @@ class _Lazy(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen command. A ``TidelogError`` is printed with its next step, and ends the process; the text of
+        click's errors is escaped."""
         try:
             return super().invoke(ctx)
         except TidelogError as error:
@@ -127,7 +135,8 @@ class _Lazy(click.Group):
 
 
 def fail(error: TidelogError) -> None:
-    """Print an error and its next step to stderr, and exit."""
+    """Print an error and its next step to stderr, and end the process: with status ``UNUSABLE`` for a
+    ``ConfigError``, otherwise with ``FAILED``."""
     say(f"tidelog: {error.message if isinstance(error, ConfigError) else error}", err=True)
     step = NEXT_STEP.get(error.code)
     if isinstance(error, UnreadableBatch):
@@ -156,17 +165,19 @@ _SHOWN = {
     "key": "PEM file of its key.",
     "token-file": "File with the bearer token to show; else TIDELOG_TOKEN is one.",
 }
+"""Options that identify this client to gateways, with their help texts."""
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Return a callback that stores an option for ``connect``, so that commands need not pass it on."""
+    """Store the value of an option in the context of the command, where ``connect`` finds it, so that commands need
+    not pass it on. This is a callback of click."""
     assert param.name is not None
     ctx.meta[__name__ + param.name] = value or ""
 
 
 def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --gateway (repeatable: the others are tried when one is lost), and the options that identify this
-    client."""
+    """Add to a command the option --gateway (repeatable: another gateway is tried when one is lost), and the options
+    that identify this client."""
     for name, help in reversed(_SHOWN.items()):
         command = click.option(
             f"--{name}",
@@ -192,8 +203,8 @@ def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def connect(
     gateways: tuple[str, ...], connect_timeout_s: float = CONNECT_TIMEOUT_S
 ) -> AbstractAsyncContextManager[Log]:
-    """Connect for one command, with a short time limit: a user at a terminal wants to know soon that no gateway
-    answers."""
+    """Return a context manager that connects a client for one command, with the command's TLS files and token. Its
+    time-out is short, since a user at a terminal wants to know soon that no gateway answers."""
     import tidelog
 
     token = _token(click.get_current_context().meta)
@@ -202,17 +213,18 @@ def connect(
 
 
 def client_name() -> str:
-    """Return the name by which the histories of a cluster call a command without token and certificate."""
+    """Return ``USER@HOST``, by which the histories of a cluster name a command without token and certificate."""
     return f"{_user()}@{socket.gethostname()}"
 
 
 def tls_options() -> TlsOptions:
-    """Return the TLS options of this command."""
+    """Return the TLS files that the options of the running command name."""
     meta = click.get_current_context().meta
     return TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "key")])
 
 
 def _user() -> str:
+    """Return the name of the operating system's user; "somebody" if the user id has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name
@@ -228,7 +240,8 @@ def _token(meta: dict[str, Any]) -> str:
 
 
 def token_in(file: str) -> str:
-    """Return the bearer token in a file; "" if no file is named. Raises ``ConfigError``."""
+    """Return the bearer token in a file, without surrounding white space; "" if ``file`` is "". Raises
+    ``ConfigError`` if the file cannot be read."""
     if not file:
         return ""
     try:
@@ -238,12 +251,13 @@ def token_in(file: str) -> str:
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--json`` to a command."""
+    """Add the option ``--json`` to a command, as its argument ``as_json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(command)
 
 
 def run(main_task: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a command's async part. Ctrl-C ends it quietly, and a single error inside a group is raised by itself."""
+    """Run the async part of a command and return its result. Ctrl-C ends the process with status ``INTERRUPTED``; a
+    ``TidelogError``, also in a group of errors, is printed and ends the process (``fail``)."""
     try:
         return trio.run(main_task, strict_exception_groups=True)
     except* KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""``tidelog pipeline``: topics through Spark into tables and topics, as a file declares it."""
+"""``tidelog pipeline``: runs a file that declares which topics go through Spark into which tables and topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tidelog cluster …``: a cluster of real processes on this machine."""
+"""``tidelog cluster …``: starts, watches, disturbs and stops a cluster of real processes on this machine."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _data = click.option(
 
 
 def _describe(cluster: LocalCluster) -> dict[str, object]:
+    """Return the cluster and its processes as an object for JSON."""
     return {
         "cluster": cluster.cluster,
         "gateways": cluster.gateways(),
@@ -38,6 +39,7 @@ def _describe(cluster: LocalCluster) -> dict[str, object]:
 
 
 def _show(cluster: LocalCluster, as_json: bool) -> None:
+    """Print the processes as a table, or as JSON; for a cluster with TLS also the environment that a client needs."""
     if as_json:
         print_json(_describe(cluster))
         return
@@ -121,7 +123,8 @@ def down(folder: Path) -> None:
 
 
 def _running(local: LocalCluster, node_id: str) -> Process | None:
-    """Return the process if it runs; otherwise report that it does not."""
+    """Return the process with this id if it runs; otherwise print that it does not, and return None. Raises
+    ``ConfigError`` if the cluster has no such process."""
     process = local.get(node_id)
     if process.is_alive():
         return process
@@ -130,7 +133,8 @@ def _running(local: LocalCluster, node_id: str) -> Process | None:
 
 
 def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words: str) -> None:
-    """Do something to a running process, and report it. Exit code 1 if it does not run."""
+    """Call ``act`` for a process that runs, and print ``words`` with its id. Ends the command with status ``FAILED``
+    if the process does not run."""
     local = LocalCluster.load(folder)
     process = _running(local, node_id)
     if process is None:
