@@ -45,8 +45,8 @@ def _value(record: Record) -> dict[str, Any]:
     base64."""
     if record.topic == TIMELINE:
         with suppress(ValueError):
-            if (told := decode(record.value)) is not None:
-                return {"value": told}
+            if (document := decode(record.value)) is not None:
+                return {"value": document}
     return _text_or_b64("value", record.value)
 
 
@@ -74,8 +74,8 @@ def _as_hex(record: Record) -> bytes:
 def _as_value(record: Record) -> bytes:
     """Return the bytes of a record's value, empty if it has none; of a record of the timeline its contents as
     JSON."""
-    if record.topic == TIMELINE and isinstance(told := _value(record).get("value"), dict):
-        return json_text(told).encode()
+    if record.topic == TIMELINE and isinstance(document := _value(record).get("value"), dict):
+        return json_text(document).encode()
     return record.value or b""
 
 
@@ -215,15 +215,15 @@ async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
     """Every ``TELL_WAITS_S`` seconds, print on stderr what the client waits for, each cause once. If no record has
     come and no cause is known, the ends of ``topics`` are asked for, since subscriptions do not report the cause, and
     requests do. Runs until it is cancelled."""
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     printed = -1
     async with trio.open_nursery() as nursery:
         while True:
             await trio.sleep(TELL_WAITS_S)
             for error in log.waits:
                 cause = error.code, str(error.detail.get("awaited", ""))
-                if cause not in told:
-                    told.add(cause)
+                if cause not in reported:
+                    reported.add(cause)
                     say(f"tidelog: waiting: {error}", err=True)
             if output.printed == printed and not log.waits:
                 nursery.start_soon(_ask_ends, log, topics)  # subscriptions do not tell the cause, requests do

@@ -10,7 +10,7 @@ from secrets import token_bytes
 import trio
 
 from tidelog.batch.format import Record
-from tidelog.cli.bench.measurement import Load, Scene, Turns, shown, tell
+from tidelog.cli.bench.measurement import Load, Scene, SendSchedule, shown, tell
 from tidelog.cli.bench.producers import ACKNOWLEDGED, drive, opened, send_all
 from tidelog.cli.bench.report import Delays, ReportRow
 from tidelog.types import Position
@@ -144,12 +144,12 @@ async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: i
         if warm_up_s:
             tell(f"warm-up of {warm_up_s:g} s, not counted")
             warm = load.lasting(warm_up_s)
-            await send_all(producer, warm.values(), Turns(warm), ReportRow("", ""))
-        turns = Turns(load)
-        async with shown("fan-out", turns.share):
-            await send_all(producer, stamped(load.values(), active.run), turns, sent)
+            await send_all(producer, warm.values(), SendSchedule(warm), ReportRow("", ""))
+        schedule = SendSchedule(load)
+        async with shown("fan-out", schedule.share):
+            await send_all(producer, stamped(load.values(), active.run), schedule, sent)
             await active.wait_all(sent.records)
-        row.seconds = trio.current_time() - turns.began
+        row.seconds = trio.current_time() - schedule.began
         nursery.cancel_scope.cancel()
     row.delays, row.records = active.delays, sum(active.got)
     row.bytes = row.records * load.record_bytes

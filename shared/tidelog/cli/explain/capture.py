@@ -91,7 +91,7 @@ class _Taking:
         pages = await self._take("metrics", lambda: self._metrics(log, metadata, quorum)) or {}
         await self._take("digests", lambda: self._digests(log, metadata))
         await self._take("timeline", lambda: _timeline(log))
-        versions = {node: told["version"] for node, told in pages.items()}
+        versions = {node: page["version"] for node, page in pages.items()}
         view = ClusterSnapshot(metadata, quorum, versions=versions, features=features)
         self.parts["doctor"] = [asdict(finding) for finding in examine(view)]
 
@@ -113,19 +113,19 @@ class _Taking:
         """Collect page, version and clock of the live servers, the active controller and the gateway."""
         nodes = [server.node for server in metadata.servers if not server.fenced]
         nodes += [quorum.active] if quorum is not None and quorum.active else []
-        told = {}
+        pages = {}
         for node in (*nodes, ""):
             try:
-                told[node or "gateway"] = _plain(await log.cluster.metrics(node))
+                pages[node or "gateway"] = _plain(await log.cluster.metrics(node))
             except TidelogError as error:
                 self.missing[f"metrics of {node or 'the gateway'}"] = str(error)
-        return told
+        return pages
 
     async def _digests(self, log: Log, metadata: MetadataAnswer) -> dict[str, Any]:
         """Collect the bounds and leader epochs of each replica's log, the hash chain where all of them are committed,
         and whether they agree."""
         live = {server.node for server in metadata.servers if not server.fenced}
-        told: dict[str, Any] = {}
+        digests: dict[str, Any] = {}
         for topic in metadata.topics:
             for info in topic.partitions:
                 name = f"{topic.name}/{info.partition}"
@@ -135,20 +135,20 @@ class _Taking:
                     for node in same.compared:
                         digest = await log.partitions.digest(topic.topic_id, info.partition, node, (same.end,))
                         copies[node] = _plain(digest)
-                    told[name] = {"comparison": _plain(same), "replicas": copies}
+                    digests[name] = {"comparison": _plain(same), "replicas": copies}
                 except* TidelogError as errors:
                     self.missing[f"digests of {name}"] = str(errors.exceptions[0])
-        return told
+        return digests
 
 
 async def _timeline(log: Log) -> list[dict[str, Any]]:
     """Collect every record of the timeline that this program knows."""
-    told = []
+    records = []
     async for record in log.consume(TIMELINE, start="earliest", end="latest"):
         document = decode(record.value)
         if document is not None:
-            told.append(document)
-    return told
+            records.append(document)
+    return records
 
 
 def _plain(value: Any) -> Any:
@@ -197,11 +197,11 @@ def _lines(found: Capture) -> list[str]:
         lines.append(f"controllers {names}, active {group['active'] or 'none'} in term {group['term']}")
     if "features" in found.parts:
         lines.append(f"feature level {found.parts['features']['level']}")
-    versions = {node: told["version"] for node, told in found.parts.get("metrics", {}).items()}
+    versions = {node: page["version"] for node, page in found.parts.get("metrics", {}).items()}
     lines += [f"versions: {', '.join(f'{n} {v}' for n, v in sorted(versions.items()))}"] if versions else []
     lines += [f"{one['level']}: {one['what']}" for one in found.parts.get("doctor", [])]
-    for name, told in sorted(found.parts.get("digests", {}).items()):
-        if (difference := told["comparison"]["difference"]) is not None:
+    for name, digests in sorted(found.parts.get("digests", {}).items()):
+        if (difference := digests["comparison"]["difference"]) is not None:
             lines.append(f"{name}: replicas differ from offset {difference['offset']}")
     events = [record for record in found.parts.get("timeline", []) if record["type"] == "event"]
     lines.append(f"{len(events)} events" + (", the last:" if events else ""))

@@ -269,12 +269,12 @@ def _unreadable(view: ClusterSnapshot) -> Iterator[Finding]:
         return
     counts = [int(metrics.get("tidelog_replica_unreadable_batches", 0)) for metrics in view.metrics.values()]
     more = max(len(places), *counts, 0) - MOST_NAMED
-    told = ", ".join(
+    named = ", ".join(
         f"{at.topic_id}/{at.partition} offsets {at.base_offset} to {at.last_offset} (producer id {at.producer_id})"
         for at in places[:MOST_NAMED]
     )
     what = (
-        f"no reader can decode these batches: {told}{f' and {more} more' if more > 0 else ''}; consumers stop there"
+        f"no reader can decode these batches: {named}{f' and {more} more' if more > 0 else ''}; consumers stop there"
     )
     step = "Consumers skip them with on_unreadable; docs/operations.md, Batches that cannot be decoded, says more."
     yield Finding(WARNING, what, step)

@@ -385,11 +385,12 @@ class LocalCluster:
         """Start processes by forking them from one that has loaded their code, and record their pids. Raises
         ``ConfigError`` if one of them has ended."""
 
-        def told(number: int, pid: int, started: int) -> None:
+        def record_pid(number: int, pid: int, started: int) -> None:
             self._put(replace(processes[number], pid=pid, started=started))
 
         fork_all(
-            [ProcessSpec(f"tidelog {p.id}", MODULES[p.role], self._arguments(p), p.log) for p in processes], told
+            [ProcessSpec(f"tidelog {p.id}", MODULES[p.role], self._arguments(p), p.log) for p in processes],
+            record_pid,
         )
         for process in processes:
             if not self.get(process.id).pid:
