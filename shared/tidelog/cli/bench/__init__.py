@@ -1,8 +1,7 @@
 """``tidelog bench …``: measures a running cluster as its clients see it.
 
 All producers and subscribers share one process, and so one CPU core: start several processes to load a large cluster.
-Times are those of one clock, that of this process.
-"""
+Times are those of one clock, that of this process."""
 
 from __future__ import annotations
 
@@ -28,9 +27,9 @@ from tidelog.runtime.open_file_limit import raise_open_files
 
 ACKS = ("none", "leader", "all")
 SECONDS = 10.0
-"""Duration of a measurement without an explicit end."""
+"""Duration in seconds of a measurement for which no end is given."""
 FILL_RECORDS = 100_000
-"""Number of records that are written to be read."""
+"""Number of records that are written to be read, if no number is given."""
 
 _SETTINGS = (
     click.option(
@@ -73,7 +72,8 @@ _BATCHES = (
 
 
 def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Add the options that all measurements have, after those of one."""
+    """Return a decorator that adds options to a command: those of one measurement (``more``), then those that all
+    have."""
 
     def add(command: Any) -> Any:
         for option in (gateway_option, json_option, *reversed(_SETTINGS), *reversed(more)):
@@ -84,6 +84,7 @@ def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _scene(options: dict[str, Any], partitions: int = 3) -> Scene:
+    """Return the cluster and topic that the options of a command name."""
     return Scene(
         options["gateways"],
         options["topic"],
@@ -94,7 +95,7 @@ def _scene(options: dict[str, Any], partitions: int = 3) -> Scene:
 
 
 def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
-    """Return the load; ``seconds`` applies if no end was given."""
+    """Return the load that the options of a command describe. If they give no end, it ends after ``seconds``."""
     ends = {"records": options["records"], "total_bytes": options["size"], "seconds": options["seconds"]}
     if not any(ends.values()):
         ends["seconds"] = seconds
@@ -103,7 +104,8 @@ def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
 
 
 def _report(kind: str, scene: Scene, load: Load, as_json: bool, measure: Callable[[Report], Awaitable[None]]) -> None:
-    """Run the measurement and print its report. Exit code 1 if something failed."""
+    """Run a measurement in its topic, which is created and removed again unless the options name one, and print its
+    report. Ends the command with status ``FAILED`` if records failed or did not arrive."""
     raise_open_files()
     settings = {name: value for name, value in asdict(load).items() if value is not None}
     report = Report(kind, scene.topic, settings)

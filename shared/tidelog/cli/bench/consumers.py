@@ -1,4 +1,5 @@
-"""Consumers: several that read a topic from the beginning, or a thousand that wait for new records."""
+"""Measurements with consumers: several that read a topic from the beginning, or a thousand that wait for new
+records."""
 
 from __future__ import annotations
 
@@ -16,23 +17,24 @@ from tidelog.cli.bench.report import Delays, ReportRow
 from tidelog.types import Position
 
 STAMP = struct.Struct(">16sd")
-"""Beginning of a value: the run, and the time when the record was handed to the producer."""
+"""Beginning of a value: the run's random id, and the time at which the record was handed to the producer."""
 ARRIVE_S = 30.0
-"""Time that subscribers may take for records still in flight."""
+"""Seconds for which records that are still in flight may take to reach the subscribers."""
 OPENING = 20
-"""Connections that are opened at a time."""
+"""Number of connections that are opened at a time."""
 
 
 async def fill(scene: Scene, topic: str, load: Load) -> None:
-    """Write the records to be read."""
+    """Write the records of the load to the topic, so that they can be read. Nothing is measured."""
     tell(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
     async with opened(scene, topic, load, 1) as producers:
         await drive(producers, load, ReportRow("", ACKNOWLEDGED), "write")
 
 
 async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow:
-    """Run this many consumers at once. Each reads from the beginning to the present end of what is committed, or to
-    the end of the load."""
+    """Measure ``count`` consumers that read the topic at once. Each reads from the beginning to the present end of
+    the committed records, or to the end of the load. Return the row of the report; its delays are the times to each
+    consumer's first record."""
     row = ReportRow(f"{count} consumer{'s' * (count > 1)}", "from the start to a consumer's first record")
     go = trio.Event()
 
@@ -65,7 +67,8 @@ async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow
 
 
 class Audience:
-    """Subscribers of a topic, with the records of this run that each received, and their delays."""
+    """The subscribers of a topic, each on a connection of its own, with the numbers and delays of the records of this
+    run that they have received."""
 
     def __init__(self, count: int) -> None:
         self.run = token_bytes(16)
@@ -75,7 +78,8 @@ class Audience:
         self._all = trio.Event()
 
     def count_record(self, number: int, record: Record) -> None:
-        """Count a record that reached a subscriber."""
+        """Count a record that reached the subscriber ``number``, with its delay. Records of another run, or without a
+        time, are ignored."""
         value = record.value or b""
         if len(value) < STAMP.size:
             return
@@ -86,7 +90,8 @@ class Audience:
             self._check()
 
     async def wait_all(self, records: int) -> None:
-        """Wait until each has received this many records, at most ``ARRIVE_S``."""
+        """Wait until all subscribers together have received ``records`` records each, for at most ``ARRIVE_S``
+        seconds."""
         self._wanted = records
         self._check()
         with trio.move_on_after(ARRIVE_S):
@@ -97,7 +102,8 @@ class Audience:
             self._all.set()
 
     async def open(self, nursery: trio.Nursery, scene: Scene, topic: str) -> None:
-        """Open all subscribers, each on a connection of its own. They run in the nursery, for ever."""
+        """Open all subscribers at the present end of the topic, and return when they are ready. They run in
+        ``nursery``, for ever."""
         async with scene.connect() as log:
             start = await log.partitions.find_positions(topic, "latest")
         limiter = trio.CapacityLimiter(OPENING)
@@ -113,6 +119,7 @@ class Audience:
     async def _subscribe(
         self, scene: Scene, topic: str, start: Mapping[int, Position], number: int, task_status: trio.TaskStatus[None]
     ) -> None:
+        """Subscribe on a connection of its own, and count every record, for ever."""
         async with scene.connect(number) as log, log.consume(topic, start=start) as consumer:
             task_status.started()
             async for record in consumer:
@@ -120,14 +127,15 @@ class Audience:
 
 
 def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:
-    """Yield each value with the present time written into it."""
+    """Yield each value with the run's id and the present time written over its beginning."""
     for value in values:
         yield STAMP.pack(run, trio.current_time()) + value[STAMP.size :]
 
 
 async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float) -> ReportRow:
-    """Run one producer, this many subscribers that receive each of its records, and this many others of a topic
-    without records."""
+    """Measure one producer and ``subscribers`` subscribers that receive each of its records, beside ``idle``
+    subscribers of a topic without records. Return the row of the report; records that did not arrive count as
+    failed."""
     row = ReportRow(
         f"{subscribers} subscribers, {idle} idle", "from handing a record to the producer to a subscriber that has it"
     )

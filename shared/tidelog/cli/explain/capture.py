@@ -22,11 +22,11 @@ from tidelog.types import TIMELINE
 from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer
 
 PART_S = 60.0
-"""Longest time that one part takes."""
+"""Longest time in seconds that one part of a capture may take."""
 
 
 class _WithDefault(click.Group):
-    """Makes ``tidelog capture FILE`` mean ``tidelog capture take FILE``."""
+    """The command group, in which ``tidelog capture FILE`` means ``tidelog capture take FILE``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
@@ -76,14 +76,16 @@ def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> No
 
 
 class _Taking:
-    """The parts of a capture, collected one after the other."""
+    """Collects the parts of one capture, one after the other: ``parts`` by name, and ``missing``, the reasons for
+    those that could not be had."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
         self.missing: dict[str, str] = {}
 
     async def run(self, log: Log) -> None:
-        """Collect every part. Only the metadata is indispensable."""
+        """Ask the cluster for every part, and fill ``parts`` and ``missing``. Raises the client's error only if the
+        metadata cannot be had."""
         metadata = await log.cluster.status()
         self.parts["metadata"] = _plain(metadata)
         quorum: QuorumAnswer | None = await self._take("controllers", log.cluster.quorum)
@@ -96,7 +98,8 @@ class _Taking:
         self.parts["doctor"] = [asdict(finding) for finding in examine(view)]
 
     async def _take(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """Collect one part; None if there is no answer."""
+        """Ask for one part, add it to ``parts`` and return it. Returns None, and adds the reason to ``missing``,
+        after an error or ``PART_S`` seconds."""
         try:
             with trio.fail_after(PART_S):
                 answer = await ask()
@@ -110,7 +113,8 @@ class _Taking:
         return answer
 
     async def _metrics(self, log: Log, metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, Any]:
-        """Collect page, version and clock of the live servers, the active controller and the gateway."""
+        """Return metrics page, version and clock of the live servers, the active controller and the gateway, by name.
+        Processes that do not answer are added to ``missing``."""
         nodes = [server.node for server in metadata.servers if not server.fenced]
         nodes += [quorum.active] if quorum is not None and quorum.active else []
         pages = {}
@@ -122,8 +126,8 @@ class _Taking:
         return pages
 
     async def _digests(self, log: Log, metadata: MetadataAnswer) -> dict[str, Any]:
-        """Collect the bounds and leader epochs of each replica's log, the hash chain where all of them are committed,
-        and whether they agree."""
+        """Compare the live replicas of every partition. Return, by partition, the result with the bounds, leader
+        epochs and hash chain of each replica's log. Partitions that cannot be compared are added to ``missing``."""
         live = {server.node for server in metadata.servers if not server.fenced}
         digests: dict[str, Any] = {}
         for topic in metadata.topics:
@@ -142,7 +146,7 @@ class _Taking:
 
 
 async def _timeline(log: Log) -> list[dict[str, Any]]:
-    """Collect every record of the timeline that this program knows."""
+    """Return every record of the timeline in a format that this program knows, oldest first."""
     records = []
     async for record in log.consume(TIMELINE, start="earliest", end="latest"):
         document = decode(record.value)
@@ -152,7 +156,7 @@ async def _timeline(log: Log) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert answers to values of JSON."""
+    """Return an answer of the cluster as values of JSON; bytes become hexadecimal text."""
     if is_dataclass(value) and not isinstance(value, type):
         return {name: _plain(one) for name, one in asdict(value).items()}
     if isinstance(value, dict):
@@ -182,9 +186,11 @@ def show(file: Path, part: str | None, as_json: bool) -> None:
 
 
 LAST_EVENTS = 10
+"""Number of events that ``show`` prints."""
 
 
 def _lines(found: Capture) -> list[str]:
+    """Return a summary of a capture as lines."""
     metadata = found.part("metadata")
     partitions = sum(len(topic["partitions"]) for topic in metadata["topics"])
     taken = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(found.head["taken_ms"] / 1000))

@@ -13,7 +13,7 @@ from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, T
 
 
 def partition_of(where: str) -> tuple[str, int]:
-    """Parse ``orders/0`` as topic and partition. Raises ``click.BadParameter``."""
+    """Parse ``TOPIC/PARTITION`` as (topic, number). Raises ``click.BadParameter`` if the text has another form."""
     name, _, number = where.rpartition("/")
     if not name or not (number.isascii() and number.isdigit()):
         raise click.BadParameter(f"{where!r} is not TOPIC/PARTITION, such as orders/0")
@@ -21,21 +21,21 @@ def partition_of(where: str) -> tuple[str, int]:
 
 
 def clock(entry: HistoryEntry) -> str:
-    """Format a time as the local time of day, with the date if it was another day."""
+    """Return the time of an entry as the local time of day, with the date if it was another day."""
     at = datetime.fromtimestamp(entry.time_ms / 1000)
     day = "" if at.date() == datetime.now().date() else at.strftime("%Y-%m-%d ")
     return day + at.strftime("%H:%M:%S.%f")[:-3]
 
 
 def refill_in_words(one: ControllerInfo) -> str:
-    """Describe how far a controller that runs on an old copy of its disk has recovered."""
+    """Describe how far a controller that runs on an old copy of its disk has got its log back."""
     if not one.refill_to:
         return "waits for an active controller to refill it"
     return f"being refilled, at index {max(one.match, 0)} of {one.refill_to}"
 
 
 def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
-    """Describe what is unusual about a partition; empty if all is well."""
+    """Describe what is unusual about a partition, in one text each; an empty list if all is well."""
     words = []
     if not partition.leader:
         words.append(f"no leader: {_why_no_leader(topic, partition)}")
@@ -83,7 +83,8 @@ LOSSES = {"records_lost": "lost", "records_possibly_lost": "possibly lost"}
 
 
 def lost_offsets_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
-    """Describe which records were reported as lost or possibly lost, with the time of each report."""
+    """Describe which offsets were reported as lost or possibly lost, with the time of each report, in one text each;
+    an empty list if none were."""
     lost = [e for e in entries if e.event in LOSSES]
     return [
         f"{LOSSES[e.event]}: offsets {e.evidence['start']} up to {e.evidence['end']}, at {clock(e)}" for e in lost
@@ -97,11 +98,12 @@ def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) 
 
 
 def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
-    """Whether writes with acks ``all`` are refused because too few replicas are in sync."""
+    """Return whether writes with acks ``all`` are refused because too few replicas are in sync."""
     return topic.config["commit_rule"] != "quorum" and len(partition.isr) < int(topic.config["min_insync_replicas"])
 
 
 def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
+    """Describe why a partition has no leader, what it waits for, and which setting would let another replica lead."""
     allow = f"'tidelog topics configure {topic.name} unclean_election=true' lets one lead that may lack records"
     if topic.config["unclean_election"] == "true":
         allow = "or for any replica (unclean_election)"
@@ -126,7 +128,7 @@ def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
 
 
 def event_in_words(entry: HistoryEntry) -> str:
-    """Describe an entry if its names do not explain it; "" if they do."""
+    """Describe an entry of a partition's history; "" if its names already explain it."""
     facts = entry.evidence
     if entry.event == "refused":
         return f"{facts['asked_by'] or 'somebody'} asked for {facts['op']}: {facts['message']} ({entry.cause})"
@@ -176,8 +178,8 @@ def event_in_words(entry: HistoryEntry) -> str:
 
 
 def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
-    """Describe what changed since the entry before, and why, in the words of the timeline as far as a history
-    knows."""
+    """Describe what an entry changed against the entry ``before`` (None: it is the first), and why, in the words of
+    the timeline as far as a history knows."""
     facts = entry.evidence
 
     def state(of: HistoryEntry) -> dict[str, Any]:
@@ -197,7 +199,7 @@ def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
 
 
 def _move_in_words(entry: HistoryEntry) -> str:
-    """Describe what was moved, and at whose request; "" if nothing was."""
+    """Describe what an entry moved, and at whose request; "" if it moved nothing."""
     facts = entry.evidence
     if entry.event == "transfer_began":
         wish = {
@@ -220,13 +222,15 @@ def _move_in_words(entry: HistoryEntry) -> str:
 
 
 def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
-    """Describe the unclean elections of a history, and the records that were found lost."""
+    """Describe the unclean elections of a history, and the records that were lost or possibly lost, in one text
+    each."""
     bad = [entry for entry in entries if entry.event in LOSSES or entry.cause == "unclean_election"]
     return [f"at {clock(entry)} {event_in_words(entry)}" for entry in bad]
 
 
 def waits_in_words(partition: PartitionInfo) -> list[str]:
-    """Describe the transaction that readers of committed records wait for; empty if there is none."""
+    """Describe the transaction that readers of committed records wait for, in a list of one text; an empty list if
+    there is none."""
     stable = partition.stable
     if stable is None:
         return []

@@ -9,10 +9,12 @@ from tidelog.cli.verify.record import record
 from tidelog.cli.verify.replicas import replicas
 
 OLD = "--replicas"
-"""``tidelog verify --replicas`` is ``tidelog verify replicas``."""
+"""An option of earlier releases: ``tidelog verify --replicas`` means ``tidelog verify replicas``."""
 
 
 class _Verify(click.Group):
+    """The command group. It also accepts the option of earlier releases."""
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if OLD in args and args[0] not in self.commands:
             args = ["replicas", *(arg for arg in args if arg != OLD)]

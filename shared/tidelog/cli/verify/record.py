@@ -1,4 +1,4 @@
-"""``tidelog verify record``: uses a cluster for a while, and records everything."""
+"""``tidelog verify record``: uses a cluster for a while, and records everything that its clients do and see."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from tidelog.verify.workload import Mix, Stage
 from tidelog.wire.messages import TopicInfo
 
 LOOK_S = 0.2
+"""Seconds between two updates of the progress line."""
 _DEFAULT = Mix()
 
 
@@ -162,7 +163,7 @@ def record(
 
 
 def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Return the gateways, rotated so that the n-th client begins at the n-th."""
+    """Return the gateways in an order in which the n-th client tries the n-th gateway first."""
     first = number % len(gateways)
     return (*gateways[first:], *gateways[:first])
 
@@ -170,7 +171,8 @@ def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
 async def _begin(
     gateways: tuple[str, ...], name: str, partitions: int, factor: int | None, config: dict[str, str], mix: Mix
 ) -> tuple[TopicInfo, Leftovers]:
-    """Return the named topic, or a new one, and the objects that the recording will create."""
+    """Return the topic to record on, named or newly created, and the objects that the recording will have created
+    when it ends."""
     async with connect(gateways) as log:
         if name:
             return await log.topics.describe(name), Leftovers("", await unknown(log, groups_of(name, mix)))
@@ -184,14 +186,14 @@ async def _begin(
 
 
 async def _wait(seconds: float) -> None:
-    """Wait for this time, or until Ctrl-C. After that Ctrl-C has its usual effect."""
+    """Wait for ``seconds``, or until Ctrl-C. After that Ctrl-C has its usual effect again."""
     with trio.move_on_after(seconds), trio.open_signal_receiver(signal.SIGINT) as signals:
         async for _ in signals:
             return
 
 
 class _Doing(ProgressColumn):
-    """The current step of the recording, and its counts."""
+    """A column of the progress display: the current step of the recording, and its counts."""
 
     what = ""
     stage: Stage | None = None
@@ -208,7 +210,8 @@ class _Doing(ProgressColumn):
 
 @contextmanager
 def _shown() -> Iterator[Callable[[str, Stage], None]]:
-    """Show on stderr what is done, and how much of it: all the time on a terminal, else when a part begins."""
+    """Return a context manager that shows on stderr what the recording does: all the time on a terminal, otherwise a
+    line when a part begins. It yields the callback for the recording."""
     doing = _Doing()
     columns = (SpinnerColumn(), doing, TimeElapsedColumn())
     with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
