@@ -21,7 +21,7 @@ ASK_S = 1.5
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes the shell complete commands, options and, where a gateway answers, topics.
+    """Print the script by which the shell completes commands, options and, if a gateway answers, topics.
 
     \b
     bash: eval "$(tidelog completion bash)"      in ~/.bashrc

@@ -14,7 +14,7 @@ from tidelog.printable import escaped_lines
 
 @click.group()
 def pipeline() -> None:
-    """Topics through Spark into tables and topics."""
+    """Run pipelines: topics through Spark into tables and topics."""
 
 
 @pipeline.command("run")

@@ -1,4 +1,4 @@
-"""``tidelog tokens …``, ``tickets …``, ``acls …`` and ``quotas …``: identities and permissions."""
+"""``tidelog tokens …``, ``tickets …``, ``acls …`` and ``quotas …``: identities, permissions and quotas of clients."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class _Duration(click.ParamType[float]):
+    """Type of an option: a duration such as ``90d``, converted to seconds."""
+
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -34,6 +36,8 @@ class _Duration(click.ParamType[float]):
 
 
 class _Rate(click.ParamType[int]):
+    """Type of an option: a number per second such as ``64k``, converted to an integer; ``none`` becomes -1."""
+
     name = "rate"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -46,21 +50,24 @@ class _Rate(click.ParamType[int]):
 
 
 _expires = click.option("--expires", type=_Duration(), help="When it ends, such as 90d.  [default: never]")
+"""Decorator that adds the option ``--expires`` to a command."""
 
 
 async def _access(gateways: tuple[str, ...]) -> AccessAnswer:
+    """Ask the cluster for its tokens, rules and quotas, and return them."""
     async with connect(gateways) as log:
         return await log.access.describe()
 
 
 def _show_token(text: str) -> None:
+    """Print a new token, with a remark that it is shown this once."""
     say(text)
     say("It is shown this once: the cluster keeps its SHA-256 only. Use it as TIDELOG_TOKEN.", err=True)
 
 
 @click.group()
 def tokens() -> None:
-    """Bearer tokens, by which clients identify themselves."""
+    """Create, list, revoke and rotate bearer tokens, by which clients identify themselves."""
 
 
 @tokens.command()
@@ -126,7 +133,7 @@ def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[s
 
 @click.group()
 def tickets() -> None:
-    """Tickets of producer ids. Writing under a producer id requires its ticket."""
+    """Rotate the key that signs tickets of producer ids. Writing under a producer id requires its ticket."""
 
 
 @tickets.command("rotate")
@@ -147,16 +154,19 @@ def rotate_ticket_keys(gateways: tuple[str, ...]) -> None:
 
 @click.group()
 def acls() -> None:
-    """Rules that allow or deny operations. They apply if the gateways have authorization = true."""
+    """Add, remove, list and check rules that allow or deny operations. They apply if the gateways have authorization
+    = true."""
 
 
 def _rule(command: Any) -> Any:
+    """Add the arguments of a rule to a command: principal, operation, resource."""
     for name in ("resource", "operation", "principal"):
         command = click.argument(name)(command)
     return command
 
 
 def _acl(principal: str, operation: str, resource: str, deny: bool = False) -> Acl:
+    """Return the rule that the arguments describe. Raises ``click.BadParameter`` if it is not valid."""
     acl = Acl(principal, operation, resource, deny)
     if fault := refuse_rule(acl):
         raise click.BadParameter(fault)
@@ -257,7 +267,7 @@ def check(principal: str, operation: str, resource: str, gateways: tuple[str, ..
 
 @click.group()
 def quotas() -> None:
-    """Quotas of principals at each gateway, over all connections of the principal."""
+    """Set and list quotas of principals. Each gateway applies them over all connections of the principal."""
 
 
 @quotas.command("set")
@@ -305,4 +315,5 @@ def list_quotas(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def _time(time_ms: int) -> str:
+    """Return a time as text, in UTC; "" if it is negative."""
     return "" if time_ms < 0 else datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

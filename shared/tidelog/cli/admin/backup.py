@@ -165,6 +165,8 @@ def restore(
 
 
 def _show(url: str, checking: bool, as_json: bool) -> None:
+    """Print the contents of a backup, or check all of its files and print the faults. Ends the command with status
+    ``FAILED`` if there are faults."""
     from tidelog.backup.check import check_partition
     from tidelog.backup.store import BackupStore
 
@@ -192,12 +194,14 @@ def _show(url: str, checking: bool, as_json: bool) -> None:
 
 
 def _document(manifest: Manifest) -> dict[str, object]:
+    """Return the contents of a backup as an object for JSON."""
     from tidelog.backup.check import summary
 
     return summary(manifest)
 
 
 def _print(manifest: Manifest) -> None:
+    """Print the contents of a backup for people."""
     say(f"{manifest.topic} ({manifest.topic_id}) of cluster {manifest.cluster}, saved {manifest.saved}")
     table = Table("partition", "from", "to", "bytes", "files", box=None)
     for saved in manifest.partitions:
@@ -209,6 +213,7 @@ def _print(manifest: Manifest) -> None:
 
 
 def _size(size: int) -> str:
+    """Return a number of bytes as text, in MB."""
     return f"{size / MB:,.1f} MB"
 
 
@@ -217,22 +222,22 @@ def _size(size: int) -> str:
 
 @dataclass
 class _Bars:
-    """Progress bars on a terminal's stderr."""
+    """Progress bars on stderr, one for each description."""
 
     progress: Progress
     tasks: dict[str, TaskID] = field(default_factory=dict)
 
     def expect(self, offsets: int, _: int) -> None:
-        """Set the totals."""
+        """Set the total of every bar to a number of offsets."""
         for task in self.tasks.values():
             self.progress.update(task, total=offsets)
 
     def advance(self, offsets: int, size: int) -> None:
-        """Advance the first bar."""
+        """Advance the first bar by numbers of offsets and bytes."""
         self.of(next(iter(self.tasks)))(offsets, size)
 
     def of(self, name: str) -> Any:
-        """Return a callback that advances the bar of this description."""
+        """Return a callback that advances the bar of this description by numbers of offsets and bytes."""
         task = self.tasks[name]
 
         def advance(offsets: int, size: int) -> None:
@@ -244,13 +249,14 @@ class _Bars:
 
 @contextmanager
 def _bars(*names: str) -> Iterator[_Bars]:
+    """Return a context manager that shows progress bars on stderr, if it is a terminal, one for each name."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _SizeColumn())
     with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         yield _Bars(progress, {name: progress.add_task(for_progress(name), total=None, size=0) for name in names})
 
 
 class _SizeColumn(TextColumn):
-    """Progress column that shows the bytes done and the bytes per second."""
+    """A column of the progress display: the bytes done and the bytes per second."""
 
     def __init__(self) -> None:
         super().__init__("")

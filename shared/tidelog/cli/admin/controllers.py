@@ -1,4 +1,4 @@
-"""``tidelog controllers …``: the group that holds the metadata."""
+"""``tidelog controllers …``: shows and changes the group that holds the metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 LOOK_S = 0.2
-"""Pause between two checks whether a new controller has caught up."""
+"""Seconds between two checks whether a new controller has caught up."""
 
 
 @click.group()
@@ -55,7 +55,7 @@ def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def state_in_words(one: ControllerInfo, active: str) -> str:
-    """Describe what a controller does in the group."""
+    """Describe the state of a controller in the group: active, voting, learning, rolled back, or without its disk."""
     if one.lost:
         return "lost its disk: add it again"
     if one.rolled_back:
@@ -90,6 +90,7 @@ def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> Non
 
 
 async def _wait_vote(log: Log, node: str) -> None:
+    """Wait until the controller votes. Never returns if it does not get there."""
     while True:
         for one in (await log.cluster.quorum()).controllers:
             if one.node == node and one.voter and not one.lost and not one.rolled_back:

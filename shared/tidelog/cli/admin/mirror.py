@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 SIDES = {"from": "source", "to": "target"}
+"""Prefix of the options of each cluster -> what the cluster is to the mirror."""
 _SHOWN = {
     "ca": "PEM file of the authorities for the {0}'s certificates (wss://).",
     "cert": "PEM file of the certificate to show to the {0}.",
@@ -29,7 +30,7 @@ _SHOWN = {
 
 
 def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the options that exist for each of the two clusters."""
+    """Add to a command the options that exist for each of the two clusters: gateways, TLS files and token file."""
     for side, name in reversed(SIDES.items()):
         for option, help in reversed(_SHOWN.items()):
             command = click.option(f"--{side}-{option}", metavar="FILE", default="", help=help.format(name))(command)
@@ -95,7 +96,7 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
 
 
 async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) -> None:
-    """Run the mirror until it has ended, or until a signal."""
+    """Run the mirror until it has ended, or until SIGINT or SIGTERM; print its progress every ``every`` seconds."""
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
@@ -114,7 +115,7 @@ async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) 
 
 
 def _report(mirror: Mirror, name: str, as_json: bool, *, last: bool = False) -> None:
-    """Report progress: on stderr during the run, on stdout at the end."""
+    """Print the mirror's progress: on stderr during the run, on stdout at the end."""
     parts = mirror.partitions
     lags = [progress.lag for progress in parts.values()]
     copied, size = sum(each.copied for each in parts.values()), sum(each.bytes for each in parts.values())
@@ -133,6 +134,7 @@ def _report(mirror: Mirror, name: str, as_json: bool, *, last: bool = False) -> 
 
 
 def _connect(side: str, options: dict[str, Any]) -> AbstractAsyncContextManager[Log]:
+    """Return a context manager that connects to one of the two clusters, with its TLS files and token."""
     import tidelog
 
     tls = TlsOptions(*[options[f"{side}_{name}"] for name in ("ca", "cert", "key")])

@@ -1,4 +1,4 @@
-"""``tidelog servers …``: the replica servers, and taking one out of service, for a while or for good."""
+"""``tidelog servers …``: shows the replica servers, and takes them out of service, for a while or for good."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tidelog.client.log import Log
 from tidelog.wire.messages import MetadataAnswer, ScrubStatus
 
 _POLL_S = 0.2
+"""Seconds between two checks of a command that waits."""
 
 
 @click.group()
@@ -59,7 +60,8 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[str]:
-    """Return the partitions that the server leads; ``paused``: those that it leads in name until they are resumed."""
+    """Return the partitions (``TOPIC/NUMBER``) that the server leads: those that serve, or with ``paused`` those that
+    are paused."""
     everywhere = ((topic, p) for topic in status.topics for p in topic.partitions if p.paused is paused)
     return [f"{topic.name}/{p.partition}" for topic, p in everywhere if p.leader == server]
 
@@ -158,7 +160,8 @@ def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[
 
 
 async def _scrubbed(log: Log, node: str, begun: ScrubStatus) -> ScrubStatus:
-    """Wait until the round has ended. The result may be that of a later round that has begun since."""
+    """Wait until the round of scrubbing ``begun`` has ended on a server, and return its status. This may be the
+    status of a later round that has begun since."""
     status = begun
     while status.running and status.round == begun.round:
         await trio.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""The commands ``tidelog topics …``, for topics and their settings."""
+"""``tidelog topics …``: shows and changes topics and their settings."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tidelog.wire.messages import HistoryEntry, TopicInfo
 
 
 def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, str]:
+    """Parse settings such as ``KEY=VALUE`` into a map. Raises ``click.BadParameter``, with ``where`` as the option's
+    name, if one has no ``=`` or no key."""
     config = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -27,7 +29,7 @@ def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, s
 
 
 def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
-    """Return a topic in its JSON form for scripts."""
+    """Return a topic as an object for JSON, for scripts."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
@@ -140,7 +142,8 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]], *, offsets: bool = True) -> None:
-    """Print a topic for people; without ``offsets`` the bounds of its logs are left out."""
+    """Print a topic for people: settings, a table of its partitions, and everything unusual in words. ``histories``
+    are those of its partitions. Without ``offsets`` the bounds of its logs are left out."""
     say(f"{topic.name} ({topic.topic_id})")
     for key, value in sorted(topic.config.items()):
         say(f"  {key} = {value}")
@@ -231,9 +234,11 @@ partitions_option = click.option(
     metavar="N,...",
     help="Only these, such as 0,1; else all of the topic.",
 )
+"""Decorator that adds the option ``--partitions`` to a command."""
 
 
 def _numbers(text: str) -> tuple[int, ...]:
+    """Parse the value of ``--partitions``. Raises ``click.BadParameter``."""
     wanted = [number.strip() for number in text.split(",") if number.strip()]
     if not all(number.isascii() and number.isdigit() for number in wanted):
         raise click.BadParameter(f"{text!r} is not N,N,... such as 0,1", param_hint="--partitions")
@@ -287,7 +292,7 @@ def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
 @partitions_option
 @gateway_option
 def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
-    """End a pause."""
+    """Resume a paused topic, or some of its partitions: servers open the logs, and serve them again."""
     wanted = _numbers(numbers)
 
     async def task() -> None:

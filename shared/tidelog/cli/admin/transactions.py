@@ -1,4 +1,4 @@
-"""The commands ``tidelog transactions …``, for open transactions."""
+"""``tidelog transactions …``: shows, aborts and settles open transactions."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import ListTransactionsAnswer, TopicShare, TransactionInfo
 
 SECONDS = 1000
+"""Milliseconds of a second."""
 
 
 @click.group()
@@ -47,7 +48,7 @@ def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """An application's transactions, and the names of the topics in them."""
+    """An application's transactions, and the names of the topics in them by id."""
 
     answer: ListTransactionsAnswer
     topics: dict[str, str]
@@ -135,14 +136,17 @@ def settle(where: str, producer: int, epoch: int, commit: bool, gateways: tuple[
 
 
 def _document(info: TransactionInfo) -> dict[str, object]:
+    """Return a transaction as an object for JSON, without its partitions."""
     return {name: value for name, value in asdict(info).items() if name not in ("parts", "pending")}
 
 
 def _named(shares: Iterable[TopicShare], names: dict[str, str]) -> list[str]:
+    """Return the partitions of shares as ``TOPIC/NUMBER``."""
     return [f"{names.get(share.topic_id, share.topic_id)}/{p}" for share in shares for p in share.partitions]
 
 
 def _print(found: Iterable[TransactionInfo]) -> None:
+    """Print transactions as a table."""
     now_ms = datetime.now(UTC).timestamp() * SECONDS
     table = Table("application", "staged as", "state", "for", "aborted in", "partitions", "producer", box=None)
     for info in found:
@@ -156,4 +160,5 @@ def _print(found: Iterable[TransactionInfo]) -> None:
 
 
 def _span(ms: float) -> str:
+    """Return milliseconds as text in seconds; "-" if the number is negative."""
     return f"{ms / SECONDS:.1f} s" if ms >= 0 else "-"

@@ -148,7 +148,7 @@ def bench() -> None:
     _WARM_UP,
 )
 def produce(producers: int, warm_up: float, as_json: bool, **options: Any) -> None:
-    """Send records; say how many a second, and how long each waited for its acknowledgement.
+    """Send records; report how many a second, and how long each waited for its acknowledgement.
 
     Without --rate the producers send as fast as they can: a delay then is mostly that of the queue before them.
 
@@ -213,7 +213,7 @@ def consume(consumers: int, as_json: bool, **options: Any) -> None:
     ),
 )
 def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any) -> None:
-    """One record at a time, the next when the last is acknowledged: how long that takes at each level of acks.
+    """Send one record at a time, the next when the last is acknowledged, and report the delay at each level of acks.
 
     \b
     tidelog bench latency
@@ -251,7 +251,7 @@ def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any
     _WARM_UP,
 )
 def fanout(subscribers: int, idle: int, warm_up: float, as_json: bool, **options: Any) -> None:
-    """One producer, many subscribers, each with a connection of its own: what each got, and how late.
+    """Send records to many subscribers, each with a connection of its own, and report what each got, and how late.
 
     A delay is that from handing a record to the producer to a subscriber that has it, decoded; all of them share this
     process, so with many it is also a measure of this process.

@@ -31,9 +31,10 @@ from tidelog.cli.main import run
 @click.option("--spark/--no-spark", default=True, help="Run the Spark job at the end.")
 @click.option("--keep", is_flag=True, help="Keep the cluster's data.")
 def demo(source: Path | None, out: Path, seconds: int, spark: bool, keep: bool) -> None:
-    """Show it: three controllers, three replica servers and two gateways take records while the server that leads a
-    partition and then the active controller are killed (SIGKILL) and restarted. Every acknowledged record is then
-    looked for on every replica, and Spark reads the topic. Exit code 1 when anything was lost."""
+    """Demonstrate that nothing is lost: three controllers, three replica servers and two gateways take records while
+    the server that leads a partition and then the active controller are killed (SIGKILL) and restarted. Every
+    acknowledged record is then looked for on every replica, and Spark reads the topic. Exit code 1 when anything was
+    lost."""
     from tidelog.cli.demo.script import DemoRun
 
     out.mkdir(parents=True, exist_ok=True)

@@ -173,7 +173,7 @@ def _plain(value: Any) -> Any:
 @click.option("--part", metavar="NAME", help="Print this part, whole, as JSON.")
 @json_option
 def show(file: Path, part: str | None, as_json: bool) -> None:
-    """Tell what a capture holds: cluster, versions, level, findings, replicas that differ, the last events."""
+    """Print what a capture holds: cluster, versions, level, findings, replicas that differ, the last events."""
     found = Capture.load(file)
     if part is not None:
         print_json(found.part(part))

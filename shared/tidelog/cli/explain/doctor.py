@@ -61,7 +61,7 @@ _STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
 @json_option
 @gateway_option
 def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Look for what is wrong with the cluster and this machine, and say the next step for each finding.
+    """Look for what is wrong with the cluster and this machine, and print the next step for each finding.
 
     \b
     It checks

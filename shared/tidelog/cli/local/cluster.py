@@ -58,7 +58,7 @@ def _show(cluster: LocalCluster, as_json: bool) -> None:
 
 @click.group()
 def cluster() -> None:
-    """A cluster of real processes on this machine."""
+    """Start, watch, disturb and stop a cluster of real processes on this machine."""
 
 
 @cluster.command()
@@ -115,7 +115,7 @@ def status(folder: Path, as_json: bool) -> None:
 @cluster.command()
 @_data
 def down(folder: Path) -> None:
-    """End every process of this cluster, and no other; the data stays."""
+    """End every process of this cluster, and no other: SIGTERM, then SIGKILL after 5 s. The data stays."""
     local = LocalCluster.load(folder)
     running = [process.id for process in local.processes if process.is_alive()]
     local.stop()
@@ -147,7 +147,8 @@ def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words
 @click.argument("node_id")
 @_data
 def kill(node_id: str, folder: Path) -> None:
-    """SIGKILL one process: nothing is flushed or said. One that does not run is as it should be."""
+    """Send SIGKILL to one process: nothing is flushed, and no other process is notified. Does nothing if it does not
+    run."""
     local = LocalCluster.load(folder)
     if process := _running(local, node_id):
         local.kill(node_id)
@@ -158,7 +159,8 @@ def kill(node_id: str, folder: Path) -> None:
 @click.argument("node_id")
 @_data
 def end(node_id: str, folder: Path) -> None:
-    """SIGTERM one process: it ends in order. A replica server first lets others lead what it led."""
+    """Send SIGTERM to one process, so that it ends in order: a replica server first hands over its leaderships. Exit
+    code 1 if it does not run."""
     _tell(node_id, folder, lambda local: local.terminate(node_id), "ended")
 
 
@@ -166,7 +168,7 @@ def end(node_id: str, folder: Path) -> None:
 @click.argument("node_id")
 @_data
 def pause(node_id: str, folder: Path) -> None:
-    """SIGSTOP one process: it hangs, its connections stay open."""
+    """Send SIGSTOP to one process: it hangs, and its connections stay open. Exit code 1 if it does not run."""
     _tell(node_id, folder, lambda local: local.pause(node_id), "paused")
 
 
@@ -174,7 +176,7 @@ def pause(node_id: str, folder: Path) -> None:
 @click.argument("node_id")
 @_data
 def resume(node_id: str, folder: Path) -> None:
-    """Let a paused process go on."""
+    """Send SIGCONT to a paused process, so that it continues. Exit code 1 if it does not run."""
     _tell(node_id, folder, lambda local: local.resume(node_id), "resumed")
 
 

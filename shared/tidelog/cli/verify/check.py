@@ -1,4 +1,4 @@
-"""``tidelog verify check``: judge recorded histories."""
+"""``tidelog verify check``: checks recorded histories, and prints the findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.verify import check as judge
 from tidelog.verify.summary import RunSummary, summarize
 
 SHOWN = 20
-"""Findings that are printed; the others are counted."""
+"""Number of findings that are printed; the others are counted."""
 
 
 @click.command()
