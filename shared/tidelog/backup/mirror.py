@@ -69,10 +69,10 @@ class MirrorProgress:
 
 @dataclass(frozen=True, slots=True)
 class MirrorSettings:
-    """What the user wants of a mirror. ``name`` is the target's. ``replication_factor`` (0: as the source's) and
-    ``config`` (settings that differ from the source's) apply when the target is created. ``to_end``: stop at the
-    source's present end. ``groups``: copy the positions of consumer groups, too. ``skip_lost``: continue behind
-    records that the source deleted before they were copied."""
+    """The settings of a mirror, as the user gives them. ``name`` is the target's. ``replication_factor`` (0: as the
+    source's) and ``config`` (settings that differ from the source's) apply when the target is created. ``to_end``:
+    stop at the source's present end. ``groups``: copy the positions of consumer groups, too. ``skip_lost``: continue
+    behind records that the source deleted before they were copied."""
 
     name: str
     replication_factor: int = 0
@@ -152,8 +152,8 @@ class Mirror:
         return target
 
     async def _look(self, copying: trio.Nursery, source: TopicInfo) -> None:
-        """Every ``LOOK_S`` seconds, for ever, start copying new partitions of the source, and copy the positions of
-        its groups if that is wanted. Errors that may pass are ignored."""
+        """Start copying new partitions of the source, and copy the positions of its groups if that is wanted, every
+        ``LOOK_S`` seconds for ever. Errors that may pass are ignored."""
         while True:
             await trio.sleep(LOOK_S)
             try:

@@ -43,8 +43,8 @@ def passes(error: TidelogError) -> bool:
 
 
 class PartitionWriter:
-    """Writes copied batches to one partition. It gives up when it has made no progress for ``patience_s`` seconds.
-    Close it after use."""
+    """The writer of copied batches to one partition. It gives up when it has made no progress for ``patience_s``
+    seconds. Close it after use."""
 
     def __init__(self, log: Log, topic: TopicInfo, partition: int, patience_s: float = inf) -> None:
         self.name = f"{topic.name}/{partition}"

@@ -52,9 +52,9 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class RestoreSettings:
-    """What the user wants of a restoration. ``name`` is the new topic's. ``replication_factor`` 0: as in the backup.
-    ``config``: settings that differ from the backup's. ``resume``: continue an unfinished run. ``groups``: set the
-    positions of consumer groups, too."""
+    """The settings of a restoration, as the user gives them. ``name`` is the new topic's. ``replication_factor`` 0:
+    as in the backup. ``config``: settings that differ from the backup's. ``resume``: continue an unfinished run.
+    ``groups``: set the positions of consumer groups, too."""
 
     name: str
     replication_factor: int = 0

@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 class BackupStore:
-    """Reads and writes the files of one backup. ``url`` is a folder, or a URL for fsspec. Raises ``ConfigError`` if
-    the URL is not valid, or the package for that kind of URL is not installed."""
+    """The files of one backup, in a folder or at a URL for fsspec (``url``). Raises ``ConfigError`` if the URL is not
+    valid, or the package for that kind of URL is not installed."""
 
     def __init__(self, url: str) -> None:
         try:

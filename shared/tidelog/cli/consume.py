@@ -168,8 +168,8 @@ def place(text: str, option: str) -> str | int | datetime:
 
 
 class LineOutput:
-    """Prints records as lines on stdout, at most ``most`` records. With ``flush`` each line is written out at
-    once."""
+    """The output of ``consume``: it prints records as lines on stdout, at most ``most`` records. With ``flush`` each
+    line is written out at once."""
 
     def __init__(self, style: Callable[[Record], bytes], most: int | None, flush: bool) -> None:
         self._style = style

@@ -32,8 +32,8 @@ def pipeline() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each output.")
 def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, as_json: bool) -> None:
-    """Run the pipeline that FILE declares: to the end of what is there, or for ever, as its trigger says. Run
-    again it goes on where it was."""
+    """Run the pipeline that FILE declares, until everything that is in the topics has been processed, or for ever, as
+    its trigger says. A second run continues where the one before ended."""
     from tidelog.spark.pipeline import Run, load, session
 
     declared = load(file)

@@ -36,8 +36,8 @@ class Moment(NamedTuple):
 
 
 class TimelineReader:
-    """Reads the timeline topic through a connected client. Call ``moment`` first; it looks up where the topic begins
-    and ends."""
+    """A reader of the timeline topic through a connected client. Call ``moment`` first: it looks up where the topic
+    begins and ends."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

@@ -23,7 +23,7 @@ def check(facts: Facts) -> None:
 
 
 def _check_members(facts: Facts, place: Place, commits: list[CommitCall]) -> None:
-    """A14: add a ``double_commit`` if two members committed in one generation of a group's partition, or a member
+    """Add a ``double_commit`` (A14) if two members committed in one generation of a group's partition, or a member
     committed in a generation after a later one had committed. Reports the first case only."""
     group, partition = place
     owners: dict[int, CommitCall] = {}
@@ -41,8 +41,8 @@ def _check_members(facts: Facts, place: Place, commits: list[CommitCall]) -> Non
 
 
 def _check_positions(facts: Facts, place: Place, commits: list[CommitCall]) -> None:
-    """A14: add a ``commit_back`` if a committed position of a group went back, or if the position at the end is below
-    one that was committed. Reports the first case only."""
+    """Add a ``commit_back`` (A14) if a committed position of a group went back, or if the position at the end is
+    below one that was committed. Reports the first case only."""
     group, partition = place
     for op, highest in after(commits, lambda op: op.offset):
         if op.offset < highest.offset:
@@ -57,8 +57,8 @@ def _check_positions(facts: Facts, place: Place, commits: list[CommitCall]) -> N
 
 
 def _check_shown(facts: Facts, places: dict[Place, list[CommitCall]]) -> None:
-    """A7: add a ``consumer_skip`` for the first record of each group and partition that no member was shown, although
-    it lies between the first record shown and the group's committed position."""
+    """Add a ``consumer_skip`` (A7) for the first record of each group and partition that no member was shown,
+    although its offset lies between the first record shown and the group's committed position."""
     shown: dict[Place, set[int]] = {}
     for read in facts.reads:
         if read.group:

@@ -20,9 +20,10 @@ def check(facts: Facts) -> dict[tuple[str, bytes], str]:
 
 
 def _check_reads(facts: Facts) -> dict[tuple[str, bytes], str]:
-    """A3, A5, A7: check every read. Adds a ``consumer_skip`` if a reader went back or passed over a record, a
-    ``conflict`` if two readers were shown different records at one offset, and a ``vanished`` for records that are
-    gone at the end. Returns the same as ``check``."""
+    """Check every read of a history. Adds a ``consumer_skip`` (A7) if a reader went back or passed over a record, a
+    ``conflict`` (A5) if two readers were shown different records at one offset, and a ``vanished`` (A3) for records
+    that are gone at the end. Returns the records that were shown and are not in the final log: (partition, value) ->
+    name of the reader."""
     shown: dict[tuple[str, int, int], tuple[bytes, ReadCall]] = {}
     """By leader epoch in a topic that may lose records: each loss may have put another record there."""
     positions: dict[tuple[str, str], int] = {}
@@ -56,9 +57,9 @@ def _check_reads(facts: Facts) -> dict[tuple[str, bytes], str]:
 
 
 def _check_gone(facts: Facts, read: ReadCall, offset: int, value: bytes, kept: bytes | None) -> None:
-    """Add a ``vanished`` for a record that was shown at ``offset`` and is not there at the end; ``kept`` is what is
-    there. Does nothing for a record that was never sent or was aborted, which other kinds report, and for offsets
-    that the final log need not have."""
+    """Add a ``vanished`` for a record that was shown at ``offset``, if the final log has another record at that
+    offset (``kept``) or none. Does nothing for a record that was never sent or was aborted, which other kinds report,
+    and for offsets that the final log need not have."""
     op = facts.sent.get(value)
     if op is None or op.partition != read.partition or not facts.is_kept(read.partition, offset):
         return
@@ -69,8 +70,8 @@ def _check_gone(facts: Facts, read: ReadCall, offset: int, value: bytes, kept: b
 
 
 def _check_dumps(facts: Facts) -> None:
-    """A5, A10: compare the committed part of each replica's own log with the final log. Adds a ``gap`` for missing
-    offsets, and a ``conflict`` for different records at one offset, also for differences of hash chains."""
+    """Compare the committed part of each replica's own log with the final log. Adds a ``gap`` (A10) for missing
+    offsets, and a ``conflict`` (A5) for different records at one offset, also for differences of hash chains."""
     reference = dict(facts.final)
     for node, partitions in facts.history.dumps.items():
         for partition, rows in partitions.items():
@@ -89,7 +90,7 @@ def _check_dumps(facts: Facts) -> None:
 
 
 def _check_fresh(facts: Facts) -> None:
-    """A9: add a ``stale_latest`` for every linearizable answer for the end of the log that is below an ``all`` ack,
+    """Add a ``stale_latest`` (A9) for every linearizable answer for the end of the log that is below an ``all`` ack,
     or an earlier such answer, known before the request. If a read may be stale by some bound, its request counts as
     made that much earlier."""
     known = [(op.end, op.partition, op.offset + len(op.values)) for op in facts.promised]

@@ -29,7 +29,7 @@ UNKNOWN = ""
 
 @dataclass(eq=False, slots=True)
 class Try:
-    """One transaction as its client knows it. In every partition that it wrote to its record is its ``label``."""
+    """A transaction as its client knows it. Its ``label`` is its record in every partition that it wrote to."""
 
     label: str
     app: str = ""

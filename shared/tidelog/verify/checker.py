@@ -33,8 +33,9 @@ def check(history: OperationHistory) -> list[Anomaly]:
 
 
 def _check_final_log(facts: Facts) -> None:
-    """A8, A10, A5 of the final log: add a ``gap`` for missing offsets, a ``conflict`` for an offset that occurs
-    twice, and a ``duplicate`` for a record of an idempotent producer that is in the log twice."""
+    """Check the final log of each partition: add a ``gap`` (A10) for missing offsets, a ``conflict`` (A5) for an
+    offset that occurs twice, and a ``duplicate`` (A8) for a record of an idempotent producer that is in the log
+    twice."""
     for partition, rows in facts.history.final.items():
         wanted = facts.history.retained_from.get(partition, 0)
         for offset, _ in rows:
@@ -52,9 +53,9 @@ def _check_final_log(facts: Facts) -> None:
 
 
 def _check_sources(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
-    """A2, A4, A11: find the send of every record in the final log, and of those in ``strange``, which readers were
-    shown. Add a ``phantom`` if there is none, a ``wrong_partition`` if it was to another partition, and a
-    ``failed_seen`` if it was refused."""
+    """Find the send of every record in the final log, and of the records in ``strange``, which readers were shown.
+    Add a ``phantom`` (A2) if a record was never sent, a ``wrong_partition`` (A11) if it was sent to another
+    partition, and a ``failed_seen`` (A4) if it was refused."""
     odd: dict[tuple[str, bytes], str] = {}
     for partition, rows in facts.history.final.items():
         for _, value in rows:
@@ -84,8 +85,9 @@ def _expected(facts: Facts, partition: str, value: bytes) -> str:
 
 
 def _check_sends(facts: Facts) -> None:
-    """A1, A5, A13: check every acknowledged send. Add a ``double_win`` if two conditional appends got one offset; of
-    acks ``all`` outside of transactions every record must be where its ack says (``_check_kept``)."""
+    """Check every acknowledged send. Adds a ``double_win`` (A13) if two conditional appends got one offset. Outside
+    of transactions, every record that was acknowledged with ``all`` must be where its ack says (A1, A5;
+    ``_check_kept``)."""
     winners: dict[tuple[str, int], SendCall] = {}
     for op in facts.sends:
         if op.result != OK:
@@ -122,8 +124,8 @@ def _check_kept(facts: Facts, op: SendCall) -> None:
 
 
 def _check_order(facts: Facts) -> None:
-    """A6: add an ``order`` if the records of one producer stand in another order in a partition than they were sent.
-    If there is no such case, the order in real time is checked, too."""
+    """Add an ``order`` (A6) if the records of one producer stand in another order in a partition than they were sent.
+    If no producer has such a case, the order in real time is checked, too."""
     lanes: dict[tuple[str, str], list[SendCall]] = {}
     for op in facts.sends:
         if op.idempotent or op.result == OK:  # an unknown single try may land late: that breaks no promise
@@ -159,8 +161,8 @@ def _check_real_time(facts: Facts) -> None:
 
 
 def _check_progress(facts: Facts) -> None:
-    """A12: add a ``no_progress`` for each span within a healthy time in which sends were tried and none succeeded for
-    longer than the history's ``patience``."""
+    """Add a ``no_progress`` (A12) for each span within a healthy time in which sends were tried and none succeeded
+    for longer than the history's ``patience``."""
     tried = [op for op in facts.sends if op.level == "all" and op.partition not in facts.history.deleted]
     good = sorted(op.end for op in tried if op.result == OK)
     place = 0

@@ -30,8 +30,9 @@ reads what is committed, from any replica."""
 
 
 class Ending:
-    """Writes the end of a history into its recorder, after the clients have stopped. Each step opens connections of
-    its own, and is repeated for at most ``patience_s`` seconds while it fails."""
+    """The last part of a recording: it writes the end of the history into the recorder, after the clients have
+    stopped. Each step opens connections of its own, and is repeated for at most ``patience_s`` seconds while it
+    fails."""
 
     def __init__(self, recorder: Recorder, topic: str, connect: Connect, patience_s: float = PATIENCE_S) -> None:
         self._recorder = recorder

@@ -33,7 +33,7 @@ def identity(value: bytes | None, key: bytes | None = None, headers: Iterable[tu
 
 @dataclass(frozen=True, slots=True)
 class SendCall:
-    """One batch of a producer, from the call to the ack. Times are seconds since the recording began."""
+    """A batch of a producer, from the call to the ack. Times are seconds since the recording began."""
 
     process: str
     partition: str
@@ -61,7 +61,7 @@ class SendCall:
 
 @dataclass(frozen=True, slots=True)
 class ReadCall:
-    """One answer that a consumer got. ``position`` is the offset that the consumer wanted."""
+    """An answer that a consumer got. ``position`` is the offset that the consumer wanted."""
 
     process: str
     partition: str

@@ -71,8 +71,8 @@ def load(path: Path | str) -> Recording:
 
 
 class _Loader:
-    """Builds a ``Recording`` from the lines of one file: ``add_line`` for each, then ``finish``. Operations come out
-    in the order in which they ended."""
+    """The builder of a ``Recording`` from the lines of one file: call ``add_line`` for each line, then ``finish``.
+    Operations come out in the order in which they ended."""
 
     def __init__(self) -> None:
         self.versioned = False

@@ -199,8 +199,8 @@ class Recorder:
         self, partition: str, compared: Iterable[str], end: int, differ_from: int = -1, text: str = ""
     ) -> None:
         """Record that the logs of the replicas ``compared`` were compared by their hash chains up to the offset
-        ``end``. ``differ_from`` is the first offset that differs, ``text`` describes the difference; -1: they are
-        equal."""
+        ``end``. ``differ_from`` is the first offset that differs (-1: the logs are equal), ``text`` describes the
+        difference."""
         self._line(
             op="replicas", partition=partition, compared=list(compared), end=end, differ_from=differ_from, text=text
         )

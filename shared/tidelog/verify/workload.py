@@ -59,7 +59,7 @@ class Mix:
 
 
 class _GivenUp(Exception):
-    """Raised by an application in its own transaction, to abort it."""
+    """The error that an application raises in its own transaction, to abort it."""
 
 
 def app_of(topic: str, number: int) -> str:

@@ -104,7 +104,8 @@ def list_tokens(as_json: bool, gateways: tuple[str, ...]) -> None:
 @click.option("--principal", help="Instead of one token all that this principal has.")
 @gateway_option
 def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...]) -> None:
-    """Revoke a token at once, and close the connections that were opened with it."""
+    """Revoke one token, or all tokens of a principal, at once, and close the connections that were opened with
+    them."""
     if bool(token_id) == bool(principal):
         raise click.UsageError("name the token's ID, or --principal")
 
@@ -122,7 +123,8 @@ def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...
 @_expires
 @gateway_option
 def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[str, ...]) -> None:
-    """Create a new token in place of another, and print it, only this once."""
+    """Replace a token: create a new one for its principal, and print it, only this once. The former one ends after
+    --grace."""
 
     async def task() -> str:
         async with connect(gateways) as log:
@@ -198,7 +200,7 @@ def add(principal: str, operation: str, resource: str, deny: bool, gateways: tup
 @click.option("--deny", is_flag=True, help="The rule is one that forbids.")
 @gateway_option
 def remove(principal: str, operation: str, resource: str, deny: bool, gateways: tuple[str, ...]) -> None:
-    """Remove a rule, written as it was added."""
+    """Remove a rule, written as it was added. Exit code 1 if there is no such rule."""
     acl = _acl(principal, operation, resource, deny)
 
     async def task() -> bool:
@@ -278,7 +280,7 @@ def quotas() -> None:
 @click.option("--connections", type=_Rate(), help="Open connections, or none.")
 @gateway_option
 def set_quota(principal: str, gateways: tuple[str, ...], **rates: int | None) -> None:
-    """Set quotas of PRINCIPAL; quotas that are not named stay."""
+    """Set quotas of PRINCIPAL; quotas that are not named stay as they are."""
     names = {"bytes_in": "bytes_in_s", "bytes_out": "bytes_out_s", "requests": "requests_s"}
     wanted = {names.get(name, name): rate for name, rate in rates.items() if rate is not None}
     if not wanted:

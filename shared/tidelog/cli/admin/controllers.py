@@ -34,7 +34,7 @@ def controllers() -> None:
 @json_option
 @gateway_option
 def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show the controllers as the active one sees them."""
+    """List the controllers as the active one sees them: state, number of log entries behind, URL."""
 
     async def task() -> QuorumAnswer:
         async with connect(gateways) as log:
@@ -102,7 +102,7 @@ async def _wait_vote(log: Log, node: str) -> None:
 @click.argument("node")
 @gateway_option
 def remove(node: str, gateways: tuple[str, ...]) -> None:
-    """Take a controller out of the group; it may be stopped then."""
+    """Remove a controller from the group; it may be stopped then."""
 
     async def task() -> None:
         async with connect(gateways) as log:

@@ -142,7 +142,7 @@ def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) ->
 @click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @gateway_option
 def cancel(where: str, gateways: tuple[str, ...]) -> None:
-    """Cancel a reassignment, or one that is queued: the former replicas stay, or come back."""
+    """Cancel a reassignment, in progress or queued: the former replicas stay, or come back."""
     name, number = partition_of(where)
 
     async def task() -> None:

@@ -76,8 +76,8 @@ def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> No
 
 
 class _Taking:
-    """Collects the parts of one capture, one after the other: ``parts`` by name, and ``missing``, the reasons for
-    those that could not be had."""
+    """The collection of one capture, one part after the other: ``parts`` by name, and ``missing``, the reasons for
+    parts that could not be had."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}

@@ -53,7 +53,8 @@ class MessageTap:
 
 
 class Ear:
-    """Listens at one end of a connection between two services, and passes the messages that come in to the tap."""
+    """The tap at one end of a connection between two services: it passes the messages that come in to the
+    recorder."""
 
     def __init__(self, recorder: MessageTap, node: str) -> None:
         self._recorder = recorder
@@ -64,8 +65,8 @@ class Ear:
         self._asked: dict[int, str] = {}
 
     def hear(self, data: bytes) -> None:
-        """Record a message that came in, if the tap is on. The first message is the hello, from which this learns the
-        other end."""
+        """Record a message that came in, if the recorder is on. The first message of a connection is its hello, which
+        names the service at the other end; it is not recorded."""
         if self._peer is None:
             hello = _header(data)
             self._peer = str(hello.get("node", "")) if hello.get("role") in SERVICES else ""

@@ -179,8 +179,8 @@ class _Node:
 
 
 class LocalPlayground:
-    """Runs services in a nursery, each behind a network of its own, and injects faults into them on request. The
-    services share a secret, which is in memory only."""
+    """The services of ``tidelog dev`` in a nursery, each behind a network of its own, and the faults that are
+    injected into them on request. The services share a secret, which is in memory only."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery

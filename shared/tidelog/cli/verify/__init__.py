@@ -25,9 +25,9 @@ class _Verify(click.Group):
 def verify() -> None:
     """Check that a cluster keeps what it promises.
 
-    'record' works on a running cluster, while you kill, cut off and restart what you like, and writes down all that
-    its clients did and saw; 'check' judges such a file: nothing lost, nothing twice, nothing out of order, nothing
-    stale. 'replicas' reads and compares the copies of what is there now."""
+    'record' uses a running cluster while you kill, cut off and restart what you like, and writes down everything that
+    its clients did and saw. 'check' checks such a file: nothing lost, nothing twice, nothing out of order, nothing
+    stale. 'replicas' reads and compares the present copies of each partition."""
 
 
 for _command in (record, check, replicas):

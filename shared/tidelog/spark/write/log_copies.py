@@ -17,7 +17,8 @@ from tidelog.wire.messages import TopicInfo
 
 
 class _LogCopy(NamedTuple):
-    """What identifies a batch of the producer in the log: its number of records and the CRC that was sent."""
+    """The properties that identify a batch of the producer in the log: its number of records and the CRC that was
+    sent."""
 
     record_count: int
     sent_crc: int

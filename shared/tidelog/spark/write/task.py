@@ -84,7 +84,7 @@ def write(
 def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterator[pa.RecordBatch]) -> int:
     """Write a task's rows in a staged transaction with the given name, and return their number when all are
     acknowledged. The rows become visible to readers when ``commit`` names the transaction. Raises ``SourceError``;
-    then the transaction is aborted."""
+    the transaction is then aborted, at the latest by its time-out."""
     with _connected(options) as portal:
         staging = portal.log.stage(app, name=name, timeout_s=options.transaction_timeout_ms / 1000)
         with portal.entered(staging) as transaction:
@@ -93,8 +93,9 @@ def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterat
 
 
 def commit(options: WriteOptions, app: str, batch: int, names: list[str]) -> None:
-    """Commit the named staged transactions of an application together, and abort all others that it has staged. A
-    batch number that was committed before changes nothing. Raises ``SourceError``."""
+    """Commit the named staged transactions of an application together, as batch number ``batch``, and abort all
+    others that it has staged. If that batch number was committed before, nothing is committed and the staged
+    transactions are dropped. Raises ``SourceError``."""
     with _connected(options) as portal:
         portal.run(partial(portal.log.commit, app, batch, names, alone=True))
 
