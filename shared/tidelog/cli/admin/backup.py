@@ -125,7 +125,7 @@ def restore(
     store = BackupStore(url)
     manifest = store.manifest()
     config = config_of(settings, "--config")
-    wishes = RestoreSettings(name or manifest.topic, replication_factor or 0, config, resume, groups)
+    wanted = RestoreSettings(name or manifest.topic, replication_factor or 0, config, resume, groups)
     begun = monotonic()
 
     async def task() -> Restored:
@@ -133,7 +133,7 @@ def restore(
             bars.expect(manifest.offsets, manifest.size)
             async with connect(gateways) as log:
                 written, verified = bars.of("written"), bars.of("read back")
-                return await Restoring(log, store, manifest, wishes).run(written, verified)
+                return await Restoring(log, store, manifest, wanted).run(written, verified)
 
     restored = run(task)
     seconds = monotonic() - begun

@@ -80,7 +80,7 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
 
     config = config_of(options["settings"], "--config")
     factor = options["replication_factor"] or 0
-    wishes = MirrorSettings(name or topic, factor, config, to_end, options["groups"], options["skip_lost"])
+    wanted = MirrorSettings(name or topic, factor, config, to_end, options["groups"], options["skip_lost"])
 
     async def task() -> Mirror:
         async with AsyncExitStack() as clients:
@@ -88,11 +88,11 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
                 source = await clients.enter_async_context(_connect("from", options))
             with of(TARGET):
                 target = await clients.enter_async_context(_connect("to", options))
-            mirror = Mirror(source, target, topic, wishes)
-            await _until_signal(mirror, wishes.name, every, as_json)
+            mirror = Mirror(source, target, topic, wanted)
+            await _until_signal(mirror, wanted.name, every, as_json)
             return mirror
 
-    _report(run(task), wishes.name, as_json, last=True)
+    _report(run(task), wanted.name, as_json, last=True)
 
 
 async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) -> None:
