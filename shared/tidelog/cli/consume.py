@@ -212,9 +212,9 @@ class LineOutput:
 
 
 async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
-    """Every ``TELL_WAITS_S`` seconds, print on stderr what the client waits for, each cause once. If no record has
-    come and no cause is known, the ends of ``topics`` are asked for, since subscriptions do not report the cause, and
-    requests do. Runs until it is cancelled."""
+    """Print on stderr what the client waits for, each cause once, every ``TELL_WAITS_S`` seconds until cancelled. If
+    no record has come and no cause is known, this asks for the ends of ``topics``, since subscriptions do not report
+    the cause, and requests do."""
     reported: set[tuple[str, str]] = set()
     printed = -1
     async with trio.open_nursery() as nursery:
@@ -306,15 +306,17 @@ def consume(
     on_unreadable: str,
     gateways: tuple[str, ...],
 ) -> None:
-    """Print records, a line each: 'value' the bytes, 'json' an object, 'key-value' the key, a separator and the value
-    (where there is no key the value alone), 'hex' partition/offset key value; 'hexdump' all bytes, 16 a line, with
-    their places and as text. Records of __timeline, what happened to the cluster, are printed as JSON.
+    """Print records, a line each. The format 'value' prints the bytes of the value, 'json' an object, 'key-value' the
+    key, a separator and the value (without a key the value alone), 'hex' partition/offset, key and value in
+    hexadecimal, 'hexdump' all bytes, 16 a line, with their positions and as text. Records of __timeline, which
+    describe what happened to the cluster, are printed as JSON.
 
     With --reverse the newest record of each partition comes first, and it ends at the beginning, or at --until:
     '--reverse --max 10' shows the last ten records.
 
-    With --group the members of the group share the partitions; it goes on where the group has come to, and --from
-    counts only where it has come nowhere. Several topics: TOPIC,TOPIC. 'tidelog groups describe' shows how far it is.
+    With --group the members of the group share the partitions; it continues at the group's position, and --from
+    counts only for partitions without one. Several topics: TOPIC,TOPIC. 'tidelog groups describe' shows the
+    positions.
 
     Records come from the leaders; with --read-from any from any replica in sync, as fresh as --max-staleness says."""
     begin = place(start or ("earliest" if group else "latest"), "--from")

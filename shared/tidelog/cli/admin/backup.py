@@ -52,13 +52,14 @@ def backup(
     as_json: bool,
     gateways: tuple[str, ...],
 ) -> None:
-    """Save what is committed of TOPIC in the folder DIR, or at a URL that fsspec knows (s3://bucket/folder), as it
-    lies in the log. DIR holds one topic.
+    """Save the committed records of TOPIC in the folder DIR, or at a URL that fsspec knows (s3://bucket/folder), byte
+    for byte as in the log. DIR holds one topic.
 
-    A second run adds what is new; one that was interrupted goes on where it ended. Producers may write meanwhile:
-    what is committed when it begins is saved. What was copied is compared with the hash chain of a replica.
+    A second run adds what is new; a run after an interrupted one continues where that ended. Producers may write
+    meanwhile: everything that is committed when it begins is saved. What was copied is compared with the hash chain
+    of a replica.
 
-    With --check: exit code 1 where a file is missing, damaged or changed; each is named."""
+    With --check: exit code 1 if a file is missing, damaged or changed; each is named."""
     if listing or checking:
         if len(where) != 1:
             raise click.UsageError("--list and --check take a DIR")
@@ -114,11 +115,12 @@ def restore(
     as_json: bool,
     gateways: tuple[str, ...],
 ) -> None:
-    """Make a topic from the backup in DIR, under its old name or as TOPIC, and read it back: every record is at the
-    offset where it was, with its key, value, headers and timestamp. A topic that exists is refused.
+    """Create a topic from the backup in DIR, under its old name or as TOPIC, and read it back: every record has its
+    old offset, key, value, headers and timestamp. A topic that exists is refused.
 
-    Every file is checked before anything of it is written. Until all is read back the topic keeps everything; then
-    its retention and compaction begin, for old records at once, unless --config says otherwise (retention_ms=-1)."""
+    Every file is checked before anything of it is written. Until everything is read back the topic keeps all records;
+    then its retention and compaction begin, for old records at once, unless --config says otherwise
+    (retention_ms=-1)."""
     from tidelog.backup.restore import RestoreSettings, Restoring
     from tidelog.backup.store import BackupStore
 

@@ -69,7 +69,7 @@ def state_in_words(one: ControllerInfo, active: str) -> str:
 @click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait for it.")
 @gateway_option
 def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
-    """Take the controller NODE at URL into the group; returns when it votes.
+    """Add the controller NODE at URL to the group; returns when it votes. Exit code 1 if it does not vote in time.
 
     It must run already: a new one with 'join = true' and the others in its peers, or one that lost its disk. It gets
     the metadata first, without a vote."""
@@ -119,12 +119,13 @@ def remove(node: str, gateways: tuple[str, ...]) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--beyond", type=click.IntRange(0, 1 << 52), default=0, help="An index that somebody has seen.")
 def rescue(path: str, yes: bool, beyond: int) -> None:
-    """Let a controller, which is stopped, go on alone: the majority is lost for good, or the metadata went back.
+    """Let a controller that is stopped continue alone, because the majority is lost for good, or the metadata went
+    back.
 
-    Works on its disk, without the cluster. What the others had decided and this one had not got is lost. Records are
-    not: the replica servers report what they know, and each partition is led by one that has everything. Of several
-    that are left take the one with the greatest term, then index. The others must never run again with the disks
-    they have: empty them, start the survivor, then 'tidelog controllers add'."""
+    Works on its disk, without the cluster. Decisions of the other controllers that this one had not received are
+    lost. Records are not: the replica servers report what they know, and each partition is led by one that has
+    everything. If several controllers are left take the one with the greatest term, then index. The others must never
+    run again with the disks they have: empty them, start the survivor, then 'tidelog controllers add'."""
     try:
         from tidelog_controller.config import ControllerConfig
         from tidelog_controller.rescue import examine

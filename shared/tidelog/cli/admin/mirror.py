@@ -69,12 +69,12 @@ def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @json_option
 def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **options: Any) -> None:
-    """Copy TOPIC from one cluster to another, and go on with what comes, until Ctrl-C: every record once, with its
+    """Copy TOPIC from one cluster to another, and keep copying new records until Ctrl-C: every record once, with its
     offset, key, value, headers and timestamp, in the same partition.
 
-    A topic that is missing in the target is created there with as many partitions. No other program may write to
-    it. A mirror that is started again, on any machine, continues where the target ends. It waits for clusters that
-    are down and leaders that move. It ends with an error if the source has lost records that were copied, or deleted
+    A topic that is missing in the target is created there with as many partitions. No other program may write to it.
+    A mirror that is started again, on any machine, continues where the target ends. It waits for clusters that are
+    down and leaders that move. It ends with an error if the source has lost records that were copied, or deleted
     records that were not."""
     from tidelog.backup.mirror import SOURCE, TARGET, Mirror, MirrorSettings, of
 

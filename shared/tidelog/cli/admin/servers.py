@@ -20,7 +20,8 @@ _POLL_S = 0.2
 
 @click.group()
 def servers() -> None:
-    """List the replica servers; drain one before maintenance; read their disks again; forget one that is gone."""
+    """List the replica servers; drain a server before maintenance; read their disks again; forget a server that is
+    gone."""
 
 
 @servers.command("list")

@@ -116,9 +116,9 @@ def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> Non
 @json_option
 @gateway_option
 def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show a topic's settings and, per partition, leader, epochs, replicas, where its log starts and ends, and its
-    last stable offset, up to which readers of what is committed get records; then in words what is wrong, and which
-    unclean elections and losses there were."""
+    """Show a topic's settings and, per partition, leader, epochs, replicas, the start and the end of its log, and its
+    last stable offset, up to which readers of committed records get records; then in words what is wrong, and the
+    unclean elections and losses in its history."""
 
     async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
         async with connect(gateways) as log:
@@ -172,10 +172,10 @@ def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]]
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @gateway_option
 def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -> None:
-    """Change settings of a topic; those that are not named stay.
+    """Change settings of a topic; settings that are not named stay as they are.
 
-    With unclean_election=true, if no live replica of a partition is known to hold every committed record, another
-    one is elected at once: records may be lost."""
+    With unclean_election=true, if no live replica of a partition is known to hold every committed record, another one
+    is elected at once: records may be lost."""
     config = config_of(settings, "KEY=VALUE")
 
     async def task() -> None:
@@ -194,7 +194,7 @@ topics.add_command(configure, "alter")
 @click.option("--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
 @gateway_option
 def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
-    """Give a topic more partitions. Those that there are keep their records; keys may go to other partitions. New
+    """Give a topic more partitions. The present ones keep their records; keys may go to other partitions. New
     partitions have as many replicas as most partitions of the topic have."""
 
     async def task() -> TopicInfo:

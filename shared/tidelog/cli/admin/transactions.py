@@ -31,9 +31,9 @@ def transactions() -> None:
 @json_option
 @gateway_option
 def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the transactions that are not at their end, of all applications, those that hold readers up longest
-    first. State: 'open'; 'prepared' (staged, and waits to be committed with others); 'committing' and 'aborting'
-    (decided, and a leader has yet to hear of it: one that stays so has a partition without a leader)."""
+    """List the transactions of all applications that have not ended, those that hold readers up longest first. State:
+    'open'; 'prepared' (staged, and waits to be committed with others); 'committing' and 'aborting' (decided, and a
+    leader has not taken the marker yet: one that stays so has a partition without a leader)."""
 
     async def task() -> tuple[TransactionInfo, ...]:
         async with connect(gateways) as log:
@@ -59,8 +59,8 @@ class _Described:
 @json_option
 @gateway_option
 def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show the transactions of an application: its last one, those that it has staged, the partitions that they have
-    written to, and the newest batches of staged ones that it has committed."""
+    """Show the transactions of an application: its last one, the staged ones, the partitions that they have written
+    to, and the newest batches of staged ones that it has committed."""
 
     async def task() -> _Described:
         async with connect(gateways) as log:

@@ -57,7 +57,7 @@ def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> No
     """Write a capture: versions, feature levels, metadata with the settings of topics, controllers, the whole
     timeline, digests of all replicas' logs, metrics, doctor's findings.
 
-    What cannot be had (servers that are down, rights that are missing) is named in it. Exit code 0: it was
+    Parts that cannot be had (servers that are down, rights that are missing) are named in it. Exit code 0: it was
     written."""
     if file.is_dir() or not file.resolve().parent.is_dir():
         raise ConfigError(f"{file}: there is no such folder")

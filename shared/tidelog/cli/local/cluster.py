@@ -84,7 +84,8 @@ def up(
     detach: bool,
     as_json: bool,
 ) -> None:
-    """Start a cluster, new or from the data in the folder; ready when it accepts writes."""
+    """Start a cluster, new or from the data in the folder, and print its processes when it accepts writes. Ctrl-C
+    ends it; with --detach the command returns, and the cluster runs on."""
     local = LocalCluster.create(
         folder, controllers=controllers, replicas=replicas, gateways=gateways, base_port=base_port, tls=tls
     )
@@ -108,7 +109,7 @@ def up(
 @_data
 @json_option
 def status(folder: Path, as_json: bool) -> None:
-    """List the processes and whether they run."""
+    """List the processes with their URLs and logs, and whether each runs."""
     _show(LocalCluster.load(folder), as_json)
 
 
@@ -185,9 +186,9 @@ def resume(node_id: str, folder: Path) -> None:
 @_data
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
 def restart(node_id: str, folder: Path, timeout_s: float) -> None:
-    """Start a process again on its own data (killing it first when it runs); returns when it is live: a replica
-    server is registered and the gateways that run know it, the others listen. Exit code 1 where that takes too
-    long; it runs on then."""
+    """Start a process again on its own data (killing it first if it runs), and return when it is live: a replica
+    server is registered and known to the gateways that run, the others listen. Exit code 1 if that takes too long;
+    the process runs on then."""
     local = LocalCluster.load(folder)
     local.restart(node_id)
     say(f"started {node_id} (pid {local.get(node_id).pid})")

@@ -120,15 +120,15 @@ def record(
     **mix: int | float,
 ) -> None:
     """Use a running cluster for a while, with producers, consumers, groups, conditional appends and transactions, and
-    write down in FILE all that they did and saw. Meanwhile kill, pause, cut off and restart what you like. Then, when
-    the cluster is whole again, fresh clients read the log to its end, and the replicas are compared. Ctrl-C ends the
-    first part early; a second one, everything. 'tidelog verify check FILE' judges it.
+    write everything that they did and saw to FILE. Meanwhile kill, pause, cut off and restart what you like. Then,
+    when the cluster is whole again, fresh clients read the log to its end, and the replicas are compared. Ctrl-C ends
+    the first part early; a second one, everything. 'tidelog verify check FILE' checks the history.
 
-    What was made for it, a topic and groups, is deleted in the end. It stays with --keep, and where the history is
-    not complete, or something is wrong: to be looked into.
+    The topic and the groups that were created are deleted in the end. They stay with --keep, and if the history is
+    not complete or has findings, so that they can be examined.
 
-    Exit code 0: the history is complete. 1: the cluster did not answer at the end; the file is judged as far as it
-    goes."""
+    Exit code 0: the history is complete. 1: the cluster did not answer at the end; the file can be checked only in
+    part."""
     raise_open_files()
     config = config_of(settings)
     chosen = secrets.randbelow(1 << 32) if seed is None else seed
