@@ -213,7 +213,7 @@ class Mirror:
         with of(TARGET):
             end = await target.fetch_end()
             await target.read(end, 1)  # raises FORBIDDEN now rather than later
-        if progress.end >= 0:  # an earlier write arrived after all
+        if progress.end >= 0:  # a write whose outcome was unknown has been appended
             progress.copied += max(0, end - progress.end)
         progress.end = end
         with of(SOURCE):

@@ -105,7 +105,7 @@ class Saving:
         the log no longer matches the files, and errors of the cluster."""
         topic = await self._log.topics.describe(name)
         manifest = await self._begin(topic)
-        if groups:  # first: a position is then never ahead of the records
+        if groups:  # before the records are read, so that no position is above them
             manifest.groups = await positions_in(self._log, topic)
         ends = {
             p: at.offset

@@ -115,5 +115,5 @@ class BackupStore:
         except Exception as error:
             if self._disk is not None:
                 raise
-            # what a service's library raises, where it refuses us, is that library's own
+            # the library of a storage service raises errors of its own
             raise BadBackup(f"{self.url}/{name}: {error}") from error

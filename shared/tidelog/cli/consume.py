@@ -226,7 +226,7 @@ async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
                     reported.add(cause)
                     say(f"tidelog: waiting: {error}", err=True)
             if output.printed == printed and not log.waits:
-                nursery.start_soon(_ask_ends, log, topics)  # subscriptions do not tell the cause, requests do
+                nursery.start_soon(_ask_ends, log, topics)  # a subscription does not report the cause, a request does
             printed = output.printed
 
 
@@ -356,4 +356,4 @@ def consume(
         run(task)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has seen enough: no complaint at exit
+        sys.stderr.close()  # the reader of the pipe has ended: no error message at exit

@@ -154,7 +154,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             if key in cut:
                 at[key] = Position(epochs.get(key, -1), cut[key])
             elif key in taken or (sizes[key] <= 0 and end.offset != checkpoint.start_of(key).offset):
-                at[key] = end  # in the second case nothing is left of it to read
+                at[key] = end  # in the second case nothing of the partition is left to read
         if at == dict(checkpoint.at):
             return None
         return CheckpointOffset(at, since=replace(checkpoint, first=False) if checkpoint.first else None)
@@ -195,7 +195,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                     while (batch := consumer.next_batch(planner.PLAN_TIMEOUT_S)) is not None:
                         epochs[keys[batch.partition]] = batch.header.leader_epoch
             except TidelogError as error:
-                if error.code != "OFFSET_OUT_OF_RANGE":  # retention was faster: planning the batch says so
+                if error.code != "OFFSET_OUT_OF_RANGE":  # deleted by retention meanwhile: ``partitions`` reports that
                     raise translated(error) from error
         return epochs
 

@@ -29,7 +29,9 @@ class HowToConnect:
 
     def how_to_connect(self) -> dict[str, Any]:
         """Return the arguments of ``tidelog.connect`` for these options."""
-        from tidelog.net.tls import TlsOptions  # and with it every message: not for a process that only plans
+        from tidelog.net.tls import (
+            TlsOptions,  # imported late: it loads every message, which a process that only plans does not need
+        )
 
         return {"urls": self.gateways, "tls": TlsOptions(self.ca, self.cert, self.key), "token": self.token}
 

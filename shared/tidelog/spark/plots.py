@@ -58,7 +58,7 @@ def draw(plot: Plot, rows: list[Row], file: Path) -> None:
     if plot.by and series:
         axes.legend(title=plot.by, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     file.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.fonttype": "none"}):  # texts stay texts
+    with rc_context({"svg.fonttype": "none"}):  # texts stay selectable texts in an SVG
         figure.savefig(file)
 
 

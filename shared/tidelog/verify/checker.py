@@ -128,7 +128,9 @@ def _check_order(facts: Facts) -> None:
     If no producer has such a case, the order in real time is checked, too."""
     lanes: dict[tuple[str, str], list[SendCall]] = {}
     for op in facts.sends:
-        if op.idempotent or op.result == OK:  # an unknown single try may land late: that breaks no promise
+        if (
+            op.idempotent or op.result == OK
+        ):  # an unknown send without retries may be appended late, which breaks no promise
             lanes.setdefault((op.process, op.partition), []).append(op)
     before = len(facts.found)
     for (process, partition), lane in sorted(lanes.items()):

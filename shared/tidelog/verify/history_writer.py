@@ -69,7 +69,7 @@ class Recorder:
     ) -> None:
         if error is None:
             self.close()
-        self._file.close()  # without the last line: it is not complete
+        self._file.close()  # without the line ``closed``: the history counts as incomplete
 
     # --- what clients do ---------------------------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class Recorder:
     def _line(self, **entry: Any) -> None:
         """Write one line to the file, and flush it to the operating system."""
         self._file.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
-        self._file.flush()  # what the operating system has outlives this process
+        self._file.flush()  # data in the operating system's cache survives this process
 
 
 class Operation:

@@ -113,7 +113,7 @@ class Facts:
         if offset <= wanted:
             return offset == wanted
         if partition in self.history.undrained:
-            return True  # nobody knows what the offsets between are
+            return True  # it is not known whether the offsets between have records
         taken = self.history.control.get(partition, ())
         return all(between in taken for between in range(wanted, offset))
 

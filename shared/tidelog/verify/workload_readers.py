@@ -101,7 +101,9 @@ class Watchers:
             for record in records
             if record.offset >= begins
         ]
-        if fetched.header.is_control or fetched.header.is_transactional:  # of what is aborted there are only offsets
+        if (
+            fetched.header.is_control or fetched.header.is_transactional
+        ):  # aborted records are not shown, only their offsets
             shown = {record.offset for record in records}
             stage.recorder.control(place, [o for o in range(fetched.first, fetched.end) if o not in shown])
         if rows:
@@ -145,7 +147,7 @@ class Watchers:
                 await log._connection.call(CommitOffsets(self._group, (at,), member, generation), again=False)
         except TidelogError:
             if op.result == UNKNOWN:
-                raise  # another member goes on: the late commit of this one is fenced
+                raise  # another member takes over, so a late commit of this one is fenced
         stage.counts["commits"] += 1
 
     # --- what is newest ------------------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str
             try:
                 digest = await log.partitions.digest(topic.topic_id, p.partition, node)
             except TidelogError:
-                continue  # its log is being opened, or it has just gone
+                continue  # the server opens the log at present, or has just ended
             ends[node] = (digest.log_start, digest.log_end)
     start, end = ends.get(p.leader, (0, 0))
     copies = {

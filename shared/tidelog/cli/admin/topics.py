@@ -123,7 +123,9 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
     async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
         async with connect(gateways) as log:
             topic = await log.topics.describe(name, offsets=True)
-            moved = [p.partition for p in topic.partitions if p.leader_epoch > 0]  # who led on lost nothing
+            moved = [
+                p.partition for p in topic.partitions if p.leader_epoch > 0
+            ]  # without a change of leader nothing was lost
             return topic, await log.partitions.histories(topic, moved)
 
     topic, histories = run(task)

@@ -89,6 +89,6 @@ async def look_for_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_recor
         before, began = [await log.topics.describe(name, offsets=True) for name in names], trio.current_time()
         await trio.sleep(LOOK_S)
         after = [await log.topics.describe(name, offsets=True) for name in names]
-    except TidelogError:  # one was deleted meanwhile; what else is wrong, other findings tell
+    except TidelogError:  # a topic was deleted meanwhile; other findings show every other cause
         return Growth()
     return growth_between(before, after, trio.current_time() - began, bytes_per_record)

@@ -179,7 +179,7 @@ async def _features(log: Log) -> FeaturesAnswer | None:
     """Return the feature levels; None if the controllers do not know them or do not answer."""
     try:
         return await log.cluster.features()
-    except TidelogError:  # of a release without levels, or out of reach, which other findings tell
+    except TidelogError:  # the release has no levels, or the controllers do not answer, which other findings show
         return None
 
 
@@ -190,7 +190,7 @@ async def _heirs(log: Log, features: FeaturesAnswer | None) -> tuple[str, ...]:
         return ()
     try:
         return (await log.access.describe()).heirs
-    except TidelogError:  # not for this client to know
+    except TidelogError:  # this client lacks the right to know them
         return ()
 
 

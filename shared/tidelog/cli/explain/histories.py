@@ -33,7 +33,7 @@ async def ask_histories(log: Log, topics: Sequence[TopicInfo]) -> Histories:
                 try:
                     histories = await log.partitions.histories(topic, wanted[topic.name])
                 except TidelogError:
-                    continue  # deleted meanwhile; or nobody can be asked, which the rest of the output shows
+                    continue  # deleted meanwhile; or no controller answers, which the rest of the output shows
                 found |= {(topic.name, partition): entries for partition, entries in histories.items()}
     return found
 

@@ -89,7 +89,7 @@ def up(
     local = LocalCluster.create(
         folder, controllers=controllers, replicas=replicas, gateways=gateways, base_port=base_port, tls=tls
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what was started is ended
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the started processes are ended
     try:
         local.start()
         run(local.wait_ready)
@@ -102,7 +102,7 @@ def up(
         local.stop_started()
         raise
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
-    LocalCluster.load(folder).stop()  # by now other commands may have killed and restarted some
+    LocalCluster.load(folder).stop()  # other commands may have restarted processes meanwhile
 
 
 @cluster.command()

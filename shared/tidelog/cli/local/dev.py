@@ -35,7 +35,7 @@ def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
     from tidelog.runtime import logs
 
     close_to_others()
-    folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # one that is there may hold other files, too
+    folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # an existing folder may hold other files, too
     logs.configure(level="info" if verbose else "error")
     run(partial(serve, folder.resolve(), port, replicas))
 

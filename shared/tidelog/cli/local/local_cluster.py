@@ -426,7 +426,7 @@ class LocalCluster:
         deadline = time.monotonic() + timeout_s
         for process in processes:
             if process.is_there():
-                with suppress(ProcessLookupError):  # gone in this moment
+                with suppress(ProcessLookupError):  # the process ended in this moment
                     handle = os.pidfd_open(process.pid)
                     try:
                         select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
@@ -456,7 +456,7 @@ class LocalCluster:
         files = self._files(process.role, process.id)
         for name in ("ca", "cert", "key") if files != NO_FILES else ():
             yield f'tls_{name} = "{getattr(files, name)}"'
-        if (self.folder / SECRET).exists():  # not of a cluster that an earlier release made
+        if (self.folder / SECRET).exists():  # missing in a cluster that an earlier release made
             yield f'cluster_secret_file = "{self.folder / SECRET}"'
         if process.role != "gateway":
             yield f'data_dir = "{self.folder / process.id / "data"}"'

@@ -32,7 +32,7 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
 
     Exit code 0: no findings. 1: findings, each shown with its records and times. 2: a file is no history, or
     damaged."""
-    gc.disable()  # millions of objects and no cycle: the collector would only look at them again and again
+    gc.disable()  # millions of objects without cycles: the garbage collector would only cost time
     reports: list[dict[str, Any]] = []
     findings, unusable = 0, 0
     for file in files:
