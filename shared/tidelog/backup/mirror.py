@@ -100,13 +100,13 @@ class Mirror:
         """Create the target if it is missing, and copy all partitions of the topic, also those that the source gets
         later. ``ready`` is called when the target exists. Waits out failures that may pass; raises ``TidelogError``
         for the conditions in the module's text, and if a cluster refuses."""
-        with of(SOURCE):
+        with errors_of(SOURCE):
             source = await self._source.topics.describe(self._topic)
-        with of(TARGET):
+        with errors_of(TARGET):
             target = await self._prepare(source)
         ends: dict[int, int] = {}
         if self._settings.to_end:
-            with of(SOURCE):
+            with errors_of(SOURCE):
                 found = await self._source.partitions.list_offsets(source, "latest", range(len(source.partitions)))
             ends = {partition: at.offset for partition, at in found.items()}
         ready()
@@ -157,10 +157,10 @@ class Mirror:
         while True:
             await trio.sleep(LOOK_S)
             try:
-                with of(SOURCE):
+                with errors_of(SOURCE):
                     source = await self._source.topics.describe(self._topic)
                 if len(source.partitions) > len(self.partitions):
-                    with of(TARGET):
+                    with errors_of(TARGET):
                         target = await self._prepare(source)
                     self._start(copying, source, target, {})
                 if self._settings.groups:
@@ -171,10 +171,10 @@ class Mirror:
 
     async def _copy_groups(self, source: TopicInfo) -> None:
         """Set the groups' positions in the target to those in the source, as far as the records have been copied."""
-        with of(SOURCE):
+        with errors_of(SOURCE):
             positions = await positions_in(self._source, source)
         ends = {partition: max(0, progress.end) for partition, progress in self.partitions.items()}
-        with of(TARGET):
+        with errors_of(TARGET):
             target = await self._target.topics.describe(self._settings.name)
             self.groups_refused = await set_positions(self._target, target, positions, ends)
 
@@ -207,16 +207,16 @@ class Mirror:
     async def _begin(self, source: TopicInfo, target: PartitionWriter, partition: int) -> Position:
         """Return the position in the source at which copying continues, which is the target's end. If the source's
         log begins above it, empty batches are written first. Raises ``LOG_TRUNCATED`` if the target is no copy of the
-        source's log, and ``OFFSET_OUT_OF_RANGE`` if records that were not copied are gone, unless ``skip_lost`` is
-        set."""
+        source's log, and ``OFFSET_OUT_OF_RANGE`` if records behind the target's end were deleted at the source,
+        unless the target is empty or ``skip_lost`` is set."""
         progress = self.partitions[partition]
-        with of(TARGET):
+        with errors_of(TARGET):
             end = await target.fetch_end()
             await target.read(end, 1)  # raises FORBIDDEN now rather than later
         if progress.end >= 0:  # a write whose outcome was unknown has been appended
             progress.copied += max(0, end - progress.end)
         progress.end = end
-        with of(SOURCE):
+        with errors_of(SOURCE):
             first = (await self._source.partitions.list_offsets(source, "earliest", [partition]))[partition].offset
             last = (await self._source.partitions.list_offsets(source, "latest", [partition]))[partition].offset
         progress.source_end = last
@@ -228,7 +228,7 @@ class Mirror:
             if end and not self._settings.skip_lost:
                 text = f"{target.name} ends at {end}, the source begins at {first}: what lies between was deleted"
                 raise refuse("OFFSET_OUT_OF_RANGE", text, log_start=first)
-            with of(TARGET):
+            with errors_of(TARGET):
                 await target.put(empty_batches(end, first))
             progress.end = first
             return Position(-1, first)
@@ -239,12 +239,12 @@ class Mirror:
         batch. Raises ``LOG_TRUNCATED`` if the source has a different batch at its offset."""
         if end <= first:
             return -1
-        with of(TARGET):
+        with errors_of(TARGET):
             copied = (await target.read(end - 1, 1))[0][1]
         base = read_header(copied).base_offset
         if base < first:
             return -1
-        with of(SOURCE):
+        with errors_of(SOURCE):
             _, batches = await self._source.read_batches(source.topic_id, partition, Position(-1, base), max_bytes=1)
         header, batch = batches[0]
         if likeness(as_copy(batch)) != likeness(copied):
@@ -263,7 +263,7 @@ class Mirror:
         async def read(at: Position) -> None:
             async with send:
                 while end is None or at.offset < end:
-                    with of(SOURCE):
+                    with errors_of(SOURCE):
                         answer, batches = await self._source.read_batches(
                             source.topic_id, partition, at, max_bytes=READ_BYTES, wait_s=WAIT_S
                         )
@@ -281,7 +281,7 @@ class Mirror:
             nursery.start_soon(read, at)
             async for reached, copies in receive:
                 async with self._writes:
-                    with of(TARGET):
+                    with errors_of(TARGET):
                         await target.put(copies)
                 progress.copied += reached - progress.end
                 progress.bytes += sum(map(len, copies))
@@ -297,7 +297,7 @@ _LOOK_AGAIN = ("UNEXPECTED_OFFSET", "OFFSET_OUT_OF_RANGE")
 
 
 @contextmanager
-def of(side: str) -> Iterator[None]:
+def errors_of(side: str) -> Iterator[None]:
     """Return a context manager that puts the name of a cluster (``SOURCE`` or ``TARGET``) before the message of every
     ``TidelogError``."""
     try:

@@ -28,7 +28,7 @@ from tidelog.spark.options import ReadOptions
 from tidelog.spark.read import planner
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.checkpoint_offset import CheckpointOffset, Key, key_of, share
-from tidelog.spark.read.data_loss import PartitionExtent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
 
@@ -165,7 +165,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if the log ends below the checkpoint."""
         start = checkpoint.start_of(key_of(extent)).offset
         if start > extent.end:
-            self._judge(lost(extent, extent.end, start, seen=True), 0)
+            self._judge(find_loss(extent, extent.end, start, seen=True), 0)
         end = Position(extent.end_epoch, extent.end)
         if self._target is None:
             return end
@@ -174,8 +174,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def _is_to_wait(self, waiting: int, limit: ReadLimit) -> bool:
         """Return whether a batch of ``waiting`` records waits for more: they are fewer than ``minOffsetsPerTrigger``,
-        and the last batch was planned less than ``maxTriggerDelay`` ago. Always False with
-        ``Trigger.AvailableNow``."""
+        and the last batch was planned less than ``maxTriggerDelay`` ago. Always False with ``Trigger.AvailableNow``,
+        and for a limit that reads everything available."""
         if self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
         waited_ms = 1000 * (monotonic() - self._planned_at)
@@ -203,8 +203,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: return the ranges from ``start`` to ``end``, each the work of one task. Parts that are
-        no longer in the log are left out with a warning; with ``failOnDataLoss`` they raise ``SourceError``, as does
-        a topic that was deleted and created again."""
+        no longer in the log are left out with a warning, or raise ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. A
+        topic that was deleted and created again always raises ``TIDELOG_TOPIC_CHANGED``."""
         from tidelog.spark.source import RangePartition
 
         upto = CheckpointOffset.from_json(end)
@@ -225,10 +225,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """Return the range of one partition between two positions, cut to what its log still holds: a list of one
         ``Range``, or an empty list if nothing of it is left. Reports what is gone."""
         if start.offset > end.offset:
-            self._judge(lost(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
+            self._judge(find_loss(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
             return []
         gone = min(end.offset, extent.start) - start.offset
-        self._judge(lost(extent, start.offset, end.offset, seen=True), max(0, gone))
+        self._judge(find_loss(extent, start.offset, end.offset, seen=True), max(0, gone))
         first, after = max(start.offset, extent.start), min(end.offset, extent.end)
         if first >= after:
             return []

@@ -31,8 +31,8 @@ class Leftovers:
         return ", ".join(names)
 
 
-async def unknown(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
-    """Return those of ``groups`` that do not exist in the cluster. Raises the client's other errors."""
+async def missing_groups(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
+    """Return the groups of ``groups`` that do not exist in the cluster. Raises the client's other errors."""
     found: list[str] = []
     for group in groups:
         try:

@@ -76,7 +76,7 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
     A mirror that is started again, on any machine, continues where the target ends. It waits for clusters that are
     down and leaders that move. It ends with an error if the source has lost records that were copied, or deleted
     records that were not."""
-    from tidelog.backup.mirror import SOURCE, TARGET, Mirror, MirrorSettings, of
+    from tidelog.backup.mirror import SOURCE, TARGET, Mirror, MirrorSettings, errors_of
 
     config = config_of(options["settings"], "--config")
     factor = options["replication_factor"] or 0
@@ -84,9 +84,9 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
 
     async def task() -> Mirror:
         async with AsyncExitStack() as clients:
-            with of(SOURCE):
+            with errors_of(SOURCE):
                 source = await clients.enter_async_context(_connect("from", options))
-            with of(TARGET):
+            with errors_of(TARGET):
                 target = await clients.enter_async_context(_connect("to", options))
             mirror = Mirror(source, target, topic, wanted)
             await _until_signal(mirror, wanted.name, every, as_json)

@@ -23,7 +23,7 @@ from tidelog.cli.output import console, say
 from tidelog.runtime.open_file_limit import raise_open_files
 from tidelog.verify import check as judge
 from tidelog.verify import load
-from tidelog.verify.cleanup import Leftovers, remove, unknown
+from tidelog.verify.cleanup import Leftovers, missing_groups, remove
 from tidelog.verify.history_writer import Recorder
 from tidelog.verify.run import groups_of
 from tidelog.verify.run import record as record_history
@@ -175,7 +175,7 @@ async def _begin(
     when it ends."""
     async with connect(gateways) as log:
         if name:
-            return await log.topics.describe(name), Leftovers("", await unknown(log, groups_of(name, mix)))
+            return await log.topics.describe(name), Leftovers("", await missing_groups(log, groups_of(name, mix)))
         live = sum(not server.fenced for server in (await log.cluster.status()).servers)
         new = f"verify-{secrets.token_hex(3)}"
         made = await log.topics.create(

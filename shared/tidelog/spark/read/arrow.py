@@ -39,7 +39,7 @@ def schema(include_headers: bool) -> pa.Schema:
     return pa.schema([*_FIELDS, pa.field("headers", _HEADERS)] if include_headers else _FIELDS)
 
 
-class Rows:
+class RowBuffer:
     """A buffer of decoded log batches of one partition, from which a task takes Arrow record batches when there is
     enough in it."""
 

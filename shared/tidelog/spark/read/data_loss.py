@@ -25,7 +25,7 @@ class PartitionExtent:
     compacted: bool = False
 
 
-def lost(
+def find_loss(
     extent: PartitionExtent, start: int, end: int, *, seen: bool, cut_at: int | None = None
 ) -> SourceError | None:
     """Return the ``TIDELOG_DATA_LOSS`` error for the offsets from ``start`` up to, not including, ``end``; None if

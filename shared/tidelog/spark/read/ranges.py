@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tidelog.spark.errors import SourceError
 from tidelog.spark.option_parsers import EARLIEST, LATEST, Offsets
-from tidelog.spark.read.data_loss import PartitionExtent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def plan(
                 "TIDELOG_OPTION",
                 f"{extent.topic}/{extent.partition}: startingOffsets is {start}, above endingOffsets, {end}",
             )
-        if fail_on_data_loss and (error := lost(extent, start, end, seen=False)) is not None:
+        if fail_on_data_loss and (error := find_loss(extent, start, end, seen=False)) is not None:
             raise error
         start, end = max(start, extent.start), min(end, extent.end)
         if start < end:

@@ -10,7 +10,7 @@ from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.spark.errors import SourceError, unreadable
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.read import planner
-from tidelog.spark.read.data_loss import PartitionExtent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.client.core.consumer import Fetched
-    from tidelog.spark.read.arrow import Rows
+    from tidelog.spark.read.arrow import RowBuffer
     from tidelog.sync import Log
 
 READ_TIMEOUT_S = 120.0
@@ -29,8 +29,8 @@ log = logging.getLogger("tidelog.spark")
 
 def read(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, in order, as Arrow record batches, over a connection of its own. Offsets that are
-    gone are skipped with a warning; with ``fail_on_data_loss`` they raise ``SourceError``, as does every other
-    failure."""
+    gone are skipped with a warning, or raise ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. Every other failure
+    raises ``SourceError``."""
     with planner.connect(options) as client, planner.translated_errors():
         yield from _RangeRead(client, options, wanted).batches()
 
@@ -49,10 +49,10 @@ class _RangeRead:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the records of the range as Arrow record batches, and continue behind offsets that are gone if that
         is allowed. Logs at the end how many offsets were in batches that could not be decoded."""
-        from tidelog.spark.read.arrow import Rows
+        from tidelog.spark.read.arrow import RowBuffer
 
         wanted = self._wanted
-        rows = Rows(wanted.topic, wanted.partition, self._options.include_headers)
+        rows = RowBuffer(wanted.topic, wanted.partition, self._options.include_headers)
         while self._at.offset < wanted.end:
             try:
                 for batch in self._fetch():
@@ -71,7 +71,7 @@ class _RangeRead:
             text = "%s: skipped %d offsets in %d batches that cannot be decoded"
             log.warning(text, where, self._skipped_offsets, self._skipped)
 
-    def _add(self, rows: Rows, batch: Fetched) -> None:
+    def _add(self, rows: RowBuffer, batch: Fetched) -> None:
         """Add the records of a log batch to ``rows``. A batch that cannot be decoded is skipped with a warning if
         ``onUnreadable`` is ``skip`` and its bytes are as they were stored; otherwise this raises ``SourceError``."""
         try:
@@ -124,7 +124,7 @@ class _RangeRead:
         """Look for a loss between the present position and the end of the range: raise it if ``failOnDataLoss`` is
         set, otherwise log it."""
         start, end = self._at.offset, self._wanted.end
-        loss = lost(extent, start, end, seen=True, cut_at=cut_at)
+        loss = find_loss(extent, start, end, seen=True, cut_at=cut_at)
         if loss is not None:
             if self._options.fail_on_data_loss:
                 raise loss

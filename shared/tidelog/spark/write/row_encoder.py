@@ -42,7 +42,7 @@ class WriteTarget(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedBatch:
     """An encoded batch with its sequence number, ready to be sent to ``target``. ``count`` is its number of
     records."""
 
@@ -123,7 +123,7 @@ def check_columns(types: Mapping[str, str], has_topic: bool) -> None:
         )
 
 
-class Numbering:
+class RowEncoder:
     """The encoder of one task attempt: it collects rows by partition, closes full batches, and numbers the records of
     each partition. ``start`` is the partition that gets the first records without key and partition; tasks differ in
     it, so that they spread."""
@@ -147,7 +147,7 @@ class Numbering:
         self.rows = 0
 
     def topics_of(self, table: pa.RecordBatch) -> list[str]:
-        """Return the topics that the rows name and for which ``know`` was not called yet, sorted. Raises
+        """Return the topics that the rows name and for which ``set_limits`` was not called yet, sorted. Raises
         ``TIDELOG_VALUE`` if a row names no topic and the option ``topic`` is not given."""
         if "topic" not in table.schema.names:
             named = {self._topic}
@@ -157,12 +157,12 @@ class Numbering:
             raise SourceError("TIDELOG_VALUE", "a row has no topic (null), and the option topic is not given")
         return sorted(named - set(self._limits))
 
-    def know(self, topic: str, limits: TopicLimits) -> None:
+    def set_limits(self, topic: str, limits: TopicLimits) -> None:
         """Set the limits of a topic. This must come before the first ``add`` of a row of that topic."""
         self._limits[topic] = limits
         self._partitioners[topic] = Partitioner(limits.partitions, self._start)
 
-    def add(self, table: pa.RecordBatch) -> Iterator[Numbered]:
+    def add(self, table: pa.RecordBatch) -> Iterator[NumberedBatch]:
         """Add the rows of a table, and yield the batches that are full. Raises ``TIDELOG_VALUE`` for a row that
         cannot be a record: too large, for a partition that does not exist, or with a header of null."""
         columns = {name: table.column(name).to_pylist() for name in table.schema.names}
@@ -173,7 +173,7 @@ class Numbering:
             yield from self._add(topic or self._topic, partition, record)
             self.rows += 1
 
-    def _add(self, topic: str, partition: int | None, record: NewRecord) -> Iterator[Numbered]:
+    def _add(self, topic: str, partition: int | None, record: NewRecord) -> Iterator[NumberedBatch]:
         """Add a record to the open batch of its partition, and yield the batches that had to be closed before it
         fits."""
         limits, partitioner = self._limits[topic], self._partitioners[topic]
@@ -201,12 +201,12 @@ class Numbering:
         self._open.setdefault(target, []).append(record)
         self._sizes[target] = self._sizes.get(target, BATCH_OVERHEAD) + size
 
-    def finish(self) -> Iterator[Numbered]:
+    def finish(self) -> Iterator[NumberedBatch]:
         """Close and yield the remaining batches. Call after the last ``add``."""
         for target in sorted(self._open):
             yield self._close(target)
 
-    def _close(self, target: WriteTarget) -> Numbered:
+    def _close(self, target: WriteTarget) -> NumberedBatch:
         """Encode the open batch of a partition under the partition's next sequence number, and return it. Raises
         ``TIDELOG_VALUE`` if a record cannot be encoded."""
         records = self._open.pop(target)
@@ -217,7 +217,7 @@ class Numbering:
             data = self._encode(records, base_sequence=sequence)
         except ValueError as error:
             raise SourceError("TIDELOG_VALUE", f"{target.topic}/{target.partition}: {error}") from None
-        return Numbered(target, data, len(records))
+        return NumberedBatch(target, data, len(records))
 
 
 def _bytes(value: Any) -> bytes | None:

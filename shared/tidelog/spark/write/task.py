@@ -21,9 +21,9 @@ from tidelog.spark.read import planner
 from tidelog.spark.write.log_copies import LogCopies
 from tidelog.spark.write.options import WriteOptions
 from tidelog.spark.write.row_encoder import (
-    Numbered,
-    Numbering,
+    NumberedBatch,
     Reserved,
+    RowEncoder,
     Task,
     TaskIdentity,
     TopicLimits,
@@ -143,19 +143,19 @@ def _send(
 ) -> int:
     """Encode the tables as batches of one producer, send them, and return the number of rows when all are
     acknowledged."""
-    numbering = Numbering(producer, options.compression, options.topic, start)
+    encoder = RowEncoder(producer, options.compression, options.topic, start)
     sender = portal.log.sender(options.acks, producer.transaction)
     task = _TaskSender(portal.log, portal.nursery, sender, producer.timestamp_ms)
     portal.run(task.use_producer, producer)
     for table in tables:
-        for topic in numbering.topics_of(table):
-            numbering.know(topic, portal.run(task.fetch_limits, topic))
-        for batch in numbering.add(table):
+        for topic in encoder.topics_of(table):
+            encoder.set_limits(topic, portal.run(task.fetch_limits, topic))
+        for batch in encoder.add(table):
             portal.run(task.put, batch)
-    for batch in numbering.finish():
+    for batch in encoder.finish():
         portal.run(task.put, batch)
     portal.run(task.finish)
-    return numbering.rows
+    return encoder.rows
 
 
 class _TaskSender:
@@ -170,7 +170,7 @@ class _TaskSender:
         self._timestamp_ms = timestamp_ms
         self._topics: dict[str, TopicInfo] = {}
         self._copies: dict[WriteTarget, LogCopies] = {}
-        self._queues: dict[WriteTarget, trio.MemorySendChannel[Numbered]] = {}
+        self._queues: dict[WriteTarget, trio.MemorySendChannel[NumberedBatch]] = {}
         self._running = 0
         self._over = trio.Event()
         self._error: SourceError | None = None
@@ -185,19 +185,19 @@ class _TaskSender:
         self._topics[topic] = found
         return TopicLimits(len(found.partitions), int(found.config.get("max_batch_bytes", 1 << 20)))
 
-    async def put(self, batch: Numbered) -> None:
+    async def put(self, batch: NumberedBatch) -> None:
         """Queue a batch for its partition; waits while ``QUEUED_BATCHES`` batches of that partition are queued.
         Raises the ``SourceError`` of an earlier batch that failed."""
         self._raise()
         queue = self._queues.get(batch.target)
         if queue is None:
-            queue, waiting = trio.open_memory_channel[Numbered](QUEUED_BATCHES)
+            queue, waiting = trio.open_memory_channel[NumberedBatch](QUEUED_BATCHES)
             self._queues[batch.target] = queue
             self._running += 1
             self._nursery.start_soon(self._run, waiting)
         await queue.send(batch)
 
-    async def _run(self, waiting: trio.MemoryReceiveChannel[Numbered]) -> None:
+    async def _run(self, waiting: trio.MemoryReceiveChannel[NumberedBatch]) -> None:
         """Send the batches of one partition's queue, one after the other, until the queue is closed and empty."""
         try:
             async with waiting:
@@ -208,7 +208,7 @@ class _TaskSender:
             if not self._running:
                 self._over.set()
 
-    async def _send(self, batch: Numbered) -> None:
+    async def _send(self, batch: NumberedBatch) -> None:
         """Send a batch and wait for its acknowledgement. A failure is remembered; if the leader does not know what is
         written under the batch's sequence, the log is compared. Does nothing after a failure."""
         if self._error is not None:
@@ -222,7 +222,7 @@ class _TaskSender:
             else:
                 await self._compare(batch, error)
 
-    async def _compare(self, batch: Numbered, unverified: TidelogError) -> None:
+    async def _compare(self, batch: NumberedBatch, unverified: TidelogError) -> None:
         """Look the batch up in the log, because an earlier attempt has used its sequence and the leader does not know
         for which bytes. An equal batch counts as written; another batch, none, or a failed read is remembered as a
         failure."""
@@ -240,7 +240,7 @@ class _TaskSender:
         elif not same:
             self._fail(batch, refuse("SEQUENCE_CONFLICT", "the log has other bytes under their sequence"))
 
-    def _fail(self, batch: Numbered, error: TidelogError) -> None:
+    def _fail(self, batch: NumberedBatch, error: TidelogError) -> None:
         """Remember that a batch failed, with an error that says whether its records may be in the log."""
         topic, partition = batch.target
         outcome = "may not be in the log" if error.unknown_outcome else "are not in the log"
