@@ -96,7 +96,8 @@ class BackupStore:
         return self._try(name, read)
 
     def _path(self, name: str) -> str:
-        """Return the path of a file. Raises ``BadBackup`` if a symbolic link leads out of the folder."""
+        """Return the path of a file in the folder of the backup. Raises ``BadBackup`` if a symbolic link leads out of
+        the folder."""
         path = f"{self._root}/{name}"
         if self._disk is not None and not Path(path).resolve().is_relative_to(Path(self._root).resolve()):
             raise BadBackup(f"{self.url}/{name} leads out of the folder of the backup")

@@ -80,8 +80,8 @@ def _unknown(given: str, parsers: Parsers, what: str) -> str:
 
 
 def gateways(text: str) -> tuple[str, ...]:
-    """Parse URLs of gateways, separated by commas. Raises ``ValueError`` if there is none, or one is not ``ws://`` or
-    ``wss://``."""
+    """Parse URLs of gateways, separated by commas, and return them. Raises ``ValueError`` if there is none, or one is
+    not ``ws://`` or ``wss://``."""
     urls = tuple(url.strip() for url in text.split(",") if url.strip())
     if not urls or not all(url.startswith(("ws://", "wss://")) for url in urls):
         raise ValueError("one or more URLs ws://host:port or wss://host:port, separated by commas")
@@ -101,8 +101,8 @@ def name_of(what: str) -> Callable[[str], str]:
 
 
 def topics(text: str) -> tuple[str, ...]:
-    """Parse names of topics, separated by commas. Raises ``ValueError`` for an empty list, an invalid name, or a name
-    that occurs twice."""
+    """Parse names of topics, separated by commas, and return them. Raises ``ValueError`` for an empty list, an
+    invalid name, or a name that occurs twice."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names) or not all(TOPIC_NAME.fullmatch(name) for name in names):
         raise ValueError("different topic names, separated by commas")

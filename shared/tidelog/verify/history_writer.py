@@ -206,7 +206,7 @@ class Recorder:
         )
 
     def group_at(self, group: str, partition: str, offset: int) -> None:
-        """Record the position of a group in a partition at the end."""
+        """Record the position that a group has in a partition when the run is over."""
         self._line(op="group_at", group=group, partition=partition, offset=offset)
 
     def moved(self, app: str, position: int) -> None:

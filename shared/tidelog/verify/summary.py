@@ -48,7 +48,7 @@ class RunSummary:
 
 
 def summarize(recording: Recording) -> RunSummary:
-    """Count the operations, results and records of a recording, and find the longest silence."""
+    """Return the figures of a recording: its operations, results and records, and the longest silence."""
     history = recording.history
     found = RunSummary(len(history.operations) + len(history.transactions), recording.seconds, recording.complete)
     sends, commits = Counter[str](), Counter[str]()
